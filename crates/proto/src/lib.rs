@@ -1,1 +1,8 @@
-//! Pathcall proto.
+//! The contracts that are written in protobuf: [`v1`] is how controller, elements, servers and
+//! callers register and find each other.
+
+/// Generated from `proto/pathcall/control.proto`.
+#[allow(missing_docs, clippy::all)]
+pub mod v1 {
+    tonic::include_proto!("pathcall.v1");
+}
