@@ -1,0 +1,187 @@
+//! The base header: what every frame starts with.
+
+use crate::Error;
+use crate::header::header;
+
+/// First two bytes of every frame: "PC".
+pub const MAGIC: u16 = 0x5043;
+/// Version of the layout described here.
+pub const VERSION: u8 = 1;
+/// Length of the optional authentication token.
+pub const TOKEN_LEN: usize = 8;
+
+header! {
+    /// View of the base header; a token of 8 bytes follows when [`Flags::TOKEN`] is set.
+    view Base;
+    /// Values of a base header.
+    repr BaseRepr;
+    length 44;
+    /// [`MAGIC`].
+    magic (set_magic): u16, 0;
+    /// [`VERSION`].
+    version (set_version): u8, 2;
+    /// A [`Kind`].
+    kind (set_kind): u8, 3;
+    /// [`Flags`].
+    flags (set_flags): u16, 4;
+    /// Length of the whole frame in bytes, from the first byte of this header.
+    length (set_length): u16, 6;
+    /// Global application id (NetRPC §5.1).
+    gaid (set_gaid): u32, 8;
+    /// Epoch of the application's registers.
+    epoch (set_epoch): u32, 12;
+    /// Endpoint that sends.
+    src (set_src): u32, 16;
+    /// Incarnation of the sending endpoint.
+    src_incarnation (set_src_incarnation): u32, 20;
+    /// Endpoint that is addressed.
+    dst (set_dst): u32, 24;
+    /// Incarnation of the addressed endpoint; 0 when the sender does not know it.
+    dst_incarnation (set_dst_incarnation): u32, 28;
+    /// Flow slot on the element: the state register of reliable transmission, SRRT (NetRPC App. B.1).
+    slot (set_slot): u32, 32;
+    /// Sequence number in the flow, counted from 1 and never wrapped within an incarnation.
+    seq (set_seq): u32, 36;
+    /// Round of a linear frame (from 1), generation of a keyed one.
+    round (set_round): u32, 40;
+}
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Caller to server: lanes to be worked on by the element.
+    MapData = 1,
+    /// To the caller: its frame took effect; the bitmap names lanes that overflowed and did not.
+    MapAck = 2,
+    /// Server to callers: sums of a round; the element clears the round in passing.
+    MapResult = 3,
+    /// To the caller: its contribution is held, the round waits for others.
+    MapHeld = 4,
+    /// Server to callers: this round is summed in software; send it past the element.
+    MapSoft = 5,
+    /// Server to element: reflect the lanes of a register row.
+    MapRead = 6,
+    /// Element to server: the answer to [`Kind::MapRead`].
+    MapValues = 7,
+    /// Server to caller: the call can't be done; the payload says why.
+    MapError = 8,
+    /// Caller to server: whole keys for the software path ([`crate::pairs`]).
+    MapPairs = 9,
+    /// Server to caller: the answer to [`Kind::MapPairs`], entry by entry.
+    MapPairsAck = 10,
+}
+
+impl Kind {
+    /// The kind with this number.
+    ///
+    /// # Errors
+    /// [`Error::Value`] when there is none.
+    pub const fn parse(value: u8) -> Result<Self, Error> {
+        Ok(match value {
+            1 => Self::MapData,
+            2 => Self::MapAck,
+            3 => Self::MapResult,
+            4 => Self::MapHeld,
+            5 => Self::MapSoft,
+            6 => Self::MapRead,
+            7 => Self::MapValues,
+            8 => Self::MapError,
+            9 => Self::MapPairs,
+            10 => Self::MapPairsAck,
+            _ => return Err(Error::Value { field: "kind", value: value as u64 }),
+        })
+    }
+}
+
+/// Bits of the base header's `flags`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flags;
+
+impl Flags {
+    /// Flip bit: `(seq / w_max) % 2` (NetRPC §5.1).
+    pub const FLIP: u16 = 1 << 0;
+    /// Congestion was met on the way.
+    pub const ECN: u16 = 1 << 1;
+    /// From the server agent (isSA).
+    pub const FROM_SERVER: u16 = 1 << 2;
+    /// To every caller of the application (isMcast).
+    pub const MCAST: u16 = 1 << 3;
+    /// Past the element, untouched, to the server (isCross).
+    pub const CROSS: u16 = 1 << 4;
+    /// A token follows the base header.
+    pub const TOKEN: u16 = 1 << 5;
+    /// Set by the element: the frame was not admitted and is untouched.
+    pub const NOT_ADMITTED: u16 = 1 << 6;
+}
+
+/// The flip bit of a sequence number, as a flag.
+#[inline]
+#[must_use]
+pub const fn flip(seq: u32) -> u16 {
+    if (seq / crate::W_MAX) % 2 == 1 { Flags::FLIP } else { 0 }
+}
+
+impl<T: AsRef<[u8]>> Base<T> {
+    /// A view of `bytes`, checked: long enough, ours, a known kind, and exactly as long as it says.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn new_checked(bytes: T) -> Result<Self, Error> {
+        let got = bytes.as_ref().len();
+        if got < Base::LEN {
+            return Err(Error::Short { expected: Base::LEN, got });
+        }
+        let view = Self(bytes);
+        if view.magic() != MAGIC {
+            return Err(Error::Magic(view.magic()));
+        }
+        if view.version() != VERSION {
+            return Err(Error::Version(view.version()));
+        }
+        Kind::parse(view.kind())?;
+        let expected = usize::from(view.length());
+        if expected != got {
+            return Err(Error::Length { expected, got });
+        }
+        if got < view.header_len() {
+            return Err(Error::Short { expected: view.header_len(), got });
+        }
+        Ok(view)
+    }
+
+    /// A view of bytes that a frame view has checked already.
+    #[inline]
+    pub(crate) const fn unchecked(bytes: T) -> Self {
+        Self(bytes)
+    }
+
+    /// Whether all bits of `flag` are set.
+    #[inline]
+    #[must_use]
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags() & flag == flag
+    }
+
+    /// Bytes before the ability header: this header and the token, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        Base::LEN + if self.has(Flags::TOKEN) { TOKEN_LEN } else { 0 }
+    }
+
+    /// The authentication token, if the frame carries one.
+    #[must_use]
+    pub fn token(&self) -> Option<u64> {
+        let bytes = self.0.as_ref().get(Base::LEN..)?.first_chunk::<TOKEN_LEN>()?;
+        self.has(Flags::TOKEN).then(|| u64::from_be_bytes(*bytes))
+    }
+}
+
+impl BaseRepr {
+    /// A header of `kind` with magic and version set and everything else zero.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self { magic: MAGIC, version: VERSION, kind: kind as u8, ..Self::default() }
+    }
+}
