@@ -1,0 +1,269 @@
+//! A UDP link with batched system calls: what an endpoint and an element send and receive by.
+//!
+//! ```text
+//! socket ─ one call, many datagrams (GRO) ─▶ recv / exchange ─▶ f(from, ce, frame) for each frame
+//! queue(to, frame) ─▶ one open batch a destination ─▶ flush ─ one call, many datagrams (GSO) ─▶ socket
+//! ```
+//!
+//! The driver of an endpoint or of an element calls it in a loop that never polls:
+//! [`readable`](Link::readable), [`recv`](Link::recv) or [`exchange`](Link::exchange),
+//! [`queue`](Link::queue), [`flush`](Link::flush). Nothing is allocated per frame once the batches
+//! have grown to their size. Where the system has no offload, the same calls send and receive
+//! frame by frame.
+
+mod outbox;
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+pub use outbox::{FRAME_BYTES_MAX, OPEN_BATCHES_MAX, Outbox};
+
+use outbox::{Batches, Port};
+
+/// Receive buffer asked of the system, bytes: frames of many senders that arrive at once wait here.
+/// The system may grant less (Linux: `net.core.rmem_max`).
+pub const RECV_BUFFER_BYTES: usize = 4 << 20;
+/// Send buffer asked of the system, bytes.
+pub const SEND_BUFFER_BYTES: usize = 4 << 20;
+
+/// Messages of one receive call. Each holds up to 64 frames where the system coalesces (GRO).
+const RECV_MESSAGES: usize = quinn_udp::BATCH_SIZE;
+/// Room for one message: the largest that UDP carries, so that none is ever truncated.
+const RECV_MESSAGE_BYTES: usize = 1 << 16;
+
+/// A bound UDP socket with its receive buffers and its open send batches.
+#[derive(Debug)]
+pub struct Link {
+    io: Io,
+    received: Box<[u8]>,
+    batches: Batches,
+    stats: LinkStats,
+    /// Bytes received since the receive buffer was last seen empty.
+    backlog: usize,
+    /// Whether the last batch took everything that was there.
+    drained: bool,
+}
+
+/// What went over a link since it was bound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkStats {
+    /// Frames received.
+    pub frames_in: u64,
+    /// Bytes received, UDP payload only.
+    pub bytes_in: u64,
+    /// System calls that received something.
+    pub calls_in: u64,
+    /// Frames handed to the system.
+    pub frames_out: u64,
+    /// Bytes handed to the system, UDP payload only.
+    pub bytes_out: u64,
+    /// System calls that sent something.
+    pub calls_out: u64,
+    /// Frames lost because the send buffer and the batches were full.
+    pub lost_full: u64,
+    /// Frames lost because the system refused them or never could take them.
+    pub lost_error: u64,
+}
+
+impl Link {
+    /// Binds a socket to `addr` and asks the system for large buffers; port 0 takes a free port.
+    ///
+    /// # Errors
+    /// What the system says, `AddrInUse` above all.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O enabled: the socket belongs to the runtime it is made in.
+    pub fn bind(addr: SocketAddr) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+        // A smaller buffer than wished for works, and loses more under bursts: no reason to fail.
+        let _ = socket.set_recv_buffer_size(RECV_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
+        socket.set_nonblocking(true)?;
+        socket.bind(&addr.into())?;
+        let socket = UdpSocket::from_std(socket.into())?;
+        let local = socket.local_addr()?;
+        let offload = UdpSocketState::new((&socket).into())?;
+        Ok(Self {
+            io: Io { socket, offload, local },
+            received: vec![0; RECV_MESSAGES * RECV_MESSAGE_BYTES].into(),
+            batches: Batches::default(),
+            stats: LinkStats::default(),
+            backlog: 0,
+            drained: true,
+        })
+    }
+
+    /// The address bound, with its port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.io.local
+    }
+
+    /// Waits until frames may have come or, while frames wait for the send buffer, until
+    /// [`flush`](Self::flush) can send some of them. May return with nothing to do.
+    ///
+    /// # Errors
+    /// When the runtime that owns the socket is shut down.
+    pub async fn readable(&self) -> io::Result<()> {
+        let interest = match self.is_blocked() {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        self.io.socket.ready(interest).await.map(drop)
+    }
+
+    /// Receives at most one batch without waiting and hands each frame to `f`: who sent it, whether
+    /// the network marked it "congestion experienced", and its bytes, which `f` may change.
+    ///
+    /// Returns the number of frames; 0 when nothing is there.
+    ///
+    /// # Errors
+    /// What the system says, except that nothing is there.
+    pub fn recv(&mut self, mut f: impl FnMut(SocketAddr, bool, &mut [u8])) -> io::Result<usize> {
+        self.exchange(|_, from, ce, frame| f(from, ce, frame))
+    }
+
+    /// Like [`recv`](Self::recv), with the sending side at hand: `f` may queue frames, the received
+    /// one included. What is left of them when the batch is done waits for [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn exchange(&mut self, mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8])) -> io::Result<usize> {
+        let mut meta = [RecvMeta::default(); RECV_MESSAGES];
+        let messages = match self.io.recv(&mut self.received, &mut meta) {
+            Ok(messages) => messages,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(e) => return Err(e),
+        };
+        let messages = &meta[..messages];
+        self.note_backlog(messages);
+
+        let mut outbox = Outbox::new(&self.io, &mut self.batches, &mut self.stats, self.backlog);
+        let mut frames = 0;
+        for (message, bytes) in messages.iter().zip(self.received.chunks_exact_mut(RECV_MESSAGE_BYTES)) {
+            let from = SocketAddr::new(message.addr.ip().to_canonical(), message.addr.port());
+            let ce = message.ecn == Some(EcnCodepoint::Ce);
+            // A message is a run of frames of `stride` bytes, the last may be shorter; a datagram
+            // without bytes has stride 0 and is one frame.
+            let mut rest = &mut bytes[..message.len];
+            loop {
+                let (frame, after) = rest.split_at_mut(message.stride.min(rest.len()));
+                f(&mut outbox, from, ce, frame);
+                frames += 1;
+                if after.is_empty() || frame.is_empty() {
+                    break;
+                }
+                rest = after;
+            }
+        }
+        self.stats.frames_in += frames as u64;
+        Ok(frames)
+    }
+
+    /// Queues a frame to `to`. Frames of one length to one destination leave in one system call, the
+    /// last may be shorter; the order per destination is kept. A destination's full batch is sent.
+    ///
+    /// A frame is lost, and counted, when the send buffer and its batch are full, or when it could
+    /// never be sent: empty, longer than [`FRAME_BYTES_MAX`], or to an address out of reach.
+    #[inline]
+    pub fn queue(&mut self, to: SocketAddr, frame: &[u8]) {
+        Outbox::new(&self.io, &mut self.batches, &mut self.stats, self.backlog).queue(to, frame);
+    }
+
+    /// Sends what is queued. What the send buffer does not take stays queued; then
+    /// [`readable`](Self::readable) returns as well when it is worth calling `flush` again.
+    pub fn flush(&mut self) {
+        self.batches.flush(&self.io, &mut self.stats);
+    }
+
+    /// Whether frames wait for room in the send buffer: only ever true after a `queue` or `flush`
+    /// that found it full, until all of them are sent.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.batches.is_blocked()
+    }
+
+    /// Bytes received since the receive buffer was last seen empty: what was waiting at the last
+    /// [`recv`](Self::recv) when that took everything, and more the longer it never does.
+    #[must_use]
+    pub fn backlog(&self) -> usize {
+        self.backlog
+    }
+
+    /// Counts of frames, bytes and system calls.
+    #[must_use]
+    pub fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    fn note_backlog(&mut self, messages: &[RecvMeta]) {
+        let bytes: usize = messages.iter().map(|message| message.len).sum();
+        self.backlog = if self.drained { bytes } else { self.backlog.saturating_add(bytes) };
+        self.drained = messages.len() < RECV_MESSAGES;
+        self.stats.bytes_in += bytes as u64;
+        self.stats.calls_in += u64::from(!messages.is_empty());
+    }
+}
+
+/// The socket and what the system can do for it.
+#[derive(Debug)]
+struct Io {
+    socket: UdpSocket,
+    offload: UdpSocketState,
+    local: SocketAddr,
+}
+
+impl Io {
+    /// One receive call; `WouldBlock` when nothing is there.
+    fn recv(&self, buffer: &mut [u8], meta: &mut [RecvMeta; RECV_MESSAGES]) -> io::Result<usize> {
+        let mut chunks = buffer.chunks_exact_mut(RECV_MESSAGE_BYTES);
+        let mut buffers: [IoSliceMut<'_>; RECV_MESSAGES] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let mut received = 0;
+        let result = self.socket.try_io(Interest::READABLE, || {
+            received = self.offload.recv((&self.socket).into(), &mut buffers, meta)?;
+            // A call that could have taken more has emptied the socket: saying so clears the
+            // readiness and saves the call that would find nothing.
+            if received < RECV_MESSAGES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if received > 0 { Ok(received) } else { result.map(|()| 0) }
+    }
+}
+
+impl Port for Io {
+    fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
+        // ECT(0): routers that are short of room mark the frame instead of dropping it.
+        let ecn = Some(EcnCodepoint::Ect0);
+        let transmit = Transmit { destination: to, ecn, contents, segment_size: Some(segment), src_ip: None };
+        let send = || self.offload.try_send((&self.socket).into(), &transmit);
+        let mut tried = false;
+        let result = self.socket.try_io(Interest::WRITABLE, || {
+            tried = true;
+            send()
+        });
+        // The runtime learns only in its next turn that a new socket can be written to.
+        if tried { result } else { send() }
+    }
+
+    fn segments_max(&self) -> usize {
+        self.offload.max_gso_segments()
+    }
+
+    /// Whether a send from here to there can be meant. The system answers some that can't with the
+    /// error that stands for missing offload too, and the offload would be given up for all others.
+    fn reaches(&self, to: SocketAddr) -> bool {
+        let ip = to.ip();
+        let family = match self.local.ip() {
+            IpAddr::V4(_) => ip.is_ipv4(),
+            // A dual-stack socket: one bound to an address proper speaks its own family only.
+            IpAddr::V6(local) => ip.is_ipv6() || local.is_unspecified(),
+        };
+        let loopback = !self.local.ip().is_loopback() || ip.is_loopback();
+        to.port() != 0 && !ip.is_unspecified() && family && loopback
+    }
+}

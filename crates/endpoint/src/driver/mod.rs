@@ -1,0 +1,3 @@
+//! Where the state machines meet the operating system.
+
+pub mod link;
