@@ -1,1 +1,3 @@
-//! Pathcall rpc.
+//! The gRPC face of Pathcall.
+
+pub mod message;

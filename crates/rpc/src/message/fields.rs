@@ -1,0 +1,251 @@
+//! The fields of an encoded message, one after the other (protobuf encoding guide).
+
+use std::ops::Range;
+
+use super::Malformed;
+
+/// Groups within groups that are followed before a message is refused; as deep as prost goes.
+const GROUP_DEPTH_MAX: usize = 100;
+
+/// Walks over the fields of a message.
+#[derive(Debug, Clone)]
+pub struct Fields<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// One field as it stands in the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its number.
+    pub number: u32,
+    /// Its value.
+    pub value: Value<'a>,
+    /// Where it stands, tag included.
+    pub place: Range<usize>,
+}
+
+/// A value by wire type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// Integers and enums.
+    Varint(u64),
+    /// `double` and the fixed 64-bit integers.
+    Fixed64([u8; 8]),
+    /// Messages, strings, bytes, packed values.
+    Bytes(&'a [u8]),
+    /// `float` and the fixed 32-bit integers.
+    Fixed32([u8; 4]),
+    /// A group: nobody makes them any more, and unknown fields may hold them.
+    Group,
+}
+
+impl<'a> Fields<'a> {
+    /// The fields of this message.
+    #[must_use]
+    pub fn new(message: &'a [u8]) -> Self {
+        Self { bytes: message, at: 0 }
+    }
+
+    /// The next field; `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are not a field.
+    pub fn next_field(&mut self) -> Result<Option<Field<'a>>, Malformed> {
+        if self.at == self.bytes.len() {
+            return Ok(None);
+        }
+        let start = self.at;
+        let (number, wire_type) = self.tag()?;
+        let value = self.value(number, wire_type, GROUP_DEPTH_MAX)?;
+        Ok(Some(Field { number, value, place: start..self.at }))
+    }
+
+    /// The next value of a run of varints (a packed field); `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are not a varint.
+    pub fn next_varint(&mut self) -> Result<Option<u64>, Malformed> {
+        if self.at == self.bytes.len() { Ok(None) } else { self.varint().map(Some) }
+    }
+
+    fn tag(&mut self) -> Result<(u32, u8), Malformed> {
+        let start = self.at;
+        let key = self.varint()?;
+        let number = (key >> 3) as u32;
+        if key > u64::from(u32::MAX) || number == 0 {
+            return Err(Malformed { expected: "a field number", at: start, len: self.bytes.len() });
+        }
+        Ok((number, (key & 7) as u8))
+    }
+
+    fn value(&mut self, number: u32, wire_type: u8, groups: usize) -> Result<Value<'a>, Malformed> {
+        Ok(match wire_type {
+            0 => Value::Varint(self.varint()?),
+            1 => Value::Fixed64(self.fixed()?),
+            2 => {
+                let start = self.at;
+                let len = self.varint()?;
+                let Ok(len) = usize::try_from(len) else {
+                    return Err(Malformed { expected: "a length", at: start, len: self.bytes.len() });
+                };
+                Value::Bytes(self.take(len)?)
+            }
+            3 if groups > 0 => {
+                self.group(number, groups - 1)?;
+                Value::Group
+            }
+            5 => Value::Fixed32(self.fixed()?),
+            _ => return Err(self.expected("a wire type")),
+        })
+    }
+
+    /// Skips a group, whose start tag is read, to behind its end tag.
+    fn group(&mut self, number: u32, groups: usize) -> Result<(), Malformed> {
+        loop {
+            match self.tag()? {
+                (inner, 4) if inner == number => return Ok(()),
+                (inner, wire_type) => {
+                    self.value(inner, wire_type, groups)?;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let start = self.at;
+        let mut value = 0;
+        for (i, byte) in self.bytes[start..].iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f) << (7 * i);
+            if byte & 0x80 == 0 {
+                // The tenth byte has one bit left.
+                if i == 9 && *byte > 1 {
+                    break;
+                }
+                self.at = start + i + 1;
+                return Ok(value);
+            }
+        }
+        Err(self.expected("a varint"))
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let at = self.at;
+        match self.bytes[at..].first_chunk() {
+            Some(bytes) => {
+                self.at += N;
+                Ok(*bytes)
+            }
+            None => Err(self.expected("a fixed-width value")),
+        }
+    }
+
+    fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        match self.bytes[self.at..].get(..len) {
+            Some(bytes) => {
+                self.at += len;
+                Ok(bytes)
+            }
+            None => Err(self.expected("as many bytes as the length says")),
+        }
+    }
+
+    fn expected(&self, expected: &'static str) -> Malformed {
+        Malformed { expected, at: self.at, len: self.bytes.len() }
+    }
+}
+
+/// `sint64` from its varint.
+#[inline]
+#[must_use]
+pub const fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// The varint of a `sint64`.
+#[inline]
+#[must_use]
+pub const fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// Bytes of a varint.
+#[inline]
+#[must_use]
+pub const fn varint_len(value: u64) -> usize {
+    // ⌈bits / 7⌉ with at least one bit: 9/64 stands for 1/7 and is right for 1 to 64 bits.
+    (((value | 1).ilog2() as usize + 1) * 9 + 64) / 64
+}
+
+/// Appends a varint.
+#[inline]
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends the tag and length of a length-delimited field; its bytes are to follow.
+pub fn put_bytes_header(out: &mut Vec<u8>, number: u32, len: usize) {
+    put_varint(out, u64::from(number) << 3 | 2);
+    put_varint(out, len as u64);
+}
+
+/// Bytes of a length-delimited field with tag and length.
+#[must_use]
+pub const fn bytes_field_len(number: u32, len: usize) -> usize {
+    varint_len((number as u64) << 3 | 2) + varint_len(len as u64) + len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_have_their_length() {
+        for shift in 0..64 {
+            for value in [1u64 << shift, (1 << shift) - 1, !0 >> shift] {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                assert_eq!(out.len(), varint_len(value), "{value:#x}");
+                assert_eq!(out.len(), prost::length_delimiter_len(value as usize), "{value:#x}");
+                assert_eq!(Fields::new(&out).next_varint(), Ok(Some(value)));
+            }
+        }
+    }
+
+    #[test]
+    fn an_overlong_varint_is_refused() {
+        let mut eleven = [0x80; 11];
+        eleven[10] = 0;
+        assert!(Fields::new(&eleven).next_varint().is_err());
+        let mut too_much = [0xff; 10];
+        too_much[9] = 2;
+        assert!(Fields::new(&too_much).next_varint().is_err());
+    }
+
+    #[test]
+    fn zigzag_is_undone() {
+        for value in [0, 1, -1, i64::MAX, i64::MIN, 123_456_789] {
+            assert_eq!(unzigzag(zigzag(value)), value);
+        }
+        assert_eq!((zigzag(-1), zigzag(1)), (1, 2));
+    }
+
+    #[test]
+    fn a_group_is_one_field() {
+        // field 1 group { field 2 varint 5, field 3 group {} }, then field 4 varint 1
+        let bytes = [0x0b, 0x10, 5, 0x1b, 0x1c, 0x0c, 0x20, 1];
+        let mut fields = Fields::new(&bytes);
+        assert_eq!(fields.next_field(), Ok(Some(Field { number: 1, value: Value::Group, place: 0..6 })));
+        assert_eq!(fields.next_field(), Ok(Some(Field { number: 4, value: Value::Varint(1), place: 6..8 })));
+        assert_eq!(fields.next_field(), Ok(None));
+        // One that never ends, one that ends as another, and too many of them.
+        assert!(Fields::new(&[0x0b, 0x10, 5]).next_field().is_err());
+        assert!(Fields::new(&[0x0b, 0x14]).next_field().is_err());
+        assert!(Fields::new(&[0x0b; 10_000]).next_field().is_err());
+    }
+}

@@ -1,0 +1,212 @@
+//! Writes a typed field at the end of an encoded message.
+//!
+//! That is where it may stand whatever its number: fields come in any order, and parts of a message
+//! are merged.
+
+use pathcall_endpoint::map::Key;
+use pathcall_proto::manifest::Shape;
+
+use super::fields::{bytes_field_len, put_bytes_header, put_varint, varint_len, zigzag};
+use super::number::Scale;
+use super::{Collection, Number, layout};
+
+/// Lanes of the longest array that a reply holds: what a gRPC message of 4 GiB can carry.
+pub const ARRAY_LANES_MAX: usize = 1 << 29;
+
+/// Why values do not make a reply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// A key that the field's type can't hold.
+    #[error("key {key:?} does not fit {wanted}")]
+    Key {
+        /// The key.
+        key: Key,
+        /// What the field holds.
+        wanted: &'static str,
+    },
+    /// A scalar that is given several values.
+    #[error("{0} values do not fit a field of one")]
+    Several(usize),
+}
+
+/// Keys with their values, as the map holds them.
+#[derive(Debug, Clone, Copy)]
+pub enum Values<'a> {
+    /// An array's, from index 0 on.
+    Lanes(&'a [i64]),
+    /// A map's; an array's where the keys are indices.
+    Pairs(&'a [(Key, i64)]),
+}
+
+/// Appends the field at `path` with these values. The field is there even if it is empty.
+///
+/// An array is dense from 0 to the largest index, with 0 where there is no value.
+///
+/// # Errors
+/// When the field's shape can't hold them; `message` is as before then.
+pub fn append(
+    message: &mut Vec<u8>,
+    path: &[u32],
+    shape: Shape,
+    precision: u8,
+    values: Values<'_>,
+) -> Result<(), ReplyError> {
+    let (collection, kind) = layout(shape);
+    let number = NumberWriter { kind, scale: Scale::new(precision) };
+    match collection {
+        Collection::Array => {
+            let lanes = dense(values)?;
+            let lanes = lanes.as_ref();
+            let packed: usize = number.packed_len(lanes);
+            let inner = if lanes.is_empty() { 0 } else { bytes_field_len(1, packed) };
+            put_path(message, path, inner);
+            if !lanes.is_empty() {
+                put_bytes_header(message, 1, packed);
+                lanes.iter().for_each(|lane| number.put(message, *lane));
+            }
+        }
+        Collection::Scalar => {
+            let lanes = dense(values)?;
+            let value = match lanes.as_ref() {
+                [] => None,
+                [value] => Some(*value),
+                several => return Err(ReplyError::Several(several.len())),
+            };
+            put_path(message, path, value.map_or(0, |value| number.field_len(value)));
+            if let Some(value) = value {
+                number.put_field(message, 1, value);
+            }
+        }
+        Collection::StringMap => {
+            let pairs = keyed(values, "a map with string keys", |key| key.as_str())?;
+            let key_len = |key: &&str| bytes_field_len(1, key.len());
+            put_map(message, path, number, &pairs, key_len, |out, key| {
+                put_bytes_header(out, 1, key.len());
+                out.extend_from_slice(key.as_bytes());
+            });
+        }
+        Collection::IntMap => {
+            let pairs = keyed(values, "a map with integer keys", Key::as_int)?;
+            let key_len = |key: &i64| 1 + varint_len(zigzag(*key));
+            put_map(message, path, number, &pairs, key_len, |out, key| {
+                out.push(1 << 3);
+                put_varint(out, zigzag(*key));
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Appends the headers of the messages along `path`, whose innermost has `len` bytes to follow.
+fn put_path(message: &mut Vec<u8>, path: &[u32], len: usize) {
+    let Some((number, inner)) = path.split_first() else {
+        message.reserve(len);
+        return;
+    };
+    let inner_len = inner.iter().rev().fold(len, |len, number| bytes_field_len(*number, len));
+    put_bytes_header(message, *number, inner_len);
+    put_path(message, inner, len);
+}
+
+fn put_map<K>(
+    message: &mut Vec<u8>,
+    path: &[u32],
+    number: NumberWriter,
+    pairs: &[(K, i64)],
+    key_len: impl Fn(&K) -> usize,
+    put_key: impl Fn(&mut Vec<u8>, &K),
+) {
+    let entry_len = |(key, value): &(K, i64)| key_len(key) + number.field_len(*value);
+    put_path(message, path, pairs.iter().map(|pair| bytes_field_len(1, entry_len(pair))).sum());
+    for pair in pairs {
+        put_bytes_header(message, 1, entry_len(pair));
+        put_key(message, &pair.0);
+        number.put_field(message, 2, pair.1);
+    }
+}
+
+/// The pairs with their keys in the map's type.
+fn keyed<'a, K>(
+    values: Values<'a>,
+    wanted: &'static str,
+    convert: impl Fn(&'a Key) -> Option<K>,
+) -> Result<Vec<(K, i64)>, ReplyError> {
+    match values {
+        Values::Pairs(pairs) => pairs
+            .iter()
+            .map(|(key, value)| match convert(key) {
+                Some(converted) => Ok((converted, *value)),
+                None => Err(ReplyError::Key { key: key.clone(), wanted }),
+            })
+            .collect(),
+        Values::Lanes([]) => Ok(Vec::new()),
+        Values::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
+    }
+}
+
+/// One value per index.
+fn dense(values: Values<'_>) -> Result<std::borrow::Cow<'_, [i64]>, ReplyError> {
+    let pairs = match values {
+        Values::Lanes(lanes) => return Ok(lanes.into()),
+        Values::Pairs(pairs) => pairs,
+    };
+    let index = |key: &Key| {
+        let index = key.as_int().and_then(|int| usize::try_from(int).ok());
+        index.filter(|index| *index < ARRAY_LANES_MAX)
+    };
+    let mut len = 0;
+    for (key, _) in pairs {
+        match index(key) {
+            Some(index) => len = len.max(index + 1),
+            None => return Err(ReplyError::Key { key: key.clone(), wanted: "an array" }),
+        }
+    }
+    let mut lanes = vec![0; len];
+    for (key, value) in pairs {
+        if let Some(lane) = index(key).and_then(|index| lanes.get_mut(index)) {
+            *lane = *value;
+        }
+    }
+    Ok(lanes.into())
+}
+
+/// Writes numbers of the field's type.
+#[derive(Clone, Copy)]
+struct NumberWriter {
+    kind: Number,
+    scale: Scale,
+}
+
+impl NumberWriter {
+    fn packed_len(self, lanes: &[i64]) -> usize {
+        match self.kind {
+            Number::Int => lanes.iter().map(|lane| varint_len(zigzag(*lane))).sum(),
+            Number::Double => lanes.len() * 8,
+            Number::Float => lanes.len() * 4,
+        }
+    }
+
+    /// Bytes of a single number with its tag, which is below 16.
+    fn field_len(self, value: i64) -> usize {
+        1 + self.packed_len(&[value])
+    }
+
+    fn put_field(self, out: &mut Vec<u8>, number: u8, value: i64) {
+        let wire_type = match self.kind {
+            Number::Int => 0,
+            Number::Double => 1,
+            Number::Float => 5,
+        };
+        out.push(number << 3 | wire_type);
+        self.put(out, value);
+    }
+
+    #[inline]
+    fn put(self, out: &mut Vec<u8>, value: i64) {
+        match self.kind {
+            Number::Int => put_varint(out, zigzag(value)),
+            Number::Double => out.extend_from_slice(&self.scale.dequantise(value).to_le_bytes()),
+            Number::Float => out.extend_from_slice(&(self.scale.dequantise(value) as f32).to_le_bytes()),
+        }
+    }
+}

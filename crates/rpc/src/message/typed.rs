@@ -1,0 +1,259 @@
+//! Reads a typed field's values straight from its encoded parts, quantised.
+//!
+//! The encodings are those of `pathcall/types.proto`: arrays packed, unpacked or mixed, in any number
+//! of parts; map entries in any order, the last one of a key counts; a missing number is 0.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+
+use pathcall_endpoint::map::Key;
+use pathcall_proto::manifest::Shape;
+
+use super::fields::{Fields, Value, unzigzag};
+use super::number::Scale;
+use super::{Collection, Malformed, Number, layout};
+
+/// Why a typed field has no values.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum TypedError {
+    /// Its bytes are not the declared type.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// A number that no integer stands for.
+    #[error("{place} holds {value}: with Precision {precision} only finite numbers below 2^62 / 10^{precision} travel")]
+    Number {
+        /// Where it is in the field.
+        place: Place,
+        /// The number.
+        value: f64,
+        /// The filter's Precision.
+        precision: u8,
+    },
+}
+
+/// A place in a typed field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Of an array.
+    Index(usize),
+    /// Of a map.
+    Key(Key),
+    /// The one of a scalar.
+    Only,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(index) => write!(f, "index {index}"),
+            Self::Key(key) => write!(f, "key {key:?}"),
+            Self::Only => f.write_str("the value"),
+        }
+    }
+}
+
+/// Gathers the values of a typed field from its parts.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    collection: Collection,
+    kind: Number,
+    precision: u8,
+    scale: Scale,
+    /// Of an array; of a scalar, the last value.
+    lanes: Vec<i64>,
+    /// Of a map, in the order in which the keys were first met.
+    entries: Vec<(RawKey<'a>, i64)>,
+    positions: HashMap<RawKey<'a>, usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum RawKey<'a> {
+    Text(&'a str),
+    Int(i64),
+}
+
+impl RawKey<'_> {
+    fn to_key(self) -> Key {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Int(int) => int.into(),
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// For a field of this shape, without values yet.
+    #[must_use]
+    pub fn new(shape: Shape, precision: u8) -> Self {
+        let (collection, kind) = layout(shape);
+        Self {
+            collection,
+            kind,
+            precision,
+            scale: Scale::new(precision),
+            lanes: Vec::new(),
+            entries: Vec::new(),
+            positions: HashMap::new(),
+        }
+    }
+
+    /// Adds a part: the bytes of one occurrence of the field.
+    ///
+    /// # Errors
+    /// When it is not of the declared type, or a number can't be quantised.
+    pub fn part(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
+        match self.collection {
+            Collection::Array => self.array(part),
+            Collection::StringMap | Collection::IntMap => self.map(part),
+            Collection::Scalar => self.scalar(part),
+        }
+    }
+
+    /// The values of an array or scalar. A map's are in the order of [`into_pairs`](Self::into_pairs).
+    #[must_use]
+    pub fn into_lanes(self) -> Vec<i64> {
+        match self.collection {
+            Collection::Array | Collection::Scalar => self.lanes,
+            Collection::StringMap | Collection::IntMap => self.entries.into_iter().map(|(_, value)| value).collect(),
+        }
+    }
+
+    /// Keys and values. An array's keys are its indices.
+    #[must_use]
+    pub fn into_pairs(self) -> Vec<(Key, i64)> {
+        match self.collection {
+            Collection::Array | Collection::Scalar => (0i64..).map(Key::from).zip(self.lanes).collect(),
+            Collection::StringMap | Collection::IntMap => {
+                self.entries.into_iter().map(|(key, value)| (key.to_key(), value)).collect()
+            }
+        }
+    }
+
+    fn array(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
+        let mut fields = Fields::new(part);
+        while let Some(field) = fields.next_field()? {
+            if field.number != 1 {
+                continue;
+            }
+            match (self.kind, field.value) {
+                (Number::Int, Value::Bytes(packed)) => {
+                    let mut varints = Fields::new(packed);
+                    while let Some(value) = varints.next_varint()? {
+                        self.lanes.push(unzigzag(value));
+                    }
+                }
+                (Number::Double, Value::Bytes(packed)) => self.packed(packed, f64::from_le_bytes)?,
+                (Number::Float, Value::Bytes(packed)) => {
+                    self.packed(packed, |bytes| f64::from(f32::from_le_bytes(bytes)))?;
+                }
+                (_, single) => {
+                    let at = (field.place.start, part.len());
+                    let value = self.number(single, at, |reader| Place::Index(reader.lanes.len()))?;
+                    self.lanes.push(value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers of fixed width, end to end.
+    fn packed<const N: usize>(&mut self, packed: &[u8], read: impl Fn([u8; N]) -> f64) -> Result<(), TypedError> {
+        let (numbers, more) = packed.as_chunks::<N>();
+        if !more.is_empty() {
+            let at = packed.len() - more.len();
+            return Err(Malformed { expected: "whole numbers in a packed field", at, len: packed.len() }.into());
+        }
+        self.lanes.reserve(numbers.len());
+        for bytes in numbers {
+            let value = read(*bytes);
+            match self.scale.quantise(value) {
+                Some(quantised) => self.lanes.push(quantised),
+                None => return Err(self.no_integer(Place::Index(self.lanes.len()), value)),
+            }
+        }
+        Ok(())
+    }
+
+    fn map(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
+        let mut fields = Fields::new(part);
+        while let Some(field) = fields.next_field()? {
+            match field.value {
+                _ if field.number != 1 => {}
+                Value::Bytes(entry) => self.entry(entry)?,
+                _ => {
+                    return Err(Malformed { expected: "a map entry", at: field.place.start, len: part.len() }.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &'a [u8]) -> Result<(), TypedError> {
+        let text = self.collection == Collection::StringMap;
+        let mut key = if text { RawKey::Text("") } else { RawKey::Int(0) };
+        let mut number = None;
+        let mut fields = Fields::new(entry);
+        while let Some(field) = fields.next_field()? {
+            let malformed = |expected| Malformed { expected, at: field.place.start, len: entry.len() };
+            match (field.number, field.value) {
+                (1, Value::Bytes(bytes)) if text => {
+                    key = RawKey::Text(str::from_utf8(bytes).map_err(|_| malformed("a key in UTF-8"))?);
+                }
+                (1, Value::Varint(value)) if !text => key = RawKey::Int(unzigzag(value)),
+                (1, _) => return Err(malformed("a key of the map's type").into()),
+                // The key that an error names may follow: remember it only.
+                (2, value) => number = Some((value, (field.place.start, entry.len()))),
+                _ => {}
+            }
+        }
+        let value = match number {
+            Some((value, at)) => self.number(value, at, |_| Place::Key(key.to_key()))?,
+            None => 0,
+        };
+        match self.positions.entry(key) {
+            Entry::Occupied(position) => self.entries[*position.get()].1 = value,
+            Entry::Vacant(position) => {
+                position.insert(self.entries.len());
+                self.entries.push((key, value));
+            }
+        }
+        Ok(())
+    }
+
+    fn scalar(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
+        // The field is there: that alone makes it 0.
+        if self.lanes.is_empty() {
+            self.lanes.push(0);
+        }
+        let mut fields = Fields::new(part);
+        while let Some(field) = fields.next_field()? {
+            if field.number == 1 {
+                let at = (field.place.start, part.len());
+                self.lanes[0] = self.number(field.value, at, |_| Place::Only)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A single number; `at` is where in how many bytes it stands.
+    fn number(
+        &self,
+        value: Value<'_>,
+        (at, len): (usize, usize),
+        place: impl FnOnce(&Self) -> Place,
+    ) -> Result<i64, TypedError> {
+        let value = match (self.kind, value) {
+            (Number::Int, Value::Varint(value)) => return Ok(unzigzag(value)),
+            (Number::Double, Value::Fixed64(bytes)) => f64::from_le_bytes(bytes),
+            (Number::Float, Value::Fixed32(bytes)) => f32::from_le_bytes(bytes).into(),
+            _ => return Err(Malformed { expected: "a number of the field's type", at, len }.into()),
+        };
+        self.scale.quantise(value).ok_or_else(|| self.no_integer(place(self), value))
+    }
+
+    #[cold]
+    fn no_integer(&self, place: Place, value: f64) -> TypedError {
+        TypedError::Number { place, value, precision: self.precision }
+    }
+}
