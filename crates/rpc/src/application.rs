@@ -1,0 +1,137 @@
+//! The applications of a program: its methods with a filter, by `AppName` (NetRPC §3.2).
+//!
+//! Both ends of a call work this out from the same [`Manifest`]; [`Application::digest`] is how they
+//! find out that they did not.
+
+use std::collections::BTreeMap;
+
+use pathcall_proto::manifest::{Kind, Manifest, Method};
+use pathcall_wire::{KEYED_LANES, LINEAR_LANES};
+
+/// What all methods of one `AppName` have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Application {
+    pub(crate) name: &'static str,
+    /// Equal filters, equal digest.
+    pub(crate) digest: u64,
+    /// Workers of a SyncAgtr application; 0: the map is keyed.
+    pub(crate) threshold: u32,
+    /// Whether the element may hold keys: nobody needs a value together with its own addition.
+    pub(crate) mapping: bool,
+}
+
+impl Application {
+    fn new(method: &Method) -> Self {
+        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true }
+    }
+
+    fn take_in(&mut self, method: &Method) {
+        match method.kind {
+            Kind::Sum { threshold } => self.threshold = threshold,
+            Kind::Add { get: false, .. } | Kind::Query => {}
+            Kind::Add { get: true, .. } | Kind::Count { .. } | Kind::Clear => self.mapping = false,
+        }
+    }
+
+    /// Lanes of one register row.
+    pub(crate) fn width(&self) -> u32 {
+        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_LANES }) as u32
+    }
+}
+
+/// Methods and applications of all manifests that a program uses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Catalogue {
+    manifests: Vec<&'static Manifest>,
+}
+
+/// Two manifests of one program that give one application different filters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{first} and {second} both belong to the application {app}, and were built from different filters of it")]
+pub struct Disagreement {
+    /// The `AppName`.
+    pub app: &'static str,
+    /// A method of it.
+    pub first: &'static str,
+    /// Another one, of another manifest.
+    pub second: &'static str,
+}
+
+impl Catalogue {
+    pub(crate) fn push(&mut self, manifest: &'static Manifest) {
+        self.manifests.push(manifest);
+    }
+
+    /// The method with this path, if it has a filter.
+    pub(crate) fn method(&self, path: &str) -> Option<&'static Method> {
+        self.manifests.iter().find_map(|manifest| manifest.method(path))
+    }
+
+    /// All applications by name.
+    pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, Disagreement> {
+        let mut applications = BTreeMap::<_, (Application, &Method)>::new();
+        for method in self.manifests.iter().flat_map(|manifest| manifest.methods) {
+            let (application, first) =
+                applications.entry(method.app).or_insert_with(|| (Application::new(method), method));
+            if application.digest != method.digest {
+                return Err(Disagreement { app: method.app, first: first.path, second: method.path });
+            }
+            application.take_in(method);
+        }
+        Ok(applications.into_iter().map(|(name, (application, _))| (name, application)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathcall_proto::manifest::{Modify, Target};
+
+    const fn method(path: &'static str, app: &'static str, digest: u64, kind: Kind) -> Method {
+        Method {
+            path,
+            app,
+            digest,
+            precision: 0,
+            kind,
+            modify: Modify::NOP,
+            request: None,
+            reply: None,
+            untyped_request: false,
+            to: Target::Src,
+        }
+    }
+
+    static FIRST: Manifest = Manifest {
+        methods: &[
+            method("/a/Add", "keyed", 1, Kind::Add { get: false, to: Target::Src }),
+            method("/a/Query", "keyed", 1, Kind::Query),
+            method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3 }),
+        ],
+        descriptor: &[],
+    };
+    static SECOND: Manifest =
+        Manifest { methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })], descriptor: &[] };
+
+    #[test]
+    fn methods_are_gathered_by_name() {
+        let mut catalogue = Catalogue::default();
+        catalogue.push(&FIRST);
+        let applications = catalogue.applications().unwrap();
+        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true };
+        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true };
+        assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
+        assert_eq!((keyed.width(), sum.width()), (32, 256));
+        assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));
+        assert_eq!(catalogue.method("/b/Add"), None);
+    }
+
+    #[test]
+    fn manifests_must_agree() {
+        let mut catalogue = Catalogue::default();
+        catalogue.push(&FIRST);
+        catalogue.push(&SECOND);
+        let expected = Disagreement { app: "keyed", first: "/a/Add", second: "/b/Add" };
+        assert_eq!(catalogue.applications(), Err(expected));
+    }
+}

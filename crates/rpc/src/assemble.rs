@@ -1,0 +1,93 @@
+//! A reply of a method with a filter, put together: untyped fields from the handler, if it ran, and
+//! the typed field from the map.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body_util::{BodyExt, Full, Limited};
+use pathcall_proto::manifest::Method;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::headers;
+use crate::message::split::split;
+use crate::message::{Malformed, frame, reply};
+use crate::request::Answer;
+use crate::status;
+
+/// Longest reply of a handler that is put together with a typed field, bytes: what a handler says
+/// besides the typed field is small.
+pub(crate) const HANDLER_REPLY_BYTES_MAX: usize = 64 << 20;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// The request for the handler: this message under the call's headers.
+pub(crate) fn handler_request(
+    method: &Method,
+    mut parts: http::request::Parts,
+    message: &[u8],
+) -> Result<http::Request<Body>, Status> {
+    // Its reply is put together with the typed field, so it has to come uncompressed.
+    parts.headers.remove(GRPC_ACCEPT_ENCODING);
+    parts.headers.remove(GRPC_ENCODING);
+    parts.headers.remove(header::CONTENT_LENGTH);
+    let mut body = frame::begin();
+    body.extend_from_slice(message);
+    let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
+    Ok(http::Request::from_parts(parts, Body::new(Full::new(body))))
+}
+
+/// The reply from the handler's response, if it ran, and the answer of the map.
+///
+/// A response that says the handler failed is the reply as it is.
+pub(crate) async fn reply(
+    method: &Method,
+    response: Option<http::Response<Body>>,
+    answer: &Answer,
+) -> Result<http::Response<Body>, Status> {
+    let (mut head, message, trailers) = match response {
+        None => {
+            // An OK status is a trailer: in the headers it would mean that no message follows.
+            let trailers = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
+            (HeaderMap::new(), Bytes::new(), trailers)
+        }
+        Some(response) if response.headers().contains_key(GRPC_STATUS) => return Ok(response),
+        Some(response) => {
+            let (parts, body) = response.into_parts();
+            let collected = Limited::new(body, HANDLER_REPLY_BYTES_MAX).collect().await.map_err(Status::from_error)?;
+            let trailers = collected.trailers().cloned().unwrap_or_default();
+            let bytes = collected.to_bytes();
+            if trailers.get(GRPC_STATUS).is_none_or(|status| status != "0") {
+                return Ok(response_of(parts.headers, bytes, trailers));
+            }
+            let message = frame::open(&bytes).map_err(|error| status::of_frame(method, error))?;
+            (parts.headers, message, trailers)
+        }
+    };
+    let mut body = frame::begin();
+    match &method.reply {
+        None => body.extend_from_slice(&message),
+        Some(field) => {
+            // What the handler put into the typed field does not count: the map's answer does.
+            split::<Malformed>(&message, field.path, &mut body, &mut |_| Ok(()))
+                .map_err(|error| Status::internal(format!("{}: reply: {error}", method.path)))?;
+            reply::append(&mut body, field.path, field.shape, method.precision, answer.values())
+                .map_err(|error| status::of_reply(field.name, &error))?;
+        }
+    }
+    let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
+    if let Answer::Counted { forwarded } = answer {
+        head.insert(headers::FORWARDED, HeaderValue::from_static(if *forwarded { "true" } else { "false" }));
+    }
+    Ok(response_of(head, body, trailers))
+}
+
+fn response_of(mut headers: HeaderMap, body: Bytes, trailers: HeaderMap) -> http::Response<Body> {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.remove(header::CONTENT_LENGTH);
+    let body = Full::new(body).with_trailers(std::future::ready(Some(Ok(trailers))));
+    let mut response = http::Response::new(Body::new(body));
+    *response.headers_mut() = headers;
+    response
+}

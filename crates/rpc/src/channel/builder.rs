@@ -1,0 +1,136 @@
+//! Opens a channel, with options.
+
+use std::error::Error as StdError;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pathcall_proto::manifest::Manifest;
+use tonic::transport::Endpoint;
+
+use super::session::Slot;
+use super::stats::Counters;
+use super::transport::Transport;
+use super::{Channel, Inner};
+use crate::application::{Catalogue, Disagreement};
+
+/// Reliable flows that a channel asks for in each application. A large call is split over them.
+pub const FLOWS: u32 = 4;
+
+/// A connection attempt is given up after this time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that is gone without a word is noticed within twice this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Options of a channel that is about to be opened.
+#[derive(Debug, Clone)]
+#[must_use = "connect it"]
+pub struct Builder {
+    endpoint: Endpoint,
+    catalogue: Catalogue,
+    options: Options,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) local_address: Option<IpAddr>,
+    pub(super) flows: u32,
+}
+
+/// Why a channel could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The destination is not an address.
+    #[error("not the address of a server: {0}")]
+    Destination(#[source] Box<dyn StdError + Send + Sync>),
+    /// Nobody answers there.
+    #[error("no gRPC server answers at {uri}: {}", root(source))]
+    Transport {
+        /// The destination.
+        uri: String,
+        /// What the transport says.
+        source: tonic::transport::Error,
+    },
+    /// The manifests do not fit together.
+    #[error(transparent)]
+    Manifest(#[from] Disagreement),
+}
+
+impl Builder {
+    pub(super) fn new<D>(destination: D, manifest: &'static Manifest) -> Result<Self, ConnectError>
+    where
+        D: TryInto<Endpoint>,
+        D::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let endpoint = destination.try_into().map_err(|error| ConnectError::Destination(error.into()))?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE);
+        let mut catalogue = Catalogue::default();
+        catalogue.push(manifest);
+        Ok(Self { endpoint, catalogue, options: Options { local_address: None, flows: FLOWS } })
+    }
+
+    /// Adds the methods of another package.
+    pub fn manifest(mut self, manifest: &'static Manifest) -> Self {
+        self.catalogue.push(manifest);
+        self
+    }
+
+    /// Changes the gRPC connection's own options.
+    pub fn endpoint(mut self, change: impl FnOnce(Endpoint) -> Endpoint) -> Self {
+        self.endpoint = change(self.endpoint);
+        self
+    }
+
+    /// The address that map frames are sent from; any, unless given. Server and element must be
+    /// reachable from it, and it from them.
+    pub fn local_address(mut self, address: IpAddr) -> Self {
+        self.options.local_address = Some(address);
+        self
+    }
+
+    /// Reliable flows in each application, at least one: [`FLOWS`] unless given.
+    pub fn flows(mut self, flows: u32) -> Self {
+        self.options.flows = flows.max(1);
+        self
+    }
+
+    /// Connects to the server. Applications are joined when they are first used.
+    ///
+    /// # Errors
+    /// When nobody answers, or two manifests give an application different filters.
+    pub async fn connect(self) -> Result<Channel, ConnectError> {
+        let transport = Transport::connect(&self.endpoint)
+            .await
+            .map_err(|source| ConnectError::Transport { uri: self.endpoint.uri().to_string(), source })?;
+        self.channel(transport)
+    }
+
+    /// A channel that connects at its first call.
+    ///
+    /// # Errors
+    /// When two manifests give an application different filters.
+    pub fn connect_lazy(self) -> Result<Channel, ConnectError> {
+        let transport = Transport::lazy(&self.endpoint);
+        self.channel(transport)
+    }
+
+    fn channel(self, transport: Transport) -> Result<Channel, ConnectError> {
+        let applications = self.catalogue.applications()?;
+        let slot = |(name, application)| (name, Slot::new(application, self.options));
+        let slots = applications.into_iter().map(slot).collect();
+        let inner = Inner { transport, catalogue: self.catalogue, slots, counters: Counters::default() };
+        Ok(Channel { inner: Arc::new(inner) })
+    }
+}
+
+/// The last cause: what tonic itself says is "transport error".
+fn root(error: &tonic::transport::Error) -> String {
+    let mut cause: &dyn StdError = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

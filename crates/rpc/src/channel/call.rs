@@ -1,0 +1,87 @@
+//! Takes a call of a method with a filter through: the map first, then the handler, then the reply.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, Full};
+use pathcall_proto::manifest::{Kind, Method};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::Inner;
+use crate::deadline::Deadline;
+use crate::message::frame::{self, FrameError};
+use crate::request::{Answer, Request, Work};
+use crate::{assemble, headers, status};
+
+impl Inner {
+    pub(super) async fn filtered(
+        &self,
+        method: &Method,
+        request: http::Request<Body>,
+        deadline: Deadline,
+    ) -> Result<http::Response<Body>, Status> {
+        let (mut parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let message = frame::open(&body).map_err(|error| {
+            if error == FrameError::Compressed {
+                self.counters.compressed.add();
+            }
+            status::of_frame(method, error)
+        })?;
+        let request = Request::new(method, &message)?;
+        let Some(slot) = self.slots.get(method.app) else {
+            return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
+        };
+        let session = slot.session(method, &self.transport).await?;
+
+        if method.kind == Kind::Query {
+            mark(&mut parts.headers, headers::QUERY, deadline);
+            let body = Body::new(Full::new(body));
+            return self.transport.call(http::Request::from_parts(parts, body)).await;
+        }
+
+        let answer = match request.typed {
+            Some(typed) => {
+                let mut work = Work::new(method, typed);
+                let output = match work.operation.take() {
+                    Some(operation) => Some(session.call(method, operation).await?),
+                    None => None,
+                };
+                work.answer(method, output)
+            }
+            None => Answer::Done,
+        };
+        let forwarded = forwarded(method, &answer)?;
+        let response = match request.handler {
+            Some(message) if forwarded => {
+                self.counters.handler.add();
+                mark(&mut parts.headers, headers::CALL, deadline);
+                let request = assemble::handler_request(method, parts, &message)?;
+                Some(self.transport.call(request).await?)
+            }
+            _ => None,
+        };
+        assemble::reply(method, response, &answer).await
+    }
+}
+
+/// NetRPC Table 2: `CntFwd` forwards a message when its counter reaches the threshold and drops it
+/// otherwise.
+///
+/// A vote that was not forwarded has been counted, and its caller is told so. With a threshold of 1
+/// (test-and-set) it was not even that: somebody else was first, and the call fails.
+fn forwarded(method: &Method, answer: &Answer) -> Result<bool, Status> {
+    match (answer, method.kind) {
+        (Answer::Counted { forwarded: false }, Kind::Count { threshold: 1, .. }) => Err(Status::aborted(format!(
+            "{} ({}): a key of this call is set by somebody else: try again when it is cleared",
+            method.path, method.app
+        ))),
+        (Answer::Counted { forwarded }, _) => Ok(*forwarded),
+        _ => Ok(true),
+    }
+}
+
+/// Tells the server's layer what the call is, and how much time is left for it.
+fn mark(headers: &mut HeaderMap, name: HeaderName, deadline: Deadline) {
+    headers.insert(name, HeaderValue::from_static("1"));
+    deadline.put(headers);
+}

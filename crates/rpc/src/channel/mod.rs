@@ -1,0 +1,130 @@
+//! The caller's end: a `tower` service under the stubs that `tonic` generates.
+//!
+//! ```text
+//! stub ─► Channel ─┬─ no filter ───────────────────────────────────► gRPC
+//!                  └─ filter ─ request ─┬─ typed field ─ session ──► map frames
+//!                                       └─ the rest, if any ───────► gRPC, `pathcall-call: 1`
+//! stub ◄── assemble ◄── handler's reply and the map's answer
+//! ```
+//!
+//! [`builder`] opens a channel; [`transport`] is the gRPC connection beneath it; [`session`] is its
+//! part in one application; [`call`] takes a call through; [`stats`] counts.
+
+pub mod builder;
+mod call;
+mod session;
+pub mod stats;
+mod transport;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pathcall_proto::manifest::Manifest;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::transport::Endpoint;
+
+use self::builder::{Builder, ConnectError};
+use self::session::Slot;
+use self::stats::{ChannelStats, Counters};
+use self::transport::Transport;
+use crate::application::Catalogue;
+use crate::deadline::Deadline;
+
+/// A connection to a server, for any number of stubs: cloning it is cheap.
+///
+/// ```ignore
+/// let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
+/// let mut client = TrainingClient::new(channel);
+/// ```
+///
+/// A method without a filter is a plain gRPC call. One with a filter is refused with
+/// FAILED_PRECONDITION when the server does not speak Pathcall, because its meaning depends on the
+/// filter. Its typed field travels as map frames over UDP; the rest of its message, if there is any,
+/// follows as a plain gRPC call once the map has done its part. So a handler never sees a call whose
+/// typed part failed, while one that fails does not undo it.
+///
+/// Deadlines (`grpc-timeout`) hold on every path. A call that is dropped or runs out of time is
+/// cancelled wherever it is; if that strikes in the middle of a call of many frames, some of them
+/// may have taken effect.
+///
+/// Stubs must not compress requests: a compressed message can't be looked into.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    transport: Transport,
+    catalogue: Catalogue,
+    /// One for each application, by name.
+    slots: BTreeMap<&'static str, Slot>,
+    counters: Counters,
+}
+
+impl Channel {
+    /// Connects to the server at `destination`, such as `http://host:port`. The manifest is the
+    /// constant that `pathcall-build` writes beside the stubs.
+    ///
+    /// # Errors
+    /// When the address is none, or nobody answers there.
+    pub async fn connect<D>(destination: D, manifest: &'static Manifest) -> Result<Self, ConnectError>
+    where
+        D: TryInto<Endpoint>,
+        D::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self::builder(destination, manifest)?.connect().await
+    }
+
+    /// As [`connect`](Self::connect), with options.
+    ///
+    /// # Errors
+    /// When `destination` is not an address.
+    pub fn builder<D>(destination: D, manifest: &'static Manifest) -> Result<Builder, ConnectError>
+    where
+        D: TryInto<Endpoint>,
+        D::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Builder::new(destination, manifest)
+    }
+
+    /// What went through this channel and its clones so far.
+    #[must_use]
+    pub fn stats(&self) -> ChannelStats {
+        self.inner.counters.read(self.inner.slots.values().map(Slot::stats))
+    }
+}
+
+impl tower::Service<http::Request<Body>> for Channel {
+    type Response = http::Response<Body>;
+    type Error = Status;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
+
+    /// Always: polling the connection here would hold one of its permits while the call is still
+    /// being made up, and a few channels that wait like this would starve it.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let inner = Arc::clone(&self.inner);
+        let deadline = Deadline::of(request.headers());
+        Box::pin(async move {
+            let method = inner.catalogue.method(request.uri().path());
+            let response = match method {
+                None => {
+                    inner.counters.plain.add();
+                    deadline.limit(inner.transport.call(request)).await??
+                }
+                Some(method) => {
+                    inner.counters.filtered.add();
+                    deadline.limit(inner.filtered(method, request, deadline)).await??
+                }
+            };
+            deadline.guard(response)
+        })
+    }
+}

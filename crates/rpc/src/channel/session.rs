@@ -1,0 +1,272 @@
+//! A channel's part in one application: joined at first use, and anew when it is lost.
+//!
+//! ```text
+//! Join ─► server: who I am, where my map frames come from     (a stream: its end is my leave)
+//!      ◄─ grant: who I am to be, where the element is         (its end: the server is gone)
+//! ```
+//!
+//! Each time it is joined the caller is a new incarnation, so what was left of the last one on the
+//! way can't be taken for its own.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::map::client::{ClientConfig, ClientStats, Timing};
+use pathcall_endpoint::map::{CallError, Operation, Output};
+use pathcall_proto::manifest::Method;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{JoinGrant, JoinRequest};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tonic::{Code, Status, Streaming};
+
+use super::builder::Options;
+use super::stats::{ApplicationStats, Counter, sum};
+use super::transport::Transport;
+use crate::application::Application;
+use crate::status;
+
+/// A server that has not answered a join after this time is taken for unavailable.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The place of an application in a channel.
+#[derive(Debug)]
+pub(super) struct Slot {
+    application: Application,
+    options: Options,
+    current: Mutex<Option<Arc<Session>>>,
+    /// Held while the application is joined: calls that come meanwhile wait for it.
+    joining: tokio::sync::Mutex<()>,
+    joins: Counter,
+    /// What the sessions before the current one did.
+    past: Mutex<ClientStats>,
+}
+
+impl Slot {
+    pub(super) fn new(application: Application, options: Options) -> Self {
+        Self {
+            application,
+            options,
+            current: Mutex::default(),
+            joining: tokio::sync::Mutex::default(),
+            joins: Counter::default(),
+            past: Mutex::new(ClientStats::default()),
+        }
+    }
+
+    /// The session, joined if need be for a call of `method`.
+    pub(super) async fn session(&self, method: &Method, transport: &Transport) -> Result<Arc<Session>, Status> {
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        let _joining = self.joining.lock().await;
+        if let Some(session) = self.live() {
+            return Ok(session);
+        }
+        self.retire();
+        let join = Join { application: &self.application, options: &self.options, method, transport };
+        let session = Arc::new(join.run().await?);
+        self.joins.add();
+        *lock(&self.current) = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    pub(super) fn stats(&self) -> ApplicationStats {
+        let current = lock(&self.current).as_ref().map(|session| session.handle.stats());
+        let map = sum(*lock(&self.past), current.unwrap_or_default());
+        ApplicationStats { name: self.application.name, joins: self.joins.read(), map }
+    }
+
+    fn live(&self) -> Option<Arc<Session>> {
+        lock(&self.current).clone().filter(|session| !session.is_over())
+    }
+
+    /// Leaves with the last session, which is over.
+    fn retire(&self) {
+        if let Some(session) = lock(&self.current).take() {
+            let mut past = lock(&self.past);
+            *past = sum(*past, session.handle.stats());
+        }
+    }
+}
+
+/// Held only for a moment, by code that does not panic.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A member of an application.
+#[derive(Debug)]
+pub(super) struct Session {
+    handle: MapHandle,
+    /// Why it is over, once it is.
+    over: watch::Sender<Option<Arc<str>>>,
+    /// Reads the join's stream, and ends it when it is aborted.
+    watcher: AbortHandle,
+}
+
+impl Session {
+    /// Does the operation, and gives up when the session is over.
+    pub(super) async fn call(&self, method: &Method, operation: Operation) -> Result<Output, Status> {
+        let mut over = self.over.subscribe();
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.handle.call(operation) => outcome,
+            reason = over.wait_for(Option::is_some) => {
+                let reason = reason.ok().and_then(|reason| reason.clone()).unwrap_or_default();
+                return Err(Status::unavailable(format!("{} ({}): {reason}", method.path, method.app)));
+            }
+        };
+        outcome.map_err(|error| {
+            if matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
+                self.end(error.to_string().into());
+            }
+            status::of_call(method, &error)
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.borrow().is_some()
+    }
+
+    /// Leaves the application; whoever still waits for an answer is told the reason.
+    fn end(&self, reason: Arc<str>) {
+        self.over.send_replace(Some(reason));
+        self.watcher.abort();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.watcher.abort();
+    }
+}
+
+/// One attempt to join.
+struct Join<'a> {
+    application: &'a Application,
+    options: &'a Options,
+    /// The call that needs it.
+    method: &'a Method,
+    transport: &'a Transport,
+}
+
+impl Join<'_> {
+    async fn run(self) -> Result<Session, Status> {
+        let mut ip = match self.options.local_address {
+            Some(ip) => ip,
+            None => self.transport.any_address().await.map_err(|error| {
+                Status::unavailable(format!("{}: the server's name: {error}", self.transport.uri()))
+            })?,
+        };
+        loop {
+            let link = bind(ip)?;
+            let incarnation = rand::random_range(1..=u32::MAX);
+            let (grant, stream) = self.request(link.local_addr().port(), incarnation).await?;
+            let Some(server) = self.transport.peer() else {
+                return Err(Status::internal(format!("{}: no connection to join over", self.transport.uri())));
+            };
+            // A name with addresses in both families: the connection is in the other one.
+            if self.options.local_address.is_none() && ip.is_ipv4() != server.is_ipv4() {
+                ip = self.transport.any_address().await.map_err(|error| Status::unavailable(error.to_string()))?;
+                continue;
+            }
+            return self.session(link, incarnation, server, &grant, stream);
+        }
+    }
+
+    async fn request(&self, udp_port: u16, incarnation: u32) -> Result<(JoinGrant, Streaming<JoinGrant>), Status> {
+        let request = JoinRequest {
+            application: self.application.name.into(),
+            filter_digest: self.application.digest,
+            udp_port: udp_port.into(),
+            incarnation,
+            flows: self.options.flows,
+        };
+        let mut client = PeerClient::new(self.transport.channel());
+        let first = async {
+            let mut stream = client.join(request).await?.into_inner();
+            let grant = stream.message().await?;
+            grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the server ended the join"))
+        };
+        match tokio::time::timeout(JOIN_TIMEOUT, first).await {
+            Ok(outcome) => outcome.map_err(|error| self.refused(&error)),
+            Err(_) => Err(Status::unavailable(format!(
+                "{} did not answer the join of {} in {} s",
+                self.transport.uri(),
+                self.application.name,
+                JOIN_TIMEOUT.as_secs()
+            ))),
+        }
+    }
+
+    fn refused(&self, error: &Status) -> Status {
+        let (path, name, uri) = (self.method.path, self.application.name, self.transport.uri());
+        match error.code() {
+            Code::Unimplemented => Status::failed_precondition(format!(
+                "{path} has the filter {name} but the server at {uri} does not speak Pathcall: add pathcall::Server's layer there"
+            )),
+            code => Status::new(code, format!("{path}: joining {name} at {uri}: {}", error.message())),
+        }
+    }
+
+    fn session(
+        &self,
+        link: Link,
+        incarnation: u32,
+        server: IpAddr,
+        grant: &JoinGrant,
+        stream: Streaming<JoinGrant>,
+    ) -> Result<Session, Status> {
+        let nonsense = |what| {
+            let (name, uri) = (self.application.name, self.transport.uri());
+            Status::internal(format!("{uri} granted the join of {name} with {what}"))
+        };
+        let udp_port = u16::try_from(grant.server_udp_port).map_err(|_| nonsense("a port that is none"))?;
+        let element: Option<SocketAddr> = match grant.element_address.as_str() {
+            "" => None,
+            address => Some(address.parse().map_err(|_| nonsense("an element address that is none"))?),
+        };
+        let config = ClientConfig {
+            gaid: grant.gaid,
+            epoch: grant.epoch,
+            endpoint: grant.endpoint,
+            incarnation,
+            server: grant.server,
+            server_incarnation: grant.server_incarnation,
+            slot_base: grant.slot_base,
+            flows: grant.flows.max(1),
+            // Without a slot in its repeat filter the element can't take this caller's frames.
+            element: element.is_some() && grant.flows > 0,
+            rows: grant.rows,
+            width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
+            worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
+            start_chunk: grant.start_chunk,
+            timing: Timing::default(),
+        };
+        let over = watch::Sender::new(None);
+        let watcher = tokio::spawn(watch(stream, over.clone(), self.transport.uri().to_string())).abort_handle();
+        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port));
+        Ok(Session { handle, over, watcher })
+    }
+}
+
+/// Reads the join's stream to its end, which is the session's.
+async fn watch(mut stream: Streaming<JoinGrant>, over: watch::Sender<Option<Arc<str>>>, uri: String) {
+    let reason = loop {
+        match stream.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => break format!("the server at {uri} has left"),
+            Err(status) => break format!("the connection to the server at {uri} is lost: {}", status.message()),
+        }
+    };
+    over.send_replace(Some(reason.into()));
+}
+
+fn bind(ip: IpAddr) -> Result<Link, Status> {
+    Link::bind(SocketAddr::new(ip, 0))
+        .map_err(|error| Status::unavailable(format!("can't send map frames from {ip}: {error}")))
+}

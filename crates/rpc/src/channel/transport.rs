@@ -1,0 +1,113 @@
+//! The gRPC connection beneath a channel, and where it leads: map frames go to the same host.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tower::ServiceExt;
+
+use crate::status;
+
+/// A connection that is made again when it breaks.
+#[derive(Debug, Clone)]
+pub(super) struct Transport {
+    channel: Channel,
+    uri: Uri,
+    peer: Peer,
+}
+
+/// The address that the connection was last made to.
+#[derive(Debug, Clone, Default)]
+struct Peer(Arc<Mutex<Option<SocketAddr>>>);
+
+impl Transport {
+    /// Connects now.
+    pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
+        let peer = Peer::default();
+        let channel = endpoint.connect_with_connector(connector(endpoint, peer.clone())).await?;
+        Ok(Self { channel, uri: endpoint.uri().clone(), peer })
+    }
+
+    /// Connects at the first call.
+    pub(super) fn lazy(endpoint: &Endpoint) -> Self {
+        let peer = Peer::default();
+        let channel = endpoint.connect_with_connector_lazy(connector(endpoint, peer.clone()));
+        Self { channel, uri: endpoint.uri().clone(), peer }
+    }
+
+    /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
+    /// ready, which would hold a permit.
+    pub(super) async fn call(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+        self.channel.clone().oneshot(request).await.map_err(status::of_transport)
+    }
+
+    /// For clients of generated services.
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    pub(super) fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// The server's IP address, if a connection was made.
+    pub(super) fn peer(&self) -> Option<IpAddr> {
+        self.peer.last().map(|addr| addr.ip())
+    }
+
+    /// The unspecified address of the family that the server is, or will be, reached in.
+    pub(super) async fn any_address(&self) -> io::Result<IpAddr> {
+        let ip = match self.peer() {
+            Some(ip) => ip,
+            None => {
+                let host = self.uri.host().unwrap_or_default();
+                let mut found = tokio::net::lookup_host((host.trim_matches(['[', ']']), 0)).await?;
+                found.next().map(|addr| addr.ip()).ok_or(io::ErrorKind::NotFound)?
+            }
+        };
+        Ok(match ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        })
+    }
+}
+
+impl Peer {
+    fn last(&self) -> Option<SocketAddr> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, addr: SocketAddr) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(addr);
+    }
+}
+
+/// Connects as tonic does, and notes where to.
+fn connector(
+    endpoint: &Endpoint,
+    peer: Peer,
+) -> impl tower::Service<
+    Uri,
+    Response = hyper_util::rt::TokioIo<tokio::net::TcpStream>,
+    Error = Box<dyn std::error::Error + Send + Sync>,
+    Future: Send,
+> + Send
++ 'static {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(endpoint.get_tcp_nodelay());
+    http.set_keepalive(endpoint.get_tcp_keepalive());
+    http.set_connect_timeout(endpoint.get_connect_timeout());
+    tower::service_fn(move |uri: Uri| {
+        let (http, peer) = (http.clone(), peer.clone());
+        async move {
+            let stream = http.oneshot(uri).await?;
+            peer.note(stream.inner().peer_addr()?);
+            Ok(stream)
+        }
+    })
+}

@@ -1,0 +1,196 @@
+//! Deadlines: `grpc-timeout` holds on every path, streams included, and is always
+//! DEADLINE_EXCEEDED.
+//!
+//! tonic's client watches a timeout up to the first byte of the response only, and calls it
+//! CANCELLED, as its server does. Here the clock starts when the stub calls and runs until the last
+//! frame of the body; whatever waits for it is dropped then, which cancels it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body::{Body as _, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use crate::status::deadline_exceeded;
+
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// What tonic's server says when a timeout strikes there.
+const TONIC_TIMEOUT: &str = "Timeout expired";
+
+/// When a call must be over; never, if its caller did not say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// The deadline of a request that is made now.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let timeout = headers.get(GRPC_TIMEOUT).and_then(|value| parse(value.as_bytes()));
+        // A timeout beyond what the clock can say is none.
+        Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
+    }
+
+    /// Waits for `work`, but no longer than the deadline.
+    pub(crate) async fn limit<T>(self, work: impl Future<Output = T>) -> Result<T, Status> {
+        match self.0 {
+            Some(at) => tokio::time::timeout_at(at, work).await.map_err(|_| deadline_exceeded()),
+            None => Ok(work.await),
+        }
+    }
+
+    /// Tells the next host how much time is left.
+    pub(crate) fn put(self, headers: &mut HeaderMap) {
+        if let Some(at) = self.0 {
+            headers.insert(GRPC_TIMEOUT, print(at.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// The response with a body that ends at the deadline.
+    pub(crate) fn guard(self, response: http::Response<Body>) -> Result<http::Response<Body>, Status> {
+        let Some(at) = self.0 else {
+            return Ok(response);
+        };
+        if struck_at_the_server(response.headers()) {
+            return Err(deadline_exceeded());
+        }
+        if response.body().is_end_stream() {
+            return Ok(response);
+        }
+        Ok(response.map(|body| Body::new(LimitedBody { body, sleep: Box::pin(tokio::time::sleep_until(at)) })))
+    }
+}
+
+fn struck_at_the_server(headers: &HeaderMap) -> bool {
+    Status::from_header_map(headers)
+        .is_some_and(|status| status.code() == Code::Cancelled && status.message() == TONIC_TIMEOUT)
+}
+
+/// A response body until its deadline.
+struct LimitedBody {
+    /// Empty when the deadline has passed: dropping the rest resets the stream.
+    body: Body,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl http_body::Body for LimitedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.body.is_end_stream() {
+            return Poll::Ready(None);
+        }
+        if self.sleep.as_mut().poll(cx).is_ready() {
+            self.body = Body::empty();
+            return Poll::Ready(Some(Err(deadline_exceeded())));
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// gRPC over HTTP/2: at most eight digits and a unit. Anything else is no timeout.
+fn parse(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let count = digits.iter().fold(0, |count, digit| count * 10 + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+/// In the finest unit that takes eight digits.
+fn print(timeout: Duration) -> HeaderValue {
+    const COUNT_MAX: u128 = 99_999_999;
+    let units = [(1, 'n'), (1_000, 'u'), (1_000_000, 'm'), (1_000_000_000, 'S')];
+    let (count, unit) = units
+        .into_iter()
+        .map(|(nanos, unit)| (timeout.as_nanos() / nanos, unit))
+        .find(|(count, _)| *count <= COUNT_MAX)
+        .unwrap_or((COUNT_MAX, 'S'));
+    HeaderValue::try_from(format!("{count}{unit}")).unwrap_or(HeaderValue::from_static("99999999S"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        for (text, timeout) in [
+            ("1H", Some(Duration::from_secs(3600))),
+            ("2M", Some(Duration::from_secs(120))),
+            ("99999999S", Some(Duration::from_secs(99_999_999))),
+            ("500m", Some(Duration::from_millis(500))),
+            ("7u", Some(Duration::from_micros(7))),
+            ("0n", Some(Duration::ZERO)),
+            ("100000000S", None),
+            ("S", None),
+            ("", None),
+            ("-1S", None),
+            ("1s", None),
+        ] {
+            assert_eq!(parse(text.as_bytes()), timeout, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_written_as_finely_as_they_fit() {
+        for (timeout, text) in [
+            (Duration::ZERO, "0n"),
+            (Duration::from_millis(99), "99000000n"),
+            (Duration::from_secs(1), "1000000u"),
+            (Duration::from_secs(100), "100000m"),
+            (Duration::from_secs(100_000), "100000S"),
+            (Duration::MAX, "99999999S"),
+        ] {
+            assert_eq!(print(timeout), text);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_ends_at_the_deadline() {
+        use http_body_util::{BodyExt, StreamBody};
+        let mut headers = HeaderMap::new();
+        headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
+        let first = Ok::<_, Status>(Frame::data(Bytes::from_static(b"first")));
+        let frames = tokio_stream::StreamExt::chain(tokio_stream::once(first), tokio_stream::pending());
+        let response = http::Response::new(Body::new(StreamBody::new(frames)));
+
+        let began = Instant::now();
+        let mut body = Deadline::of(&headers).guard(response).unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+        assert_eq!(body.frame().await.unwrap().unwrap_err().code(), Code::DeadlineExceeded);
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert!(body.frame().await.is_none());
+    }
+
+    #[test]
+    fn a_timeout_at_tonics_server_is_one_of_the_deadline() {
+        let mut headers = HeaderMap::new();
+        headers.insert(GRPC_TIMEOUT, HeaderValue::from_static("1S"));
+        let deadline = Deadline(Some(Instant::now() + Duration::from_secs(1)));
+        let code = |status: Status| deadline.guard(status.into_http()).map_err(|status| status.code()).map(drop);
+        assert_eq!(code(Status::cancelled(TONIC_TIMEOUT)), Err(Code::DeadlineExceeded));
+        assert_eq!(code(Status::cancelled("by the handler")), Ok(()));
+    }
+}

@@ -1,0 +1,178 @@
+//! A request of a method with a filter, taken apart: what the map has to do, and what the handler
+//! gets to see.
+//!
+//! A handler runs if the request has untyped content, or the filter's `to` is SERVER; otherwise the
+//! call never reaches it and the untyped fields of its reply have their defaults. Content is what is
+//! encoded: a field that holds its default is not. With `to: SERVER` the typed field stays in the
+//! handler's message as well.
+
+use bytes::Bytes;
+use pathcall_endpoint::map::{Key, Modify, Operation, Output};
+use pathcall_proto::manifest::{self, Kind, Method};
+use pathcall_wire::{OpType, Target};
+use tonic::Status;
+
+use crate::message::reply::Values;
+use crate::message::split::split;
+use crate::message::typed::{Reader, TypedError};
+use crate::status;
+
+/// A request taken apart.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The keys or values of the typed field; `None` when the method's request has none.
+    pub(crate) typed: Option<Typed>,
+    /// The handler's message; `None` when it need not run.
+    pub(crate) handler: Option<Bytes>,
+}
+
+/// The typed field of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Typed {
+    /// An array's values.
+    Lanes(Vec<i64>),
+    /// Keys with their values, each key once.
+    Pairs(Vec<(Key, i64)>),
+}
+
+impl Request {
+    /// Takes the message of a call apart.
+    pub(crate) fn new(method: &Method, message: &Bytes) -> Result<Self, Status> {
+        let Some(field) = &method.request else {
+            let handler = !message.is_empty() || method.to == manifest::Target::Server;
+            return Ok(Self { typed: None, handler: handler.then(|| message.clone()) });
+        };
+        let mut reader = Reader::new(field.shape, method.precision);
+        let mut rest = Vec::new();
+        let content = split::<TypedError>(message, field.path, &mut rest, &mut |part| reader.part(part))
+            .map_err(|error| status::of_request(field.name, &error))?;
+        let typed = match method.kind {
+            Kind::Sum { .. } => Typed::Lanes(reader.into_lanes()),
+            _ => Typed::Pairs(reader.into_pairs()),
+        };
+        let handler = match method.to {
+            manifest::Target::Server => Some(message.clone()),
+            _ => content.then(|| rest.into()),
+        };
+        Ok(Self { typed: Some(typed), handler })
+    }
+}
+
+/// One call's work on the map, and the keys that its answer is for.
+#[derive(Debug)]
+pub(crate) struct Work {
+    /// `None` when an empty collection leaves nothing to do.
+    pub(crate) operation: Option<Operation>,
+    /// With `get`: the keys in the order of the values.
+    keys: Vec<Key>,
+}
+
+/// What a call's reply gets from the map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The typed field of the reply.
+    Lanes(Vec<i64>),
+    /// The same, with keys.
+    Pairs(Vec<(Key, i64)>),
+    /// Nothing; whether `CntFwd` forwards the call.
+    Counted { forwarded: bool },
+    /// Nothing.
+    Done,
+}
+
+impl Answer {
+    /// The values for the typed field of the reply, which is empty if there are none.
+    pub(crate) fn values(&self) -> Values<'_> {
+        match self {
+            Self::Lanes(lanes) => Values::Lanes(lanes),
+            Self::Pairs(pairs) => Values::Pairs(pairs),
+            Self::Counted { .. } | Self::Done => Values::Pairs(&[]),
+        }
+    }
+}
+
+impl Work {
+    /// What the method's filter does with these values.
+    pub(crate) fn new(method: &Method, typed: Typed) -> Self {
+        let modify = modify(method.modify);
+        let only = |operation| Self { operation: Some(operation), keys: Vec::new() };
+        match (method.kind, typed) {
+            (_, Typed::Lanes(lanes)) if lanes.is_empty() => Self { operation: None, keys: Vec::new() },
+            (_, Typed::Pairs(pairs)) if pairs.is_empty() => Self { operation: None, keys: Vec::new() },
+            (Kind::Sum { threshold }, typed) => only(Operation::Sum { lanes: typed.into_lanes(), modify, threshold }),
+            (Kind::Add { get, .. }, typed) => {
+                let pairs = typed.into_pairs();
+                // An answer that the reply has no field for is not asked for.
+                let get = get && method.reply.is_some();
+                let keys = if get { pairs.iter().map(|(key, _)| key.clone()).collect() } else { Vec::new() };
+                Self { operation: Some(Operation::Add { pairs, modify, get }), keys }
+            }
+            (Kind::Count { threshold, to }, typed) => {
+                only(Operation::Count { keys: typed.into_keys(), threshold, to: target(to) })
+            }
+            (Kind::Clear, typed) => only(Operation::Clear { keys: typed.into_keys() }),
+            // A query is the server's to answer.
+            (Kind::Query, _) => Self { operation: None, keys: Vec::new() },
+        }
+    }
+
+    /// What the reply gets from the outcome of the operation; `None` stands for nothing to do.
+    pub(crate) fn answer(self, method: &Method, output: Option<Output>) -> Answer {
+        match (output, method.kind) {
+            (Some(Output::Sums(sums)), _) => Answer::Lanes(sums),
+            (Some(Output::Values(values)), _) => Answer::Pairs(self.keys.into_iter().zip(values).collect()),
+            (Some(Output::Counted { forwarded }), _) => Answer::Counted { forwarded },
+            (None, Kind::Sum { .. }) => Answer::Lanes(Vec::new()),
+            // Nobody else can hold, or has yet to vote for, any of no keys.
+            (None, Kind::Count { .. }) => Answer::Counted { forwarded: true },
+            (Some(Output::Done) | None, _) => Answer::Done,
+        }
+    }
+}
+
+impl Typed {
+    fn into_lanes(self) -> Vec<i64> {
+        match self {
+            Self::Lanes(lanes) => lanes,
+            Self::Pairs(pairs) => pairs.into_iter().map(|(_, value)| value).collect(),
+        }
+    }
+
+    fn into_pairs(self) -> Vec<(Key, i64)> {
+        match self {
+            Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes).collect(),
+            Self::Pairs(pairs) => pairs,
+        }
+    }
+
+    /// The keys alone.
+    pub(crate) fn into_keys(self) -> Vec<Key> {
+        self.into_pairs().into_iter().map(|(key, _)| key).collect()
+    }
+}
+
+fn modify(modify: manifest::Modify) -> Modify {
+    use manifest::Op;
+    let op = match modify.op {
+        Op::Nop => OpType::Nop,
+        Op::Max => OpType::Max,
+        Op::Min => OpType::Min,
+        Op::Add => OpType::Add,
+        Op::Assign => OpType::Assign,
+        Op::ShiftL => OpType::ShiftL,
+        Op::ShiftR => OpType::ShiftR,
+        Op::Band => OpType::Band,
+        Op::Bor => OpType::Bor,
+        Op::Bnot => OpType::Bnot,
+        Op::Bxor => OpType::Bxor,
+    };
+    Modify { op, para: modify.para }
+}
+
+fn target(target: manifest::Target) -> Target {
+    match target {
+        manifest::Target::All => Target::All,
+        manifest::Target::Src => Target::Src,
+        manifest::Target::Server => Target::Server,
+    }
+}

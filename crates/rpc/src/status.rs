@@ -1,0 +1,65 @@
+//! What a caller's stub sees when a map call fails: one code and one line.
+
+use std::error::Error;
+
+use pathcall_endpoint::map::CallError;
+use pathcall_proto::manifest::Method;
+use tonic::{Code, Status, TimeoutExpired};
+
+use crate::message::frame::FrameError;
+use crate::message::reply::ReplyError;
+use crate::message::typed::TypedError;
+
+/// The status of a map call that the endpoint could not do.
+pub(crate) fn of_call(method: &Method, error: &CallError) -> Status {
+    let code = match error {
+        CallError::Unreachable { .. } | CallError::Closed => Code::Unavailable,
+        CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
+        CallError::KeysFull => Code::ResourceExhausted,
+        CallError::KeyLength { .. } => Code::InvalidArgument,
+        CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
+        CallError::DataLoss { .. } => Code::DataLoss,
+    };
+    Status::new(code, format!("{} ({}): {error}", method.path, method.app))
+}
+
+/// The status of a request whose typed field can't travel.
+pub(crate) fn of_request(field: &'static str, error: &TypedError) -> Status {
+    Status::invalid_argument(format!("{field}: {error}"))
+}
+
+/// The status of a reply that its typed field can't hold.
+pub(crate) fn of_reply(field: &'static str, error: &ReplyError) -> Status {
+    Status::out_of_range(format!("{field}: {error}"))
+}
+
+/// The status of a message that can't be taken out of its frame, or put in.
+pub(crate) fn of_frame(method: &Method, error: FrameError) -> Status {
+    let path = method.path;
+    match error {
+        FrameError::Compressed => Status::failed_precondition(format!(
+            "{path}: the message is compressed, so its typed fields can't be seen: send it without compression"
+        )),
+        FrameError::Length { .. } => Status::internal(format!("{path}: {error}")),
+        FrameError::TooLong(_) => Status::out_of_range(format!("{path}: {error}")),
+    }
+}
+
+/// The status of a call that the transport could not do. Its own timer fires for a deadline that
+/// the caller set; tonic calls that CANCELLED.
+pub(crate) fn of_transport(error: impl Into<Box<dyn Error + Send + Sync>>) -> Status {
+    let error = error.into();
+    let mut cause: Option<&(dyn Error + 'static)> = Some(&*error);
+    while let Some(error) = cause {
+        if error.is::<TimeoutExpired>() {
+            return deadline_exceeded();
+        }
+        cause = error.source();
+    }
+    Status::from_error(error)
+}
+
+/// The status of a call that took too long.
+pub(crate) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("the deadline of the call has passed")
+}
