@@ -110,8 +110,10 @@ mod tests {
         ],
         descriptor: &[],
     };
-    static SECOND: Manifest =
-        Manifest { methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })], descriptor: &[] };
+    static SECOND: Manifest = Manifest {
+        methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })],
+        descriptor: &[],
+    };
 
     #[test]
     fn methods_are_gathered_by_name() {

@@ -7,7 +7,9 @@ mod deadline;
 mod headers;
 pub mod message;
 mod request;
+pub mod server;
 mod status;
 
 pub use application::Disagreement;
 pub use channel::Channel;
+pub use server::Server;

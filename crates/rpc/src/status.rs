@@ -12,15 +12,23 @@ use crate::message::typed::TypedError;
 
 /// The status of a map call that the endpoint could not do.
 pub(crate) fn of_call(method: &Method, error: &CallError) -> Status {
-    let code = match error {
+    Status::new(code(error), format!("{} ({}): {error}", method.path, method.app))
+}
+
+/// The status of a caller that can't become a member.
+pub(crate) fn of_join(error: &CallError) -> Status {
+    Status::new(code(error), error.to_string())
+}
+
+fn code(error: &CallError) -> Code {
+    match error {
         CallError::Unreachable { .. } | CallError::Closed => Code::Unavailable,
         CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
         CallError::KeysFull => Code::ResourceExhausted,
         CallError::KeyLength { .. } => Code::InvalidArgument,
         CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
         CallError::DataLoss { .. } => Code::DataLoss,
-    };
-    Status::new(code, format!("{} ({}): {error}", method.path, method.app))
+    }
 }
 
 /// The status of a request whose typed field can't travel.

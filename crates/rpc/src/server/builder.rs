@@ -1,0 +1,148 @@
+//! Starts a server: binds its endpoints and takes ownership of its applications.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use pathcall_endpoint::driver::link::Link;
+use pathcall_proto::manifest::Manifest;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::hosted::Hosted;
+use super::registration::{Controller, Owner};
+use super::{Inner, Server};
+use crate::application::{Catalogue, Disagreement};
+
+/// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
+/// array are on their way at once.
+pub const ROWS: u32 = 1024;
+
+/// Options of a server that is about to start.
+#[derive(Debug, Clone)]
+#[must_use = "build it"]
+pub struct Builder {
+    catalogue: Catalogue,
+    controller: Option<String>,
+    advertise: String,
+    data_address: Option<SocketAddr>,
+    rows: u32,
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The manifests do not fit together.
+    #[error(transparent)]
+    Manifest(#[from] Disagreement),
+    /// The controller's address is none.
+    #[error("not the address of a controller: {address}: {source}")]
+    Controller {
+        /// What was given.
+        address: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+    /// No UDP port for an application's map frames.
+    #[error("no UDP port for {app} on {address}: {source}")]
+    Bind {
+        /// The `AppName`.
+        app: &'static str,
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The controller does not give the application to this server.
+    #[error("the controller at {controller} refuses {app}: {reason}")]
+    Refused {
+        /// The `AppName`.
+        app: &'static str,
+        /// The controller's address.
+        controller: String,
+        /// What it says: another live server owns the name, or its filters differ.
+        reason: String,
+    },
+}
+
+impl Builder {
+    pub(super) fn new(manifest: &'static Manifest) -> Self {
+        let mut catalogue = Catalogue::default();
+        catalogue.push(manifest);
+        Self { catalogue, controller: None, advertise: String::new(), data_address: None, rows: ROWS }
+    }
+
+    /// Adds the applications of another package.
+    pub fn manifest(mut self, manifest: &'static Manifest) -> Self {
+        self.catalogue.push(manifest);
+        self
+    }
+
+    /// The controller to register with, such as `http://host:port`; without one, everything works
+    /// in software.
+    pub fn controller(mut self, address: impl Into<String>) -> Self {
+        self.controller = Some(address.into());
+        self
+    }
+
+    /// The gRPC address that the controller tells those who look an application up.
+    pub fn advertise(mut self, address: impl Into<String>) -> Self {
+        self.advertise = address.into();
+        self
+    }
+
+    /// Where map frames come in: an address of this host, with port 0 unless there is one
+    /// application only. Any address, unless given; then elements are told the one that the
+    /// controller is reached from.
+    pub fn data_address(mut self, address: SocketAddr) -> Self {
+        self.data_address = Some(address);
+        self
+    }
+
+    /// Register rows that each application asks for: [`ROWS`] unless given, 0 for none. A row has
+    /// 256 lanes in a SyncAgtr application and 32 in the others.
+    pub fn memory(mut self, rows: u32) -> Self {
+        self.rows = rows;
+        self
+    }
+
+    /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
+    /// it grants before an application's first caller comes is still used.
+    ///
+    /// # Errors
+    /// When there is no port, or the controller refuses an application.
+    pub async fn build(self) -> Result<Server, BuildError> {
+        let controller = match &self.controller {
+            Some(address) => Some(Controller::new(address)?),
+            None => None,
+        };
+        let mut applications = BTreeMap::new();
+        let mut registrations = JoinSet::new();
+        for (name, application) in self.catalogue.applications()? {
+            let hosted = Arc::new(Hosted::new(application, self.bind(name)?));
+            if let Some(controller) = &controller {
+                let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
+                registrations.spawn(owner.register().await?);
+            }
+            applications.insert(name, hosted);
+        }
+        let inner = Inner {
+            catalogue: self.catalogue,
+            applications,
+            controller,
+            closed: watch::Sender::new(false),
+            _registrations: registrations,
+        };
+        Ok(Server { inner: Arc::new(inner) })
+    }
+
+    fn bind(&self, app: &'static str) -> Result<Link, BuildError> {
+        let bind = |address| Link::bind(address).map_err(|source| BuildError::Bind { app, address, source });
+        match self.data_address {
+            Some(address) => bind(address),
+            // Callers come over either family, if the host has both.
+            None => bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into())),
+        }
+    }
+}

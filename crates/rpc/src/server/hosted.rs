@@ -1,0 +1,194 @@
+//! An application that this server owns.
+//!
+//! It waits until its first caller: whatever the controller grants until then is what it starts
+//! with. From then on its callers depend on what it was started with, so a grant that differs can
+//! only mean that the element is lost.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_endpoint::map::Grant;
+use pathcall_endpoint::map::client::Timing;
+use pathcall_endpoint::map::server::{ServerConfig, ServerStats};
+use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
+use pathcall_wire::MAX_WORKERS;
+use tokio::sync::Notify;
+
+use super::ApplicationStats;
+use crate::application::Application;
+
+/// Callers of one application at a time.
+pub(super) const MEMBERS_MAX: usize = 4096;
+/// Ids from here on are given out by a server, those below by the controller.
+const LOCAL_IDS: u32 = 0x8000_0000;
+
+/// An application with its map.
+#[derive(Debug)]
+pub(super) struct Hosted {
+    pub(super) application: Application,
+    /// Of this server's endpoint.
+    pub(super) incarnation: u32,
+    /// Where map frames come in.
+    pub(super) local_addr: SocketAddr,
+    phase: Mutex<Phase>,
+    members: AtomicUsize,
+    next_local_id: AtomicU32,
+    /// Told when a member leaves: there may be room for a worker.
+    pub(super) left: Notify,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// `None` for a moment only.
+    Waiting(Option<Link>, Option<ApplicationGrant>),
+    Serving(Serving),
+}
+
+/// An application that has had a caller.
+#[derive(Debug, Clone)]
+pub(super) struct Serving {
+    pub(super) handle: ServerHandle,
+    pub(super) gaid: u32,
+    pub(super) epoch: u32,
+    /// The server's own endpoint.
+    pub(super) endpoint: u32,
+    /// The element, unless there is none or it is lost.
+    pub(super) memory: Option<Memory>,
+}
+
+/// A grant of an element's memory.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Memory {
+    pub(super) element: SocketAddr,
+    grant: MemoryGrant,
+}
+
+impl Memory {
+    /// What of the grant can be used.
+    fn new(grant: &ApplicationGrant) -> Option<Self> {
+        let grant = grant.memory.clone()?;
+        match grant.data_address.parse() {
+            Ok(element) if grant.rows > 0 => Some(Self { element, grant }),
+            Ok(_) => None,
+            Err(_) => {
+                tracing::warn!(address = grant.data_address, "the controller grants an element without an address");
+                None
+            }
+        }
+    }
+
+    fn registers(&self) -> Option<Grant> {
+        Some(Grant { rows: self.grant.rows, width: u16::try_from(self.grant.width).ok()? })
+    }
+}
+
+impl Hosted {
+    pub(super) fn new(application: Application, link: Link) -> Self {
+        Self {
+            application,
+            incarnation: rand::random_range(1..=u32::MAX),
+            local_addr: link.local_addr(),
+            phase: Mutex::new(Phase::Waiting(Some(link), None)),
+            members: AtomicUsize::new(0),
+            next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            left: Notify::new(),
+        }
+    }
+
+    /// What the controller grants now.
+    pub(super) fn granted(&self, grant: ApplicationGrant) {
+        match &mut *self.phase() {
+            Phase::Waiting(_, latest) => *latest = Some(grant),
+            Phase::Serving(serving) => {
+                let same = (serving.gaid, serving.epoch) == (grant.gaid, grant.epoch);
+                if serving.memory.is_none() || same && serving.memory == Memory::new(&grant) {
+                    return;
+                }
+                let name = self.application.name;
+                tracing::warn!(application = name, "the element is lost or its memory has moved: working in software");
+                serving.memory = None;
+                serving.handle.element_lost("the controller has withdrawn its memory");
+            }
+        }
+    }
+
+    /// Rows to ask the controller for, of `wished`: none once they can't be used any more.
+    pub(super) fn rows(&self, wished: u32) -> u32 {
+        let workers_max = u32::try_from(MAX_WORKERS).unwrap_or(u32::MAX);
+        match &*self.phase() {
+            Phase::Serving(Serving { memory: None, .. }) => 0,
+            _ if self.application.threshold > workers_max => 0,
+            _ => wished,
+        }
+    }
+
+    /// The running application; the first call starts it.
+    pub(super) fn serving(&self) -> Serving {
+        let mut phase = self.phase();
+        let serving = match &mut *phase {
+            Phase::Serving(serving) => return serving.clone(),
+            Phase::Waiting(link, grant) => {
+                let Some(link) = link.take() else {
+                    unreachable!("the link is taken here only, and the phase changes below under the same lock");
+                };
+                self.start(link, grant.as_ref())
+            }
+        };
+        *phase = Phase::Serving(serving.clone());
+        serving
+    }
+
+    /// An endpoint id for a caller that the controller does not know.
+    pub(super) fn local_id(&self) -> u32 {
+        // After 2^31 callers ids come again, of callers that are long gone.
+        self.next_local_id.fetch_add(1, Ordering::Relaxed) | LOCAL_IDS
+    }
+
+    /// Counts a caller in; false when there are too many.
+    pub(super) fn enter(&self) -> bool {
+        let enter = |members| (members < MEMBERS_MAX).then_some(members + 1);
+        self.members.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_ok()
+    }
+
+    /// Counts a caller out.
+    pub(super) fn leave(&self) {
+        self.members.fetch_sub(1, Ordering::Relaxed);
+        self.left.notify_waiters();
+    }
+
+    pub(super) fn stats(&self) -> ApplicationStats {
+        let (element, map) = match &*self.phase() {
+            Phase::Waiting(..) => (false, ServerStats::default()),
+            Phase::Serving(serving) => (serving.memory.is_some(), serving.handle.stats()),
+        };
+        ApplicationStats { name: self.application.name, members: self.members.load(Ordering::Relaxed), element, map }
+    }
+
+    fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> Serving {
+        let memory = grant.and_then(Memory::new);
+        let registers = memory.as_ref().and_then(Memory::registers);
+        // Without a controller only this server and its callers see the ids.
+        let (gaid, epoch, endpoint) =
+            grant.map_or((LOCAL_IDS, 1, LOCAL_IDS), |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let config = ServerConfig {
+            gaid,
+            epoch,
+            endpoint,
+            incarnation: self.incarnation,
+            grant: registers,
+            threshold: self.application.threshold,
+            mapping: self.application.mapping,
+            timing: Timing::default(),
+        };
+        let handle = ServerHandle::spawn(config, link, memory.as_ref().map(|memory| memory.element));
+        Serving { handle, gaid, epoch, endpoint, memory }
+    }
+
+    /// Held only for a moment, by code that does not panic.
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,153 @@
+//! Sorts the calls that come in: joins, calls with a filter, and all others.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use pathcall_proto::manifest::{Kind, Method};
+use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::Inner;
+use super::peer::PeerService;
+use crate::message::frame;
+use crate::request::{Answer, Request, Typed};
+use crate::{assemble, headers, status};
+
+/// Longest request of a query, bytes: as tonic's own limit.
+const QUERY_BYTES_MAX: usize = 4 << 20;
+
+/// Puts a [`Server`](super::Server) around the services of a tonic server.
+#[derive(Debug, Clone)]
+pub struct ServerLayer {
+    inner: Arc<Inner>,
+}
+
+impl ServerLayer {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+}
+
+impl<S> Layer<S> for ServerLayer {
+    type Service = Layered<S>;
+
+    fn layer(&self, services: S) -> Layered<S> {
+        let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
+        Layered { inner: Arc::clone(&self.inner), peer, services }
+    }
+}
+
+/// Services with a [`Server`](super::Server) around them.
+#[derive(Debug, Clone)]
+pub struct Layered<S> {
+    inner: Arc<Inner>,
+    peer: PeerServer<PeerService>,
+    services: S,
+}
+
+impl<S, B> Service<http::Request<Body>> for Layered<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = http::Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.services.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        if path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME)).is_some_and(|m| m.starts_with('/')) {
+            let joined = self.peer.call(request);
+            return Box::pin(async move {
+                match joined.await {
+                    Ok(response) => Ok(response),
+                    Err(never) => match never {},
+                }
+            });
+        }
+        // The one that was polled ready is used, its clone waits for the next call.
+        let clone = self.services.clone();
+        let mut services = std::mem::replace(&mut self.services, clone);
+        match self.inner.catalogue.method(path) {
+            Some(method) if method.kind == Kind::Query && request.headers().contains_key(headers::QUERY) => {
+                let inner = Arc::clone(&self.inner);
+                Box::pin(async move {
+                    match inner.query(method, request).await {
+                        Ok(query) => query.reply(&mut services).await,
+                        Err(status) => Ok(status.into_http()),
+                    }
+                })
+            }
+            Some(method) if !request.headers().contains_key(headers::CALL) => {
+                let status = Status::failed_precondition(format!(
+                    "{} has the filter {}: call it through pathcall::Channel",
+                    method.path, method.app
+                ));
+                Box::pin(async move { Ok(status.into_http()) })
+            }
+            _ => {
+                let response = services.call(request);
+                Box::pin(async move { Ok(response.await?.map(Body::new)) })
+            }
+        }
+    }
+}
+
+/// A query that the map has answered.
+struct Query {
+    method: &'static Method,
+    answer: Answer,
+    /// The call of the handler, if it has to run.
+    handler: Option<http::Request<Body>>,
+}
+
+impl Inner {
+    /// Reads the map for a query.
+    async fn query(&self, method: &'static Method, request: http::Request<Body>) -> Result<Query, Status> {
+        let (parts, body) = request.into_parts();
+        let body = Limited::new(body, QUERY_BYTES_MAX).collect().await.map_err(|error| {
+            Status::out_of_range(format!("{}: a query of at most {QUERY_BYTES_MAX} bytes: {error}", method.path))
+        })?;
+        let message = frame::open(&body.to_bytes()).map_err(|error| status::of_frame(method, error))?;
+        let request = Request::new(method, &message)?;
+        let Some(hosted) = self.applications.get(method.app) else {
+            return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
+        };
+        let keys = request.typed.map(Typed::into_keys);
+        let pairs = hosted.serving().handle.query(keys).await.map_err(|error| status::of_call(method, &error))?;
+        let handler = match request.handler {
+            Some(message) => Some(assemble::handler_request(method, parts, &message)?),
+            None => None,
+        };
+        Ok(Query { method, answer: Answer::Pairs(pairs), handler })
+    }
+}
+
+impl Query {
+    /// Runs the handler, if it has to, and puts the reply together.
+    async fn reply<S, B>(self, services: &mut S) -> Result<http::Response<Body>, S::Error>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<B>>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let response = match self.handler {
+            Some(request) => Some(services.call(request).await?.map(Body::new)),
+            None => None,
+        };
+        let reply = assemble::reply(self.method, response, &self.answer).await;
+        Ok(reply.unwrap_or_else(Status::into_http))
+    }
+}

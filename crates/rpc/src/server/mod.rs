@@ -1,0 +1,107 @@
+//! The server's end: a `tower` layer around the services of a `tonic` server.
+//!
+//! ```text
+//! Join ───────────────────────► peer ─ controller ─► hosted: a member of the application
+//! filter, `pathcall-call` ────────────────────────────────► handler
+//! filter, `pathcall-query` ───► layer ─ hosted ─► values,  and the handler for untyped content
+//! filter, plain gRPC ─────────► layer: refused
+//! no filter ──────────────────────────────────────────────► handler
+//! ```
+//!
+//! [`builder`] starts it; [`hosted`] is an application and the truth of its map; [`registration`]
+//! speaks to the controller; [`peer`] lets callers in; [`layer`] sorts the calls.
+
+pub mod builder;
+mod hosted;
+mod layer;
+mod peer;
+mod registration;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pathcall_endpoint::map::server::ServerStats;
+use pathcall_proto::manifest::Manifest;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use self::builder::{BuildError, Builder};
+use self::hosted::Hosted;
+pub use self::layer::{Layered, ServerLayer};
+use self::registration::Controller;
+use crate::application::Catalogue;
+
+/// Owner of the applications of a manifest: holds the truth of their maps, and lets callers in.
+///
+/// ```ignore
+/// let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
+/// tonic::transport::Server::builder()
+///     .layer(pathcall.layer())
+///     .add_service(TrainingServer::new(handler))
+///     .serve_with_shutdown(address, async move { signal.await; pathcall.close() })
+///     .await?;
+/// ```
+///
+/// Without a controller, or while it can't be reached, everything works in software. A handler of a
+/// method with a filter runs if and only if the request has untyped content or the filter's `to` is
+/// SERVER. It sees the message without its typed field (with it, if `to` is SERVER), and what it
+/// puts into the reply's typed field is replaced by the map's answer.
+///
+/// A caller counts as gone when its connection is; for one that vanishes without a word, set
+/// `http2_keepalive_interval` on the tonic server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    catalogue: Catalogue,
+    /// By name.
+    applications: BTreeMap<&'static str, Arc<Hosted>>,
+    controller: Option<Controller>,
+    /// True when the server is to end: all members are let go then.
+    closed: watch::Sender<bool>,
+    /// Keep the registrations; end with the server.
+    _registrations: JoinSet<()>,
+}
+
+/// An application as its server sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApplicationStats {
+    /// `AppName`.
+    pub name: &'static str,
+    /// Callers that have joined.
+    pub members: usize,
+    /// Whether an element takes part.
+    pub element: bool,
+    /// What came in and went out as map frames; all 0 before the first caller.
+    pub map: ServerStats,
+}
+
+impl Server {
+    /// A server of the applications of this manifest, the constant that `pathcall-build` writes
+    /// beside the stubs.
+    pub fn builder(manifest: &'static Manifest) -> Builder {
+        Builder::new(manifest)
+    }
+
+    /// The layer for `tonic::transport::Server::builder().layer(…)`. It must see the connection's
+    /// address, so it belongs on the server, not on one service.
+    #[must_use]
+    pub fn layer(&self) -> ServerLayer {
+        ServerLayer::new(Arc::clone(&self.inner))
+    }
+
+    /// Lets all callers go and takes no new ones. To be called when a graceful shutdown begins:
+    /// it waits for open streams, and each caller holds one.
+    pub fn close(&self) {
+        self.inner.closed.send_replace(true);
+    }
+
+    /// The applications by name.
+    #[must_use]
+    pub fn stats(&self) -> Vec<ApplicationStats> {
+        self.inner.applications.values().map(|hosted| hosted.stats()).collect()
+    }
+}

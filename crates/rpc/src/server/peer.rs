@@ -1,0 +1,218 @@
+//! Lets callers into the applications of this server: `pathcall.v1.Peer`.
+//!
+//! A caller is a member as long as it reads the stream that it joined by. When the stream is
+//! dropped, because the caller ended it or its connection broke, it has left.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pathcall_endpoint::map::CallError;
+use pathcall_endpoint::map::server::{Joined, Member};
+use pathcall_proto::v1::peer_server::Peer;
+use pathcall_proto::v1::{EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest};
+use tokio::time::{Instant, timeout_at};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::Inner;
+use super::hosted::{Hosted, MEMBERS_MAX, Serving};
+use super::registration::Controller;
+use crate::status;
+
+/// Flows that one caller gets.
+const FLOWS_MAX: u32 = 64;
+/// When all places for workers are taken, one that has just died may still be on its way out:
+/// its place is waited for so long.
+const PLACE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The service.
+#[derive(Debug, Clone)]
+pub(super) struct PeerService(pub(super) Arc<Inner>);
+
+#[tonic::async_trait]
+impl Peer for PeerService {
+    type JoinStream = Membership;
+
+    async fn join(&self, request: Request<JoinRequest>) -> Result<Response<Membership>, Status> {
+        let Some(remote) = request.remote_addr() else {
+            return Err(Status::failed_precondition(
+                "the caller's address is not known here: callers join over TCP, and the layer belongs on the server",
+            ));
+        };
+        let request = request.into_inner();
+        let hosted = self.application(&request)?;
+        let port = u16::try_from(request.udp_port).ok().filter(|port| *port != 0);
+        let Some(port) = port else {
+            return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
+        };
+        let caller = Caller { ip: remote.ip().to_canonical(), port, request: &request };
+        caller.join(&self.0, hosted).await.map(Response::new)
+    }
+}
+
+impl PeerService {
+    fn application(&self, request: &JoinRequest) -> Result<&Arc<Hosted>, Status> {
+        let name = request.application.as_str();
+        let Some(hosted) = self.0.applications.get(name) else {
+            return Err(Status::failed_precondition(format!("this server does not have the application {name:?}")));
+        };
+        if hosted.application.digest != request.filter_digest {
+            return Err(Status::failed_precondition(format!(
+                "client and server were built from different filters of {name}"
+            )));
+        }
+        Ok(hosted)
+    }
+}
+
+/// Who wants to join.
+struct Caller<'a> {
+    ip: IpAddr,
+    port: u16,
+    request: &'a JoinRequest,
+}
+
+impl Caller<'_> {
+    async fn join(&self, inner: &Inner, hosted: &Arc<Hosted>) -> Result<Membership, Status> {
+        let mut closed = inner.closed.subscribe();
+        if *closed.borrow_and_update() {
+            return Err(Status::unavailable("the server is shutting down"));
+        }
+        let Some(mut place) = Place::take(hosted) else {
+            let name = hosted.application.name;
+            return Err(Status::resource_exhausted(format!("{name} has {MEMBERS_MAX} callers already")));
+        };
+        let serving = hosted.serving();
+        let registered = self.register(inner, &serving, &mut place).await;
+        let endpoint = registered.as_ref().map_or_else(|| hosted.local_id(), |grant| grant.endpoint);
+        // Without a slot in its repeat filter the element can't take this caller's frames.
+        let element = registered.as_ref().is_some_and(|grant| grant.flows > 0);
+        let member = Member { endpoint, incarnation: self.request.incarnation, element };
+        place.member = Some((serving.clone(), endpoint));
+        let joined = self.enter(hosted, &serving, member).await?;
+        let grant = self.grant(hosted, &serving, registered, member, joined);
+        let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
+        Ok(Membership { grant: Some(grant), closed, _place: place })
+    }
+
+    /// Asks the controller to let the element know this caller. When it can't, the caller works
+    /// past the element.
+    async fn register(&self, inner: &Inner, serving: &Serving, place: &mut Place) -> Option<EndpointGrant> {
+        serving.memory.as_ref()?;
+        let controller = inner.controller.as_ref()?;
+        let request = RegisterEndpointRequest {
+            gaid: serving.gaid,
+            incarnation: self.request.incarnation,
+            data_address: SocketAddr::new(self.ip, self.port).to_string(),
+            flows: self.request.flows.clamp(1, FLOWS_MAX),
+        };
+        match controller.register(request).await {
+            Ok(grant) => {
+                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint };
+                place.registered = Some((controller.clone(), release));
+                Some(grant)
+            }
+            Err(error) => {
+                let application = place.hosted.application.name;
+                tracing::warn!(application, "a caller works in software: the controller said: {}", error.message());
+                None
+            }
+        }
+    }
+
+    async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
+        let address = SocketAddr::new(self.ip, self.port);
+        let give_up = Instant::now() + PLACE_TIMEOUT;
+        loop {
+            let mut left = std::pin::pin!(hosted.left.notified());
+            left.as_mut().enable();
+            let error = match serving.handle.join(member, address).await {
+                Ok(joined) => return Ok(joined),
+                Err(error) => error,
+            };
+            let full = matches!(error, CallError::WorkersFull { .. });
+            if !full || timeout_at(give_up, left).await.is_err() {
+                return Err(status::of_join(&error));
+            }
+        }
+    }
+
+    fn grant(
+        &self,
+        hosted: &Hosted,
+        serving: &Serving,
+        registered: Option<EndpointGrant>,
+        member: Member,
+        joined: Joined,
+    ) -> JoinGrant {
+        let own =
+            EndpointGrant { endpoint: member.endpoint, slot_base: 0, flows: self.request.flows.clamp(1, FLOWS_MAX) };
+        let EndpointGrant { endpoint, slot_base, flows } = registered.unwrap_or(own);
+        let element = serving.memory.as_ref().filter(|_| member.element);
+        JoinGrant {
+            gaid: serving.gaid,
+            epoch: serving.epoch,
+            endpoint,
+            slot_base,
+            flows,
+            server: serving.endpoint,
+            server_incarnation: hosted.incarnation,
+            server_udp_port: hosted.local_addr.port().into(),
+            element_address: element.map(|memory| memory.element.to_string()).unwrap_or_default(),
+            width: joined.width.into(),
+            rows: joined.rows,
+            worker: joined.worker.into(),
+            start_chunk: joined.start_chunk,
+        }
+    }
+}
+
+/// A caller's place in an application; it is given back when it is dropped, however far it got.
+#[derive(Debug)]
+struct Place {
+    hosted: Arc<Hosted>,
+    registered: Option<(Controller, ReleaseEndpointRequest)>,
+    member: Option<(Serving, u32)>,
+}
+
+impl Place {
+    fn take(hosted: &Arc<Hosted>) -> Option<Self> {
+        hosted.enter().then(|| Self { hosted: Arc::clone(hosted), registered: None, member: None })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((serving, endpoint)) = self.member.take() {
+            serving.handle.leave(endpoint);
+        }
+        self.hosted.leave();
+        if let (Some((controller, release)), Ok(runtime)) =
+            (self.registered.take(), tokio::runtime::Handle::try_current())
+        {
+            // If this fails the controller's lease on the endpoint runs out.
+            runtime.spawn(async move { controller.release(release).await });
+        }
+    }
+}
+
+/// The stream that a caller holds: its grant, then nothing until the server closes.
+pub(super) struct Membership {
+    grant: Option<JoinGrant>,
+    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _place: Place,
+}
+
+impl Stream for Membership {
+    type Item = Result<JoinGrant, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.grant.take() {
+            Some(grant) => Poll::Ready(Some(Ok(grant))),
+            None => self.closed.as_mut().poll(cx).map(|()| None),
+        }
+    }
+}

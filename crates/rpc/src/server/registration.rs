@@ -1,0 +1,192 @@
+//! Speaks to the controller: takes ownership of applications and registers their callers.
+//!
+//! Ownership is a stream of grants. When it breaks, it is asked for again with the same incarnation
+//! until the controller is back; the application works on meanwhile.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_proto::v1::{
+    ApplicationGrant, EndpointGrant, RegisterApplicationRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+use super::builder::BuildError;
+use super::hosted::Hosted;
+
+/// A controller that has not answered after this time is taken for unreachable.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// One that is gone without a word is noticed within twice this time.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Pauses between attempts to reach it: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(3);
+
+/// A connection to the controller, made when it is needed.
+#[derive(Debug, Clone)]
+pub(super) struct Controller {
+    address: Arc<str>,
+    endpoint: Endpoint,
+    client: ControllerClient<Channel>,
+}
+
+impl Controller {
+    pub(super) fn new(address: &str) -> Result<Self, BuildError> {
+        let endpoint = Endpoint::from_shared(address.to_owned())
+            .map_err(|source| BuildError::Controller { address: address.into(), source })?
+            .connect_timeout(ANSWER_TIMEOUT)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE);
+        let client = ControllerClient::new(endpoint.connect_lazy());
+        Ok(Self { address: address.into(), endpoint, client })
+    }
+
+    /// Registers a caller with the element.
+    pub(super) async fn register(&self, request: RegisterEndpointRequest) -> Result<EndpointGrant, Status> {
+        let mut client = self.client.clone();
+        answered(client.register_endpoint(request)).await.map(tonic::Response::into_inner)
+    }
+
+    /// Reports that a caller has left.
+    pub(super) async fn release(&self, request: ReleaseEndpointRequest) -> Result<(), Status> {
+        let mut client = self.client.clone();
+        answered(client.release_endpoint(request)).await.map(drop)
+    }
+
+    async fn own(
+        &self,
+        request: RegisterApplicationRequest,
+    ) -> Result<(ApplicationGrant, Streaming<ApplicationGrant>), Status> {
+        let mut client = self.client.clone();
+        answered(async move {
+            let mut stream = client.register_application(request).await?.into_inner();
+            let grant = stream.message().await?;
+            grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the controller ended the stream"))
+        })
+        .await
+    }
+
+    /// The address of this host that the controller is reached from.
+    async fn reached_from(&self) -> io::Result<IpAddr> {
+        let uri = self.endpoint.uri();
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let mut found = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80))).await?;
+        let controller = found.next().ok_or(io::ErrorKind::NotFound)?;
+        let any: IpAddr = match controller {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Connecting a UDP socket sends nothing: the system only chooses the way.
+        let socket = std::net::UdpSocket::bind((any, 0))?;
+        socket.connect(controller)?;
+        Ok(socket.local_addr()?.ip())
+    }
+}
+
+async fn answered<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Status::unavailable(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()))),
+    }
+}
+
+/// The ownership of one application.
+#[derive(Debug)]
+pub(super) struct Owner {
+    controller: Controller,
+    hosted: Arc<Hosted>,
+    service_address: String,
+    rows: u32,
+}
+
+impl Owner {
+    pub(super) fn new(controller: Controller, hosted: Arc<Hosted>, service_address: String, rows: u32) -> Self {
+        Self { controller, hosted, service_address, rows }
+    }
+
+    /// Takes ownership, or finds that the controller can't be reached; the future that comes back
+    /// keeps it from then on.
+    pub(super) async fn register(self) -> Result<impl Future<Output = ()> + Send + 'static, BuildError> {
+        let stream = match self.attempt().await {
+            Ok(stream) => Some(stream),
+            Err(error) if is_unreachable(&error) => {
+                tracing::warn!(
+                    application = self.hosted.application.name,
+                    controller = &*self.controller.address,
+                    "the controller can't be reached ({}): working in software",
+                    error.message()
+                );
+                None
+            }
+            Err(error) => {
+                return Err(BuildError::Refused {
+                    app: self.hosted.application.name,
+                    controller: self.controller.address.to_string(),
+                    reason: error.message().into(),
+                });
+            }
+        };
+        Ok(self.keep(stream))
+    }
+
+    /// Follows the grants; when their stream breaks, asks for them again, for ever.
+    async fn keep(self, mut stream: Option<Streaming<ApplicationGrant>>) {
+        let application = self.hosted.application.name;
+        let controller = &*self.controller.address;
+        loop {
+            if let Some(mut stream) = stream.take() {
+                while let Ok(Some(grant)) = stream.message().await {
+                    self.hosted.granted(grant);
+                }
+                tracing::warn!(application, controller, "the controller is gone: new callers work in software");
+            }
+            let mut pause = PAUSE_MIN;
+            let mut last_refusal = None;
+            stream = loop {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+                match self.attempt().await {
+                    Ok(stream) => break Some(stream),
+                    Err(error) if is_unreachable(&error) => {}
+                    Err(error) => {
+                        // Said once, not at each attempt.
+                        if last_refusal.as_deref() != Some(error.message()) {
+                            tracing::warn!(application, controller, "the controller refuses: {}", error.message());
+                        }
+                        last_refusal = Some(error.message().to_owned());
+                    }
+                }
+            };
+            tracing::info!(application, controller, "registered with the controller");
+        }
+    }
+
+    async fn attempt(&self) -> Result<Streaming<ApplicationGrant>, Status> {
+        let mut data_address = self.hosted.local_addr;
+        if data_address.ip().is_unspecified() {
+            let ip = self.controller.reached_from().await;
+            data_address.set_ip(ip.map_err(|error| Status::unavailable(error.to_string()))?);
+        }
+        let application = &self.hosted.application;
+        let request = RegisterApplicationRequest {
+            name: application.name.into(),
+            filter_digest: application.digest,
+            width: application.width(),
+            rows: self.hosted.rows(self.rows),
+            data_address: data_address.to_string(),
+            incarnation: self.hosted.incarnation,
+            service_address: self.service_address.clone(),
+        };
+        let (grant, stream) = self.controller.own(request).await?;
+        self.hosted.granted(grant);
+        Ok(stream)
+    }
+}
+
+fn is_unreachable(error: &Status) -> bool {
+    matches!(error.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+}
