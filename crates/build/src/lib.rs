@@ -1,1 +1,214 @@
-//! Pathcall build.
+//! The build half of Pathcall: from `.proto` files and the NetFilters they name to stubs and a
+//! manifest. A user's `build.rs` is
+//!
+//! ```no_run
+//! fn main() -> Result<(), pathcall_build::Error> {
+//!     pathcall_build::compile(&["proto/training.proto"], &["proto"])
+//! }
+//! ```
+//!
+//! On the way, in the order of the modules: `load` compiles the `.proto` files without `protoc`;
+//! [`filter`] reads the filters that their methods name; [`resolve`] holds the two against each
+//! other and finds what each method means; `generate` writes it down. The stubs come from tonic's
+//! own generator, unchanged: `OUT_DIR/<package>.rs` is what it would be without us, but for the
+//! typed fields, which are those of [`pathcall_proto::types`]. Beside it lie
+//! `OUT_DIR/<package>.pathcall.rs`, which declares `pub static PATHCALL`, a
+//! [`Manifest`](pathcall_proto::manifest::Manifest), and the descriptors it includes.
+//!
+//! [`check`] does all but the writing, for the command `pathcall check`. Both report every mistake
+//! they find, each with its place ([`Diagnostic`]).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub mod diagnostic;
+pub mod filter;
+mod generate;
+mod load;
+pub mod resolve;
+
+pub use diagnostic::{Diagnostic, Location, Severity};
+pub use resolve::Method;
+pub use tonic_prost_build;
+
+/// Packages that are ours or protobuf's; nothing is generated for them.
+const FOREIGN_PACKAGES: [&str; 2] = ["pathcall", "google.protobuf"];
+
+/// Compiles `.proto` files with their filters, for `build.rs`. Filters are looked for beside the
+/// `.proto` that names them; `pathcall/types.proto` and `pathcall/options.proto` need not exist.
+///
+/// # Errors
+/// Everything that is wrong with the files, or why a file could not be written.
+pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
+    configure().compile(protos, includes)
+}
+
+/// [`compile`] with choices.
+#[must_use]
+pub fn configure() -> Builder {
+    Builder { tonic: tonic_prost_build::configure(), out_dir: None, runtime: "::pathcall".to_owned() }
+}
+
+/// Compiles, like [`compile`], and says what to do differently.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    tonic: tonic_prost_build::Builder,
+    out_dir: Option<PathBuf>,
+    runtime: String,
+}
+
+impl Builder {
+    /// Changes the settings of tonic's generator.
+    #[must_use]
+    pub fn tonic(self, change: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder) -> Self {
+        Self { tonic: change(self.tonic), ..self }
+    }
+
+    /// Writes to this directory and not to `OUT_DIR`.
+    #[must_use]
+    pub fn out_dir(self, directory: impl AsRef<Path>) -> Self {
+        let directory = directory.as_ref().to_path_buf();
+        Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
+    }
+
+    /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed.
+    #[must_use]
+    pub fn runtime(self, path: impl Into<String>) -> Self {
+        Self { runtime: path.into(), ..self }
+    }
+
+    /// See [`compile`].
+    ///
+    /// # Errors
+    /// As [`compile`].
+    pub fn compile(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
+        let out_dir = self.out_dir.or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from)).ok_or(Error::NoOutDir)?;
+        rerun_if_changed(protos);
+        let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| Error::Wrong(vec![*problem]))?;
+        rerun_if_changed(&loaded.paths);
+        let resolved = resolve::resolve(&loaded);
+        rerun_if_changed(&resolved.filters);
+        if resolved.has_errors() {
+            return Err(Error::Wrong(resolved.problems));
+        }
+        for warning in &resolved.problems {
+            println!("cargo:warning={}", warning.to_string().replace('\n', " "));
+        }
+
+        let packages: BTreeSet<String> = loaded.set.file.iter().map(|file| file.package().to_owned()).collect();
+        let types = format!("{}::types", self.runtime);
+        self.tonic.extern_path(".pathcall", types).compile_fds(loaded.set).map_err(Error::Stubs)?;
+        for package in packages.iter().filter(|package| !FOREIGN_PACKAGES.contains(&package.as_str())) {
+            let methods: Vec<_> = resolved.methods.iter().filter(|method| method.package == *package).collect();
+            let stubs = prost_build::Module::from_protobuf_package_name(package).to_file_name_or("_");
+            let name = stubs.trim_end_matches(".rs");
+            let descriptor = format!("{name}.pathcall.bin");
+            let manifest = generate::manifest(package, &methods, &self.runtime, &descriptor);
+            write(&out_dir.join(descriptor), &loaded.encoded)?;
+            write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// What [`check`] found in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The methods that name a filter, by path.
+    pub methods: Vec<Method>,
+    /// What has no effect.
+    pub warnings: Vec<Diagnostic>,
+}
+
+/// One line per method and per warning.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for warning in &self.warnings {
+            writeln!(f, "{warning}")?;
+        }
+        if self.methods.is_empty() {
+            writeln!(f, "no method names a filter")?;
+        }
+        self.methods.iter().try_for_each(|method| writeln!(f, "{method}"))
+    }
+}
+
+/// Checks a `.proto` and its filters, and writes nothing. Imports are looked for beside it.
+///
+/// # Errors
+/// Everything that is wrong, in the order of the methods.
+pub fn check(proto: impl AsRef<Path>) -> Result<Report, Vec<Diagnostic>> {
+    let proto = proto.as_ref();
+    // The parent of `app.proto` is the empty path.
+    let beside = proto.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
+    check_all(&[proto], &[beside])
+}
+
+/// Checks `.proto` files whose imports are in `includes`.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<Report, Vec<Diagnostic>> {
+    let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| vec![*problem])?;
+    let resolved = resolve::resolve(&loaded);
+    if resolved.has_errors() {
+        return Err(resolved.problems);
+    }
+    Ok(Report { methods: resolved.methods, warnings: resolved.problems })
+}
+
+/// Why nothing was generated.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// The files are wrong.
+    #[error("{}", lines(.0))]
+    Wrong(Vec<Diagnostic>),
+    /// tonic's generator failed.
+    #[error("cannot generate stubs: {0}")]
+    Stubs(#[source] std::io::Error),
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Run outside of a build script.
+    #[error("OUT_DIR is not set: call compile from build.rs, or name a directory with out_dir")]
+    NoOutDir,
+}
+
+/// As `Display`: what `main` of a build script prints of an error is its `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Wrong(_) = self {
+            // Off the line that starts with "Error:", so that tools find file and line.
+            writeln!(f)?;
+        }
+        write!(f, "{self}")
+    }
+}
+
+fn lines(problems: &[Diagnostic]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn owned(paths: &[impl AsRef<Path>]) -> Vec<PathBuf> {
+    paths.iter().map(|path| path.as_ref().to_path_buf()).collect()
+}
+
+fn rerun_if_changed(paths: &[impl AsRef<Path>]) {
+    for path in paths {
+        println!("cargo:rerun-if-changed={}", path.as_ref().display());
+    }
+}
+
+/// Writes, unless it is there already: an older time stamp spares a rebuild.
+fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
+    if std::fs::read(path).is_ok_and(|present| present == contents) {
+        return Ok(());
+    }
+    std::fs::write(path, contents).map_err(|source| Error::Write { path: path.to_path_buf(), source })
+}

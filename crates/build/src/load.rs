@@ -1,0 +1,128 @@
+//! `.proto` files to descriptors: compiled by protox, which needs no `protoc`, with
+//! `pathcall/types.proto` and `pathcall/options.proto` served from this crate, so that nobody needs
+//! copies of them. Out come the descriptors, and the methods that name a filter.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic as _;
+use prost_reflect::{DescriptorPool, MethodDescriptor, Value};
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
+use tonic_prost_build::FileDescriptorSet;
+
+use crate::diagnostic::{Diagnostic, Location};
+
+/// The full name of the option of `options.proto` that names a filter.
+const FILTER_OPTION: &str = "pathcall.filter";
+/// `MethodDescriptorProto.options`, to find the option's place in the source.
+const METHOD_OPTIONS: i32 = 4;
+
+/// Compiled files.
+pub(crate) struct Loaded {
+    /// Descriptors with comments, for the code generator; options are lost in it.
+    pub(crate) set: FileDescriptorSet,
+    /// The encoded `FileDescriptorSet` with the options and without comments, for the program.
+    pub(crate) encoded: Vec<u8>,
+    /// The files that were read.
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) methods: Vec<Named>,
+}
+
+/// A method that names a filter.
+pub(crate) struct Named {
+    pub(crate) method: MethodDescriptor,
+    /// `agtr.nf` or `agtr.nf#2`.
+    pub(crate) filter: String,
+    /// Where the `.proto` names it.
+    pub(crate) at: Location,
+    /// The `.proto`.
+    pub(crate) proto: PathBuf,
+}
+
+pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, Box<Diagnostic>> {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Embedded);
+    for include in includes {
+        resolver.add(IncludeFileResolver::new(include.clone()));
+    }
+    resolver.add(GoogleFileResolver::new());
+
+    let mut compiler = Compiler::with_file_resolver(resolver);
+    compiler.include_imports(true);
+    for proto in protos {
+        compiler.open_file(proto).map_err(|error| compile_error(&error, includes))?;
+    }
+    let encoded = compiler.encode_file_descriptor_set();
+    let set = compiler.include_source_info(true).file_descriptor_set();
+    let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
+    let methods = named(&compiler, &compiler.descriptor_pool());
+    Ok(Loaded { set, encoded, paths, methods })
+}
+
+/// The methods with a filter, in the order of their files.
+fn named(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Named> {
+    // Without the option's definition nothing can carry the option.
+    let Some(option) = pool.get_extension_by_name(FILTER_OPTION) else { return Vec::new() };
+    let mut methods = Vec::new();
+    for service in pool.services() {
+        let file = service.parent_file();
+        let path = compiler.files().find(|known| known.name() == file.name()).and_then(|known| known.path());
+        for method in service.methods() {
+            let options = method.options();
+            if !options.has_extension(&option) {
+                continue;
+            }
+            let Value::String(filter) = options.get_extension(&option).into_owned() else { continue };
+            let proto = path.map_or_else(|| PathBuf::from(file.name()), Path::to_path_buf);
+            let at = place(&method, &proto, option.number() as i32);
+            methods.push(Named { method, filter, at, proto });
+        }
+    }
+    methods
+}
+
+/// Where the option is written, or at least the method.
+fn place(method: &MethodDescriptor, proto: &Path, option: i32) -> Location {
+    let file = method.parent_file();
+    let places = file.file_descriptor_proto().source_code_info.as_ref().map_or(&[][..], |info| &info.location);
+    let option = [method.path(), &[METHOD_OPTIONS, option]].concat();
+    let place = [&option, method.path()].iter().find_map(|path| places.iter().find(|place| place.path == **path));
+    let mut at = Location::file(proto.display().to_string());
+    if let Some([line, column, ..]) = place.map(|place| &place.span[..]) {
+        (at.line, at.column) = (*line as usize + 1, *column as usize + 1);
+    }
+    at
+}
+
+/// protox reports places through miette.
+fn compile_error(error: &protox::Error, includes: &[PathBuf]) -> Box<Diagnostic> {
+    let mut at = Location::file(error.file().map_or_else(|| "protobuf".to_owned(), |name| on_disk(name, includes)));
+    let label = error.labels().and_then(|mut labels| labels.next());
+    if let (Some(label), Some(source)) = (label, error.source_code())
+        && let Ok(contents) = source.read_span(label.inner(), 0, 0)
+    {
+        (at.line, at.column) = (contents.line() + 1, contents.column() + 1);
+    }
+    let mut diagnostic = Diagnostic::error(at, error.to_string());
+    diagnostic.hint = error.help().map(|help| help.to_string());
+    Box::new(diagnostic)
+}
+
+/// The path that an import name stands for.
+fn on_disk(name: &str, includes: &[PathBuf]) -> String {
+    let found = includes.iter().map(|include| include.join(name)).find(|path| path.exists());
+    found.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+}
+
+/// The files that users import and need no copies of.
+struct Embedded;
+
+impl FileResolver for Embedded {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        match name {
+            "pathcall/types.proto" => File::from_source(name, include_str!("../../../proto/pathcall/types.proto")),
+            "pathcall/options.proto" => File::from_source(name, include_str!("../../../proto/pathcall/options.proto")),
+            _ => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
