@@ -193,7 +193,7 @@ impl std::error::Error for Diagnostic {}
 
 /// The candidate that a misspelt word most likely meant, if any is near.
 pub(crate) fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = (word.chars().count() / 3).max(2);
+    let near = (word.chars().count() / 2).clamp(1, 2);
     candidates
         .into_iter()
         .map(|candidate| (distance(&word.to_lowercase(), &candidate.to_lowercase()), candidate))

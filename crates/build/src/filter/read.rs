@@ -54,9 +54,9 @@ impl<'a> Reader<'a> {
         loop {
             let next = match parse_to_ast(rest, &CollectOptions::default(), &SYNTAX) {
                 Ok(parsed) => {
-                    match parsed.value {
-                        Some(value) => self.value(&value, &mut filters),
-                        None => self.report(Diagnostic::error(source.locate(0), "there is no filter in this file")),
+                    parsed.value.iter().for_each(|value| self.value(value, &mut filters));
+                    if filters.is_empty() && self.problems.is_empty() {
+                        self.report(Diagnostic::error(source.locate(0), "there is no filter in this file"));
                     }
                     return filters;
                 }

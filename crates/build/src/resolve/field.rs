@@ -137,7 +137,7 @@ fn walk(fields: &str, mut message: MessageDescriptor) -> Result<Field, Problem> 
             return Err(problem("is a group".to_owned(), "a message", None));
         }
         if field.is_list() {
-            return Err(problem(format!("is repeated {}", kind_name(&field)), "a single field", None));
+            return Err(problem("is repeated".to_owned(), "a single field", None));
         }
         match (shape(&field), rest.peek()) {
             (Some(shape), None) => return Ok(Field { path, name, shape }),
@@ -203,8 +203,9 @@ fn kind_name(field: &FieldDescriptor) -> String {
     }
 }
 
-fn article(noun: &str) -> String {
-    let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'I']);
+/// The noun with its article, as it is spoken: an `FPArray`.
+pub(super) fn article(noun: &str) -> String {
+    let vowel = noun.starts_with(['a', 'e', 'i', 'o', 'I']) || noun.starts_with("FP");
     format!("{} {noun}", if vowel { "an" } else { "a" })
 }
 

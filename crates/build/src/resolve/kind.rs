@@ -101,9 +101,9 @@ impl Check<'_> {
         let cnt_fwd = &filter.cnt_fwd;
         if added.shape.is_map() {
             let text = format!(
-                "`{}` is a {}; a sum over {threshold} callers needs an array or a number",
+                "`{}` is {}; a sum over {threshold} callers needs an array or a number",
                 added.name,
-                added.shape.proto_name()
+                field::article(added.shape.proto_name())
             );
             self.problem(
                 "addTo",
@@ -180,7 +180,8 @@ impl Check<'_> {
                 "name a map or an array of the request",
             ),
             Some(key) if key.shape.is_scalar() => {
-                let text = format!("`{}` is a {}; its keys cannot be counted", key.name, key.shape.proto_name());
+                let text =
+                    format!("`{}` is {}; its keys cannot be counted", key.name, field::article(key.shape.proto_name()));
                 self.problem("CntFwd.key", span, text, "name a map or an array of the request");
             }
             Some(_) => {}
@@ -258,7 +259,7 @@ impl Check<'_> {
                     .hint("name the field that has the keys in CntFwd.key"),
             );
         }
-        typed.pop()
+        (typed.len() == 1).then(|| typed.remove(0))
     }
 
     /// What is added and what is read are of one kind: both arrays, both numbers, or both maps with

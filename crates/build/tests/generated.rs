@@ -1,0 +1,137 @@
+//! What is written to `OUT_DIR`.
+
+use std::path::{Path, PathBuf};
+
+use pathcall_build::{Error, configure};
+use pathcall_proto::manifest::{Kind, Shape, Target};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn generate(proto: &str) -> tempfile::TempDir {
+    let out = tempfile::tempdir().expect("a directory");
+    let build = configure().runtime("::pathcall_proto").out_dir(out.path());
+    build.compile(&[fixtures().join(proto)], &[fixtures()]).unwrap_or_else(|error| panic!("{error}"));
+    out
+}
+
+fn read(directory: &Path, name: &str) -> String {
+    std::fs::read_to_string(directory.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The stored text is the generated text: what users get changes only on purpose. To accept a
+/// change, run with `PATHCALL_GOLDEN=write`.
+#[test]
+fn manifests_are_as_stored() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for (proto, name) in [("training.proto", "training"), ("lock.proto", "lock")] {
+        let name = format!("{name}.pathcall.rs");
+        let generated = read(generate(proto).path(), &name);
+        if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+            std::fs::write(golden.join(&name), &generated).expect("golden");
+        }
+        assert_eq!(generated, read(&golden, &name), "{name}");
+    }
+}
+
+/// The stored text compiles, as a constant. The descriptor file does not lie beside it.
+#[expect(unreachable_pub, reason = "generated")]
+mod golden {
+    macro_rules! include_bytes {
+        ($file:literal) => {
+            $file.as_bytes()
+        };
+    }
+    include!("golden/training.pathcall.rs");
+
+    pub(super) mod lock {
+        include!("golden/lock.pathcall.rs");
+    }
+}
+
+#[test]
+fn manifests_are_constants() {
+    let update = golden::PATHCALL.method("/training.Training/Update").expect("Update");
+    assert_eq!(update.kind, Kind::Sum { threshold: 2 });
+    let tensor = update.request.expect("a field");
+    assert_eq!((tensor.path, tensor.name, tensor.shape), (&[1][..], "NewGrad.tensor", Shape::FpArray));
+    assert_eq!(golden::PATHCALL.descriptor, b"training.pathcall.bin");
+    let lock = golden::lock::PATHCALL.method("/lock.Lock/GetLock").expect("GetLock");
+    assert_eq!(lock.kind, Kind::Count { threshold: 1, to: Target::Src });
+    assert!(golden::lock::PATHCALL.method("/lock.Lock/Release").is_some(), "sorted by path");
+}
+
+#[test]
+fn stubs_are_those_of_tonic_with_our_types() {
+    let out = generate("training.proto");
+    let stubs = read(out.path(), "training.rs");
+    assert!(stubs.contains("pub tensor: ::core::option::Option<::pathcall_proto::types::FpArray>"), "{stubs}");
+    assert!(stubs.contains("pub struct TrainingClient<T>"));
+    assert!(stubs.contains("pub trait Training"));
+}
+
+#[test]
+fn the_descriptor_keeps_the_option() {
+    use prost_reflect::{DescriptorPool, Value};
+    let out = generate("training.proto");
+    let bytes = std::fs::read(out.path().join("training.pathcall.bin")).expect("descriptor");
+    let pool = DescriptorPool::decode(&bytes[..]).expect("a complete set of files");
+    let option = pool.get_extension_by_name("pathcall.filter").expect("options.proto is in it");
+    let method = pool.get_service_by_name("training.Training").and_then(|service| service.methods().next());
+    let options = method.expect("Update").options();
+    assert_eq!(*options.get_extension(&option), Value::String("agtr.nf".to_owned()));
+}
+
+/// prost's names for the typed fields are ours, field by field.
+#[test]
+fn every_typed_field_has_its_rust_type() {
+    let proto = "syntax = \"proto3\"; package every; import \"pathcall/types.proto\";
+        message Every {
+            pathcall.IntArray a = 1; pathcall.FPArray b = 2; pathcall.FPArray32 c = 3; pathcall.STRINTMap d = 4;
+            pathcall.STRFPMap e = 5; pathcall.INTINTMap f = 6; pathcall.INTFPMap g = 7; pathcall.IntValue h = 8;
+            pathcall.FPValue i = 9; }
+        message Copied { pathcall.IntValue h = 1; }
+        message Hashed { pathcall.IntArray a = 1; }";
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("every.proto"), proto).expect("a file");
+    let build = configure().runtime("::pathcall_proto").out_dir(directory.path());
+    build.compile(&[directory.path().join("every.proto")], &[directory.path()]).expect("compiles");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let generated = read(directory.path(), "every.rs");
+    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+        std::fs::write(golden.join("every.rs"), &generated).expect("golden");
+    }
+    assert_eq!(generated, read(&golden, "every.rs"));
+    assert!(
+        read(directory.path(), "every.pathcall.rs").contains("methods: &[\n        ],"),
+        "no method, but a manifest"
+    );
+}
+
+/// It compiles: each type exists, and is `Copy`, `Eq` and `Hash` where the generator relies on it.
+#[expect(unreachable_pub, reason = "generated")]
+mod every {
+    include!("golden/every.rs");
+}
+
+#[test]
+fn generated_messages_compile() {
+    fn is_copy<T: Copy + Eq + std::hash::Hash>(_: T) {}
+    is_copy(every::Copied::default());
+    assert_eq!(every::Every::default(), every::Every::default());
+    assert_eq!(every::Hashed::default(), every::Hashed::default());
+}
+
+#[test]
+fn a_build_script_prints_places() {
+    let out = tempfile::tempdir().expect("a directory");
+    let path = out.path().join("app.proto");
+    std::fs::write(&path, "syntax = \"proto3\";\nmessage {}").expect("a file");
+    let error = configure().out_dir(out.path()).compile(&[&path], &[out.path()]).expect_err("a mistake");
+    assert!(matches!(error, Error::Wrong(_)));
+    let expected = format!("{}:2:9: error: expected an identifier, but found '{{'", path.display());
+    assert_eq!(error.to_string(), expected);
+    // What `main` prints.
+    assert_eq!(format!("{error:?}"), format!("\n{expected}"));
+}
