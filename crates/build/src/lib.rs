@@ -84,7 +84,7 @@ impl Builder {
     /// As [`compile`].
     pub fn compile(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
         let out_dir = self.out_dir.or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from)).ok_or(Error::NoOutDir)?;
-        rerun_if_changed(protos);
+        // A failed build script is run again in any case.
         let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| Error::Wrong(vec![*problem]))?;
         rerun_if_changed(&loaded.paths);
         let resolved = resolve::resolve(&loaded);

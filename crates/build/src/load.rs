@@ -50,7 +50,7 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
     let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_imports(true);
     for proto in protos {
-        compiler.open_file(proto).map_err(|error| compile_error(&error, includes))?;
+        compiler.open_file(proto).map_err(|error| compile_error(&error, proto, includes))?;
     }
     let encoded = compiler.encode_file_descriptor_set();
     let set = compiler.include_source_info(true).file_descriptor_set();
@@ -87,16 +87,20 @@ fn place(method: &MethodDescriptor, proto: &Path, option: i32) -> Location {
     let places = file.file_descriptor_proto().source_code_info.as_ref().map_or(&[][..], |info| &info.location);
     let option = [method.path(), &[METHOD_OPTIONS, option]].concat();
     let place = [&option, method.path()].iter().find_map(|path| places.iter().find(|place| place.path == **path));
-    let mut at = Location::file(proto.display().to_string());
+    let mut at = Location::file(shown(proto));
     if let Some([line, column, ..]) = place.map(|place| &place.span[..]) {
         (at.line, at.column) = (*line as usize + 1, *column as usize + 1);
     }
     at
 }
 
-/// protox reports places through miette.
-fn compile_error(error: &protox::Error, includes: &[PathBuf]) -> Box<Diagnostic> {
-    let mut at = Location::file(error.file().map_or_else(|| "protobuf".to_owned(), |name| on_disk(name, includes)));
+/// protox reports places through miette; without a file it is about `proto` itself.
+fn compile_error(error: &protox::Error, proto: &Path, includes: &[PathBuf]) -> Box<Diagnostic> {
+    let Some(file) = error.file() else {
+        let message = if proto.exists() { "is in none of the include directories" } else { "no such file" };
+        return Box::new(Diagnostic::error(Location::file(shown(proto)), message));
+    };
+    let mut at = Location::file(on_disk(file, includes));
     let label = error.labels().and_then(|mut labels| labels.next());
     if let (Some(label), Some(source)) = (label, error.source_code())
         && let Ok(contents) = source.read_span(label.inner(), 0, 0)
@@ -111,7 +115,12 @@ fn compile_error(error: &protox::Error, includes: &[PathBuf]) -> Box<Diagnostic>
 /// The path that an import name stands for.
 fn on_disk(name: &str, includes: &[PathBuf]) -> String {
     let found = includes.iter().map(|include| include.join(name)).find(|path| path.exists());
-    found.map_or_else(|| name.to_owned(), |path| path.display().to_string())
+    found.map_or_else(|| name.to_owned(), |path| shown(&path))
+}
+
+/// A path as its user wrote it: what is beside `app.proto` is not in `./`.
+pub(crate) fn shown(path: &Path) -> String {
+    path.strip_prefix(".").unwrap_or(path).display().to_string()
 }
 
 /// The files that users import and need no copies of.

@@ -37,10 +37,10 @@ fn proto() {
     says("syntax = \"proto3\";\nmessage {}", "app.proto:2:9: error: expected an identifier, but found '{'");
     says("syntax = \"proto3\";\nimport \"none.proto\";", "app.proto:2:1: error: import 'none.proto' not found");
     says("syntax = \"proto3\";\nmessage A { B b = 1; }", "app.proto:2:13: error: name 'B' is not defined");
-    assert_eq!(
-        pathcall_build::check("no/such.proto").unwrap_err()[0].to_string(),
-        "protobuf: error: file 'no/such.proto' is not in any include path"
-    );
+    let missing = pathcall_build::check("no/such.proto").expect_err("no file");
+    assert_eq!(missing[0].to_string(), "no/such.proto: error: no such file");
+    let outside = pathcall_build::check_all(&["Cargo.toml"], &["src"]).expect_err("not included");
+    assert_eq!(outside[0].to_string(), "Cargo.toml: error: is in none of the include directories");
 }
 
 #[test]

@@ -123,6 +123,37 @@ fn generated_messages_compile() {
     assert_eq!(every::Hashed::default(), every::Hashed::default());
 }
 
+/// The bytes of our types are those that `types.proto` describes.
+#[test]
+fn typed_fields_are_coded_as_described() {
+    use pathcall_proto::types::*;
+    use prost_reflect::{DescriptorPool, DynamicMessage};
+
+    let out = generate("training.proto");
+    let bytes = std::fs::read(out.path().join("training.pathcall.bin")).expect("descriptor");
+    let pool = DescriptorPool::decode(&bytes[..]).expect("a complete set of files");
+    let round_trip = |ours: &dyn Fn() -> (String, Vec<u8>)| {
+        let (name, bytes) = ours();
+        let descriptor = pool.get_message_by_name(&name).unwrap_or_else(|| panic!("{name} is in types.proto"));
+        let message = DynamicMessage::decode(descriptor, &bytes[..]).expect("decodes");
+        assert_eq!(message.unknown_fields().count(), 0, "{name}");
+        assert_eq!(message.fields().count(), 1, "{name}");
+        assert_eq!(prost::Message::encode_to_vec(&message), bytes, "{name}");
+    };
+    fn of<M: prost::Name>(message: M) -> impl Fn() -> (String, Vec<u8>) {
+        move || (M::full_name(), message.encode_to_vec())
+    }
+    round_trip(&of(IntArray { data: vec![-1, 0, i64::MAX] }));
+    round_trip(&of(FpArray { data: vec![-1.5, 0.0] }));
+    round_trip(&of(FpArray32 { data: vec![-1.5, 0.0] }));
+    round_trip(&of(StrintMap { map: [("a".to_owned(), -2)].into() }));
+    round_trip(&of(StrfpMap { map: [("a".to_owned(), -2.5)].into() }));
+    round_trip(&of(IntintMap { map: [(-3, -2)].into() }));
+    round_trip(&of(IntfpMap { map: [(-3, 2.5)].into() }));
+    round_trip(&of(IntValue { value: -4 }));
+    round_trip(&of(FpValue { value: -4.5 }));
+}
+
 #[test]
 fn a_build_script_prints_places() {
     let out = tempfile::tempdir().expect("a directory");

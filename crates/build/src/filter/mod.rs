@@ -24,6 +24,7 @@ use crate::diagnostic::{Diagnostic, Source, Span, Spanned};
 mod read;
 #[cfg(test)]
 mod schema_tests;
+mod words;
 
 /// The JSON Schema of one filter, for editors; tested to agree with [`parse`].
 pub const SCHEMA: &str = include_str!("../../../../proto/pathcall/netfilter.schema.json");

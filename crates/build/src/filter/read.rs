@@ -7,15 +7,9 @@ use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use pathcall_proto::manifest::{Modify, Op, Target};
 
+use super::words::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearPolicy, CntFwd, Key, NetFilter, PRECISION_MAX};
 use crate::diagnostic::{Diagnostic, Source, Span, Spanned, closest, one_of};
-
-/// The fields of a filter.
-pub(super) const FIELDS: [&str; 7] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd"];
-/// The fields of `CntFwd`.
-pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
-/// The fields of `modify`.
-pub(super) const MODIFY_FIELDS: [&str; 2] = ["op", "para"];
 
 /// What the paper writes and nothing looser: comments and trailing commas (NetRPC Fig. 3).
 const SYNTAX: ParseOptions = ParseOptions {
@@ -361,44 +355,4 @@ impl<T> Spanned<T> {
 /// What the text gives, or what stands for nothing given, at the place that lacks it.
 fn given<T>(value: Option<Spanned<T>>, otherwise: T, span: Span) -> Spanned<T> {
     value.unwrap_or(Spanned { value: otherwise, span })
-}
-
-/// The operators of NetRPC Table 8.
-pub(super) const OPS: [(&str, Op); 11] = [
-    ("nop", Op::Nop),
-    ("MAX", Op::Max),
-    ("MIN", Op::Min),
-    ("ADD", Op::Add),
-    ("ASSIGN", Op::Assign),
-    ("SHIFTL", Op::ShiftL),
-    ("SHIFTR", Op::ShiftR),
-    ("BAND", Op::Band),
-    ("BOR", Op::Bor),
-    ("BNOT", Op::Bnot),
-    ("BXOR", Op::Bxor),
-];
-
-fn op_name(op: Op) -> &'static str {
-    OPS.iter().find(|(_, known)| *known == op).map_or("nop", |(name, _)| name)
-}
-
-fn ops() -> String {
-    one_of(OPS.iter().map(|(name, _)| *name))
-}
-
-fn takes_para(op: Op) -> bool {
-    !matches!(op, Op::Nop | Op::Bnot)
-}
-
-/// `Message.field` with nothing but names and dots.
-fn is_reference(text: &str) -> bool {
-    let is_name = |name: &str| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    text.contains('.') && text.split('.').all(is_name)
-}
-
-fn is_integer(text: &str) -> bool {
-    text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::read::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS};
+use super::words::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS};
 use super::{PRECISION_MAX, SCHEMA, parse};
 
 fn schema() -> Value {

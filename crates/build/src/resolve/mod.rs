@@ -13,7 +13,7 @@ use pathcall_proto::manifest::{Kind, Modify, Shape, Target};
 
 use crate::diagnostic::{Diagnostic, Location, Severity, Source};
 use crate::filter::{self, NetFilter};
-use crate::load::{Loaded, Named};
+use crate::load::{Loaded, Named, shown};
 
 mod app;
 mod choose;
@@ -137,10 +137,10 @@ impl Files {
 
 fn read(path: &Path, named: &Named) -> Result<FilterFile, Vec<Diagnostic>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let message = format!("cannot read filter `{}`: {error}", path.display());
+        let message = format!("cannot read filter `{}`: {error}", shown(path));
         vec![Diagnostic::error(named.at.clone(), message).hint("the path is relative to the .proto file that names it")]
     })?;
-    let source = Source::new(path.display().to_string(), text);
+    let source = Source::new(shown(path), text);
     let filters = filter::parse_source(&source)?;
     Ok(FilterFile { source, filters })
 }
