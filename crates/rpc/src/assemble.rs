@@ -4,13 +4,14 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::{BodyExt, Full, Limited};
+use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::Method;
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::headers;
 use crate::message::split::split;
-use crate::message::{Malformed, frame, reply};
+use crate::message::{Malformed, frame, keys, reply};
 use crate::request::Answer;
 use crate::status;
 
@@ -47,23 +48,11 @@ pub(crate) async fn reply(
     answer: &Answer,
 ) -> Result<http::Response<Body>, Status> {
     let (mut head, message, trailers) = match response {
-        None => {
-            // An OK status is a trailer: in the headers it would mean that no message follows.
-            let trailers = HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))]);
-            (HeaderMap::new(), Bytes::new(), trailers)
-        }
-        Some(response) if response.headers().contains_key(GRPC_STATUS) => return Ok(response),
-        Some(response) => {
-            let (parts, body) = response.into_parts();
-            let collected = Limited::new(body, HANDLER_REPLY_BYTES_MAX).collect().await.map_err(Status::from_error)?;
-            let trailers = collected.trailers().cloned().unwrap_or_default();
-            let bytes = collected.to_bytes();
-            if trailers.get(GRPC_STATUS).is_none_or(|status| status != "0") {
-                return Ok(response_of(parts.headers, bytes, trailers));
-            }
-            let message = frame::open(&bytes).map_err(|error| status::of_frame(method, error))?;
-            (parts.headers, message, trailers)
-        }
+        None => (HeaderMap::new(), Bytes::new(), ok_trailers()),
+        Some(response) => match taken_apart(method, response).await? {
+            Handled::Done { headers, message, trailers } => (headers, message, trailers),
+            Handled::Failed(response) => return Ok(response),
+        },
     };
     let mut body = frame::begin();
     match &method.reply {
@@ -81,6 +70,61 @@ pub(crate) async fn reply(
         head.insert(headers::FORWARDED, HeaderValue::from_static(if *forwarded { "true" } else { "false" }));
     }
     Ok(response_of(head, body, trailers))
+}
+
+/// The answer to a method that clears all keys and asks which there are.
+pub(crate) fn keys_reply<'a>(
+    method: &Method,
+    keys: impl IntoIterator<Item = &'a Key>,
+) -> Result<http::Response<Body>, Status> {
+    let mut body = frame::begin();
+    keys::append(&mut body, keys);
+    let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
+    Ok(response_of(HeaderMap::new(), body, ok_trailers()))
+}
+
+/// The message of a response.
+pub(crate) async fn message_of(method: &Method, response: http::Response<Body>) -> Result<Bytes, Status> {
+    match taken_apart(method, response).await? {
+        Handled::Done { message, .. } => Ok(message),
+        Handled::Failed(response) => {
+            let (parts, body) = response.into_parts();
+            let trailers = body.collect().await?.trailers().cloned().unwrap_or_default();
+            let status = Status::from_header_map(&parts.headers).or_else(|| Status::from_header_map(&trailers));
+            Err(status.unwrap_or_else(|| Status::unknown(format!("{}: a reply without a status", method.path))))
+        }
+    }
+}
+
+/// What a response says.
+enum Handled {
+    Done {
+        headers: HeaderMap,
+        message: Bytes,
+        trailers: HeaderMap,
+    },
+    /// Put together again, as it was.
+    Failed(http::Response<Body>),
+}
+
+async fn taken_apart(method: &Method, response: http::Response<Body>) -> Result<Handled, Status> {
+    if response.headers().contains_key(GRPC_STATUS) {
+        return Ok(Handled::Failed(response));
+    }
+    let (parts, body) = response.into_parts();
+    let collected = Limited::new(body, HANDLER_REPLY_BYTES_MAX).collect().await.map_err(Status::from_error)?;
+    let trailers = collected.trailers().cloned().unwrap_or_default();
+    let bytes = collected.to_bytes();
+    if trailers.get(GRPC_STATUS).is_none_or(|status| status != "0") {
+        return Ok(Handled::Failed(response_of(parts.headers, bytes, trailers)));
+    }
+    let message = frame::open(&bytes).map_err(|error| status::of_frame(method, error))?;
+    Ok(Handled::Done { headers: parts.headers, message, trailers })
+}
+
+/// An OK status is a trailer: in the headers it would mean that no message follows.
+fn ok_trailers() -> HeaderMap {
+    HeaderMap::from_iter([(GRPC_STATUS, HeaderValue::from_static("0"))])
 }
 
 fn response_of(mut headers: HeaderMap, body: Bytes, trailers: HeaderMap) -> http::Response<Body> {

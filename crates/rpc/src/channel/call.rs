@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
+use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::{Kind, Method};
 use tonic::Status;
 use tonic::body::Body;
@@ -9,7 +10,8 @@ use tonic::body::Body;
 use super::Inner;
 use crate::deadline::Deadline;
 use crate::message::frame::{self, FrameError};
-use crate::request::{Answer, Request, Work};
+use crate::message::keys;
+use crate::request::{Answer, Request, Typed, Work};
 use crate::{assemble, headers, status};
 
 impl Inner {
@@ -39,17 +41,16 @@ impl Inner {
             return self.transport.call(http::Request::from_parts(parts, body)).await;
         }
 
-        let answer = match request.typed {
-            Some(typed) => {
-                let mut work = Work::new(method, typed);
-                let output = match work.operation.take() {
-                    Some(operation) => Some(session.call(method, operation).await?),
-                    None => None,
-                };
-                work.answer(method, output)
-            }
-            None => Answer::Done,
+        let typed = match request.typed {
+            Some(typed) => typed,
+            None => Typed::Pairs(self.all_keys(method, &parts, deadline).await?),
         };
+        let mut work = Work::new(method, typed);
+        let output = match work.operation.take() {
+            Some(operation) => Some(session.call(method, operation).await?),
+            None => None,
+        };
+        let answer = work.answer(method, output);
         let forwarded = forwarded(method, &answer)?;
         let response = match request.handler {
             Some(message) if forwarded => {
@@ -61,6 +62,24 @@ impl Inner {
             _ => None,
         };
         assemble::reply(method, response, &answer).await
+    }
+}
+
+impl Inner {
+    /// The keys of the map, for a method that clears it and has no field to name them.
+    async fn all_keys(
+        &self,
+        method: &Method,
+        parts: &http::request::Parts,
+        deadline: Deadline,
+    ) -> Result<Vec<(Key, i64)>, Status> {
+        let mut parts = parts.clone();
+        mark(&mut parts.headers, headers::QUERY, deadline);
+        let request = assemble::handler_request(method, parts, &[])?;
+        let message = assemble::message_of(method, self.transport.call(request).await?).await?;
+        let keys = keys::read(&message)
+            .map_err(|error| Status::internal(format!("{}: the keys to clear: {error}", method.path)))?;
+        Ok(keys.into_iter().map(|key| (key, 0)).collect())
     }
 }
 

@@ -10,10 +10,11 @@
 //! In the order that bytes meet them: [`frame`] takes a message out of its gRPC frame and puts one
 //! in, [`fields`] walks a message field by field, [`split`] finds a field by its path, [`typed`]
 //! reads the values of a typed field, [`number`] turns them into integers and back, and [`reply`]
-//! writes a typed field. Nothing here panics, whatever the bytes.
+//! writes a typed field; [`keys`] is a message of our own. Nothing here panics, whatever the bytes.
 
 pub mod fields;
 pub mod frame;
+pub mod keys;
 pub mod number;
 pub mod reply;
 pub mod split;

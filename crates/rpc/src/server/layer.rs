@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
@@ -81,6 +82,10 @@ where
         let clone = self.services.clone();
         let mut services = std::mem::replace(&mut self.services, clone);
         match self.inner.catalogue.method(path) {
+            Some(method) if reads_all(method) && request.headers().contains_key(headers::QUERY) => {
+                let inner = Arc::clone(&self.inner);
+                Box::pin(async move { Ok(inner.all_keys(method).await.unwrap_or_else(Status::into_http)) })
+            }
             Some(method) if method.kind == Kind::Query && request.headers().contains_key(headers::QUERY) => {
                 let inner = Arc::clone(&self.inner);
                 Box::pin(async move {
@@ -105,6 +110,11 @@ where
     }
 }
 
+/// A method that clears the whole map first asks for its keys.
+fn reads_all(method: &Method) -> bool {
+    method.kind == Kind::Clear && method.request.is_none()
+}
+
 /// A query that the map has answered.
 struct Query {
     method: &'static Method,
@@ -122,16 +132,25 @@ impl Inner {
         })?;
         let message = frame::open(&body.to_bytes()).map_err(|error| status::of_frame(method, error))?;
         let request = Request::new(method, &message)?;
-        let Some(hosted) = self.applications.get(method.app) else {
-            return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
-        };
-        let keys = request.typed.map(Typed::into_keys);
-        let pairs = hosted.serving().handle.query(keys).await.map_err(|error| status::of_call(method, &error))?;
+        let pairs = self.read(method, request.typed.map(Typed::into_keys)).await?;
         let handler = match request.handler {
             Some(message) => Some(assemble::handler_request(method, parts, &message)?),
             None => None,
         };
         Ok(Query { method, answer: Answer::Pairs(pairs), handler })
+    }
+
+    async fn all_keys(&self, method: &'static Method) -> Result<http::Response<Body>, Status> {
+        let pairs = self.read(method, None).await?;
+        assemble::keys_reply(method, pairs.iter().map(|(key, _)| key))
+    }
+
+    /// The values of these keys, or of all.
+    async fn read(&self, method: &Method, keys: Option<Vec<Key>>) -> Result<Vec<(Key, i64)>, Status> {
+        let Some(hosted) = self.applications.get(method.app) else {
+            return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
+        };
+        hosted.serving().handle.query(keys).await.map_err(|error| status::of_call(method, &error))
     }
 }
 

@@ -1,0 +1,286 @@
+//! Calls through unchanged stubs, a channel and a server's layer; everything in software.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
+use pathcall_proto::types::FpArray;
+use pathcall_rpc::Channel;
+use pathcall_rpc_stubs::locks_client::LocksClient;
+use pathcall_rpc_stubs::training_client::TrainingClient;
+use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_rpc_stubs::{AgtrGrad, Counts, Indexed, NewGrad, PATHCALL, Wanted};
+use tokio_stream::StreamExt;
+use tonic::Code;
+
+/// Both workers' replies to one round.
+async fn round(server: &Running, requests: [NewGrad; 2]) -> [AgtrGrad; 2] {
+    let mut workers = [TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await)];
+    let [a, b] = requests;
+    let [first, second] = &mut workers;
+    let (a, b) = tokio::join!(first.update(a), second.update(b));
+    [a.unwrap().into_inner(), b.unwrap().into_inner()]
+}
+
+#[tokio::test]
+async fn an_array_is_summed_and_no_handler_runs() {
+    let server = Running::start().await;
+    let replies = round(&server, [gradient(&[1.5, -2.0, 0.0004]), gradient(&[0.25, -0.5, 0.0005])]).await;
+    for reply in replies {
+        // Each is rounded to three digits before they are added.
+        assert_eq!(reply.tensor, Some(FpArray { data: vec![1.75, -2.5, 0.001] }));
+        assert_eq!(reply.worker, "");
+    }
+    assert_eq!(server.seen.calls(), 0);
+}
+
+#[tokio::test]
+async fn what_is_untyped_goes_to_the_handler_and_the_typed_field_does_not() {
+    let server = Running::start().await;
+    let mut a = gradient(&[1.0]);
+    a.worker = "a".into();
+    a.layer.as_mut().unwrap().name = "top".into();
+    a.bias = Some(FpArray { data: vec![7.0, 8.0] });
+    let [a, b] = round(&server, [a, gradient(&[2.0])]).await;
+    assert_eq!(a.worker, "a top");
+    // A typed field that the filter does not name travels as ordinary data.
+    assert_eq!(a.bias, Some(FpArray { data: vec![7.0, 8.0] }));
+    assert_eq!((a.handler_saw, b.handler_saw), (0, 0));
+    assert_eq!(a.tensor, Some(FpArray { data: vec![3.0] }));
+    assert_eq!(b, AgtrGrad { tensor: a.tensor, ..AgtrGrad::default() });
+    assert_eq!(server.seen.calls(), 1);
+}
+
+#[tokio::test]
+async fn rounds_follow_each_other_and_one_may_be_empty() {
+    let server = Running::start().await;
+    let mut workers = [TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await)];
+    let [first, second] = &mut workers;
+    for round in 0..5 {
+        let data: Vec<f64> = (0..round * 300).map(f64::from).collect();
+        let (a, b) = tokio::join!(first.update(gradient(&data)), second.update(gradient(&data)));
+        let sums = Some(FpArray { data: data.iter().map(|value| value * 2.0).collect() });
+        assert_eq!(a.unwrap().into_inner().tensor, sums);
+        assert_eq!(b.unwrap().into_inner().tensor, sums);
+    }
+    let nothing = first.update(NewGrad::default()).await.unwrap().into_inner();
+    assert_eq!(nothing.tensor, Some(FpArray::default()));
+}
+
+#[tokio::test]
+async fn a_reply_may_be_larger_than_the_default_limit() {
+    let server = Running::start().await;
+    let data = vec![0.5; 600_000];
+    let client = |channel| {
+        TrainingClient::new(channel).max_decoding_message_size(usize::MAX).max_encoding_message_size(usize::MAX)
+    };
+    let (mut a, mut b) = (client(server.channel().await), client(server.channel().await));
+    let (a, b) = tokio::join!(a.update(gradient(&data)), b.update(gradient(&data)));
+    assert_eq!(a.unwrap().into_inner().tensor.unwrap().data, vec![1.0; 600_000]);
+    assert_eq!(b.unwrap().into_inner().tensor.unwrap().data.len(), 600_000);
+}
+
+#[tokio::test]
+async fn a_number_that_cannot_travel_is_named() {
+    let server = Running::start().await;
+    let mut client = TrainingClient::new(server.channel().await);
+    let error = client.update(gradient(&[0.0, f64::NAN])).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert_eq!(
+        error.message(),
+        "NewGrad.layer.gradient: index 1 holds NaN: with Precision 3 only finite numbers below 2^62 / 10^3 travel"
+    );
+}
+
+#[tokio::test]
+async fn counts_are_added_and_queried() {
+    let server = Running::start().await;
+    let mut words = WordsClient::new(server.channel().await);
+    let said = words.reduce(counts(&[("a", 1), ("b", 2)], "")).await.unwrap().into_inner();
+    assert_eq!(said.text, "");
+    let mut others = WordsClient::new(server.channel().await);
+    let said = others.reduce(counts(&[("b", 40)], "hello")).await.unwrap().into_inner();
+    assert_eq!(said.text, "hello: no counts");
+    others.reduce(Counts::default()).await.unwrap();
+
+    let wanted = Wanted { keys: Some(str_int(&[("b", 0), ("never", 0)])), text: String::new() };
+    let found = words.query(wanted).await.unwrap().into_inner();
+    let kvs = found.kvs.unwrap().map;
+    assert_eq!(kvs.get("b"), Some(&42));
+    assert_eq!(kvs.get("a"), None);
+    assert_eq!(kvs.get("never").copied().unwrap_or(0), 0);
+    assert_eq!(found.text, "");
+    assert_eq!(server.seen.calls(), 1);
+
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), text: "who".into() };
+    let found = words.query(wanted).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", 1)])));
+    assert_eq!(found.text, "who: 0 keys");
+    assert_eq!(server.seen.calls(), 2);
+}
+
+#[tokio::test]
+async fn to_server_calls_the_handler_with_all_of_it() {
+    let server = Running::start().await;
+    let mut words = WordsClient::new(server.channel().await);
+    let said = words.report(counts(&[("a", 1), ("b", 2)], "")).await.unwrap().into_inner();
+    assert_eq!(said.text, ": 2 counts");
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0), ("b", 0)])), text: String::new() };
+    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 1), ("b", 2)])));
+}
+
+#[tokio::test]
+async fn values_after_an_addition_come_back() {
+    let server = Running::start().await;
+    let mut words = WordsClient::new(server.channel().await);
+    let bump = |pairs: &[(i64, f64)]| Indexed { by: Some(int_fp(pairs)) };
+    words.bump(bump(&[(-1, 0.5), (7, 1.0)])).await.unwrap();
+    let now = words.bump(bump(&[(7, -3.25), (8, 0.0)])).await.unwrap().into_inner().now;
+    // -3.25 is -3.3 with one digit: halves go away from zero.
+    assert_eq!(now, Some(int_fp(&[(7, -2.3), (8, 0.0)])));
+}
+
+#[tokio::test]
+async fn a_lock_is_held_by_one() {
+    let server = Running::start().await;
+    let mut owner = LocksClient::new(server.channel().await);
+    let mut other = LocksClient::new(server.channel().await);
+    let locked = owner.lock(names(&["door"], "mine")).await.unwrap();
+    assert_eq!(locked.metadata().get("pathcall-forwarded").unwrap(), "true");
+    assert_eq!(locked.get_ref().text, "mine");
+    let denied = other.lock(names(&["door"], "mine")).await.unwrap_err();
+    assert_eq!(denied.code(), Code::Aborted);
+    // The denied call did not reach the handler.
+    assert_eq!(server.seen.calls(), 1);
+    owner.release(names(&["door"], "")).await.unwrap();
+    other.lock(names(&["door"], "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn votes_are_forwarded_at_the_threshold() {
+    let server = Running::start().await;
+    let mut a = LocksClient::new(server.channel().await);
+    let mut b = LocksClient::new(server.channel().await);
+    let first = a.vote(names(&["ballot"], "a")).await.unwrap();
+    assert_eq!(first.metadata().get("pathcall-forwarded").unwrap(), "false");
+    assert_eq!(first.get_ref().text, "");
+    let second = b.vote(names(&["ballot"], "b")).await.unwrap();
+    assert_eq!(second.metadata().get("pathcall-forwarded").unwrap(), "true");
+    assert_eq!(second.get_ref().text, "b");
+    assert_eq!(server.seen.calls(), 1);
+
+    // Everything is cleared, so counting starts again.
+    assert_eq!(a.reset(note("all")).await.unwrap().into_inner().text, "all");
+    let third = a.vote(names(&["ballot"], "a")).await.unwrap();
+    assert_eq!(third.metadata().get("pathcall-forwarded").unwrap(), "false");
+}
+
+#[tokio::test]
+async fn methods_without_a_filter_are_plain_grpc() {
+    let server = Running::start().await;
+    let mut client = TrainingClient::new(server.channel().await);
+    assert_eq!(client.echo(note("hi")).await.unwrap().into_inner(), note("hi"));
+    let watched = client.watch(note("w")).await.unwrap().into_inner();
+    assert_eq!(watched.map(|note| note.unwrap().text).collect::<Vec<_>>().await, ["w"; 3]);
+    let notes = tokio_stream::iter(["1", "2", "3"].map(note));
+    let chat = client.chat(notes).await.unwrap().into_inner();
+    assert_eq!(chat.map(|note| note.unwrap().text).collect::<Vec<_>>().await, ["1", "2", "3"]);
+}
+
+#[tokio::test]
+async fn a_failed_handler_is_the_calls_failure() {
+    let server = Running::start().await;
+    let (mut a, mut b) = (TrainingClient::new(server.channel().await), TrainingClient::new(server.channel().await));
+    let mut failing = gradient(&[1.0]);
+    failing.worker = "fail".into();
+    let (a, b) = tokio::join!(a.update(failing), b.update(gradient(&[2.0])));
+    let error = a.unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::DataLoss, "as asked"));
+    // The map did its part all the same.
+    assert_eq!(b.unwrap().into_inner().tensor, Some(FpArray { data: vec![3.0] }));
+}
+
+#[tokio::test]
+async fn a_server_without_the_layer_is_refused_for_methods_with_a_filter() {
+    let (address, seen) = start_plain().await;
+    let channel = Channel::connect(format!("http://{address}"), &PATHCALL).await.unwrap();
+    let error = TrainingClient::new(channel.clone()).update(gradient(&[1.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert_eq!(
+        error.message(),
+        format!(
+            "/rpctest.Training/Update has the filter T-SUM but the server at http://{address}/ does not speak Pathcall: add pathcall::Server's layer there"
+        )
+    );
+    let error = WordsClient::new(channel.clone()).query(Wanted::default()).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert_eq!(seen.calls(), 0);
+    assert_eq!(TrainingClient::new(channel).echo(note("hi")).await.unwrap().into_inner(), note("hi"));
+}
+
+#[tokio::test]
+async fn a_caller_without_a_channel_is_refused_for_methods_with_a_filter() {
+    let server = Running::start().await;
+    let plain = tonic::transport::Endpoint::new(server.uri()).unwrap().connect().await.unwrap();
+    let error = TrainingClient::new(plain.clone()).update(gradient(&[1.0])).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert_eq!(error.message(), "/rpctest.Training/Update has the filter T-SUM: call it through pathcall::Channel");
+    assert_eq!(server.seen.calls(), 0);
+    assert_eq!(TrainingClient::new(plain).echo(note("hi")).await.unwrap().into_inner(), note("hi"));
+}
+
+#[tokio::test]
+async fn deadlines_hold_on_every_path() {
+    let server = Running::start().await;
+    let channel = server.channel().await;
+    let mut training = TrainingClient::new(channel.clone());
+    let mut words = WordsClient::new(channel.clone());
+    let began = Instant::now();
+    // A plain call, the start and the middle of a stream.
+    let mut codes = vec![training.echo(within(50, note(FOR_EVER))).await.unwrap_err().code()];
+    let mut watched = training.watch(within(50, note(FOR_EVER))).await.unwrap().into_inner();
+    for _ in 0..3 {
+        watched.message().await.unwrap();
+    }
+    codes.push(watched.message().await.unwrap_err().code());
+    // A sum that the other worker never adds to.
+    codes.push(training.update(within(50, gradient(&[1.0]))).await.unwrap_err().code());
+    // The handler's part of a call with a filter, and of a query.
+    codes.push(words.reduce(within(50, counts(&[("a", 1)], FOR_EVER))).await.unwrap_err().code());
+    let wanted = Wanted { keys: None, text: FOR_EVER.into() };
+    codes.push(words.query(within(50, wanted)).await.unwrap_err().code());
+    assert_eq!(codes, [Code::DeadlineExceeded; 5]);
+    assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
+    // The typed part had taken effect.
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
+    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 1)])));
+}
+
+#[tokio::test]
+async fn dropping_a_call_cancels_its_handler() {
+    let server = Running::start().await;
+    let channel = server.channel().await;
+    let mut training = TrainingClient::new(channel.clone());
+    let mut words = WordsClient::new(channel.clone());
+    {
+        let echo = training.echo(note(FOR_EVER));
+        tokio::select! {
+            _ = echo => panic!("it never answers"),
+            () = server.seen.stuck.notified() => {}
+        }
+    }
+    server.seen.dropped.notified().await;
+    {
+        let reduce = words.reduce(counts(&[("a", 1)], FOR_EVER));
+        tokio::select! {
+            _ = reduce => panic!("it never answers"),
+            () = server.seen.stuck.notified() => {}
+        }
+    }
+    server.seen.dropped.notified().await;
+    let mut watched = training.watch(note(FOR_EVER)).await.unwrap().into_inner();
+    watched.message().await.unwrap();
+    drop(watched);
+    server.seen.dropped.notified().await;
+}

@@ -1,0 +1,5 @@
+//! Stubs and manifest as a user's build script makes them.
+
+fn main() -> Result<(), pathcall_build::Error> {
+    pathcall_build::configure().runtime("::pathcall_proto").compile(&["proto/rpctest.proto"], &["proto"])
+}

@@ -1,0 +1,13 @@
+{
+  "AppName": "T-BUMP",
+  "Precision": 1,
+  "get": "Bumped.now",
+  "addTo": "Indexed.by",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": {
+    "to": "SRC",
+    "threshold": 0,
+    "key": "NULL",
+  },
+}

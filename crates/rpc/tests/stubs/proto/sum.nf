@@ -1,0 +1,13 @@
+{
+  "AppName": "T-SUM",
+  "Precision": 3,
+  "get": "AgtrGrad.tensor",
+  "addTo": "NewGrad.layer.gradient",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": {
+    "to": "ALL",
+    "threshold": 2,
+    "key": "ClientID",
+  },
+}

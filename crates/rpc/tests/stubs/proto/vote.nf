@@ -1,0 +1,13 @@
+{
+  "AppName": "T-VOTE",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": {
+    "to": "SRC",
+    "threshold": 2,
+    "key": "Names.names",
+  },
+}

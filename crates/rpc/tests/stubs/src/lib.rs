@@ -1,0 +1,5 @@
+//! Stubs that the tests of `pathcall-rpc` call through: what the generators write for `rpctest.proto`.
+#![allow(unreachable_pub, missing_docs, clippy::all)]
+
+tonic::include_proto!("rpctest");
+include!(concat!(env!("OUT_DIR"), "/rpctest.pathcall.rs"));
