@@ -1,1 +1,74 @@
-//! Pathcall.
+//! Remote calls that are worked on along their path.
+//!
+//! A message travels a path of hops, and any hop may do part of the call: here, sums, reads, votes,
+//! locks and counts over data in flight, behind ordinary `tonic` stubs. A method says what it wants
+//! in a NetFilter (NetRPC §4), which it names in its `.proto`:
+//!
+//! ```proto
+//! import "pathcall/options.proto";
+//! import "pathcall/types.proto";
+//!
+//! message NewGrad  { pathcall.FPArray tensor = 1; }
+//! message AgtrGrad { pathcall.FPArray tensor = 1; }
+//!
+//! service Training {
+//!   rpc Update(NewGrad) returns (AgtrGrad) { option (pathcall.filter) = "agtr.nf"; }
+//! }
+//! ```
+//!
+//! `pathcall_build::compile` in `build.rs` makes the stubs, which are tonic's own, and a
+//! [`Manifest`] beside them. A program includes both with [`include_proto!`], and then has one line
+//! that is not plain gRPC, in the client
+//!
+//! ```ignore
+//! mod pb { pathcall::include_proto!("training"); }
+//!
+//! let channel = pathcall::Channel::connect("http://127.0.0.1:50051", &pb::PATHCALL).await?;
+//! let mut client = pb::training_client::TrainingClient::new(channel);
+//! let sum = client.update(pb::NewGrad { tensor: Some(pathcall::types::FpArray { data: gradient }) }).await?;
+//! ```
+//!
+//! and two in the server:
+//!
+//! ```ignore
+//! let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
+//! tonic::transport::Server::builder()
+//!     .layer(pathcall.layer())
+//!     .add_service(pb::training_server::TrainingServer::new(handler))
+//!     .serve(address)
+//!     .await?;
+//! ```
+//!
+//! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
+//! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the
+//! services.
+
+pub use pathcall_proto::manifest::{self, Manifest};
+pub use pathcall_proto::types;
+pub use pathcall_rpc::{Channel, Disagreement, Server};
+
+/// Options and errors of a [`Channel`], and what it counts.
+pub mod channel {
+    pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
+    pub use pathcall_rpc::channel::stats::{ApplicationStats, ChannelStats, ClientStats};
+}
+
+/// Options and errors of a [`Server`], its layer, and what it counts.
+pub mod server {
+    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS};
+    pub use pathcall_rpc::server::{ApplicationStats, Layered, ServerLayer, ServerStats};
+}
+
+/// Includes what `pathcall_build::compile` made of a protobuf package: tonic's stubs and `PATHCALL`,
+/// the package's [`Manifest`].
+///
+/// ```ignore
+/// mod pb { pathcall::include_proto!("training"); }
+/// ```
+#[macro_export]
+macro_rules! include_proto {
+    ($package:tt) => {
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".rs"));
+        include!(concat!(env!("OUT_DIR"), "/", $package, ".pathcall.rs"));
+    };
+}

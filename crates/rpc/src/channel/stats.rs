@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pathcall_endpoint::map::client::ClientStats;
+pub use pathcall_endpoint::map::client::ClientStats;
 
 /// Counts of a channel and its clones.
 #[derive(Debug, Clone, PartialEq, Eq)]

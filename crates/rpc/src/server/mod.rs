@@ -20,7 +20,7 @@ mod registration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pathcall_endpoint::map::server::ServerStats;
+pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
