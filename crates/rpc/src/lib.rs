@@ -1,4 +1,20 @@
-//! The gRPC face of Pathcall.
+//! The gRPC face of Pathcall: what goes under a client's stubs and around a server's services.
+//!
+//! ```text
+//! client                                     server
+//! stub ─► channel ─┬─ gRPC ─────────────────► layer ─► handler
+//!                  │    Join, rest of a call, query │
+//!                  └─ endpoint ═ map frames ═ element ═ endpoint
+//! ```
+//!
+//! A method without a filter is plain gRPC throughout. Of one with a filter, the typed field leaves
+//! the message and travels as map frames (NetRPC §4), the rest follows as a gRPC call of the same
+//! method if the handler has to see it, and the reply is put together from both.
+//!
+//! In the order that a call meets them: [`Channel`] ([`channel`]) takes it from the stub;
+//! [`message`] cuts the typed field out of the encoded bytes; [`Server`] ([`server`]) lets callers
+//! join and passes the rest on; `assemble` puts the reply together. `application` groups methods by
+//! `AppName`, `deadline` watches the time, `status` words the failures.
 
 mod application;
 mod assemble;

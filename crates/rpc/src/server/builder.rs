@@ -141,8 +141,12 @@ impl Builder {
         let bind = |address| Link::bind(address).map_err(|source| BuildError::Bind { app, address, source });
         match self.data_address {
             Some(address) => bind(address),
-            // Callers come over either family, if the host has both.
-            None => bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into())),
+            // Callers come over either family, if the host has both. Linux sends to either from one
+            // socket.
+            None if cfg!(target_os = "linux") => {
+                bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into()))
+            }
+            None => bind((Ipv4Addr::UNSPECIFIED, 0).into()),
         }
     }
 }

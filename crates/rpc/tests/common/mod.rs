@@ -257,3 +257,10 @@ pub(crate) fn within<T>(millis: u64, message: T) -> Request<T> {
     request.set_timeout(std::time::Duration::from_millis(millis));
     request
 }
+
+/// Waits until a condition that other tasks bring about holds; each turn lets them run.
+pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,228 @@
+//! What a server and the controller have to say to each other.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use common::{Running, counts, str_int, until};
+use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{
+    ApplicationGrant, EndpointGrant, JoinRequest, LookupReply, LookupRequest, MemoryGrant, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
+    StatusRequest,
+};
+use pathcall_rpc::Server;
+use pathcall_rpc_stubs::PATHCALL;
+use pathcall_rpc_stubs::words_client::WordsClient;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status};
+
+/// What a controller was asked, and how it answers.
+#[derive(Debug, Default)]
+struct Book {
+    refuse: bool,
+    memory: Option<MemoryGrant>,
+    registered: Vec<RegisterApplicationRequest>,
+    endpoints: Vec<RegisterEndpointRequest>,
+    released: Vec<ReleaseEndpointRequest>,
+    /// Ends of the streams that applications hold.
+    streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct FakeController(Arc<Mutex<Book>>);
+
+#[tonic::async_trait]
+impl Controller for FakeController {
+    type RegisterApplicationStream = ReceiverStream<Result<ApplicationGrant, Status>>;
+    type RegisterElementStream = ReceiverStream<Result<pathcall_proto::v1::ElementGrant, Status>>;
+
+    async fn register_application(
+        &self,
+        request: Request<RegisterApplicationRequest>,
+    ) -> Result<Response<Self::RegisterApplicationStream>, Status> {
+        let mut book = self.0.lock().unwrap();
+        if book.refuse {
+            return Err(Status::failed_precondition("another server owns it"));
+        }
+        let request = request.into_inner();
+        let memory = book.memory.clone().filter(|_| request.rows > 0);
+        book.registered.push(request);
+        let gaid = book.registered.len() as u32;
+        let (sender, receiver) = mpsc::channel(4);
+        sender.try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint: 100 + gaid, memory })).unwrap();
+        book.streams.push(sender);
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
+    async fn register_endpoint(
+        &self,
+        request: Request<RegisterEndpointRequest>,
+    ) -> Result<Response<EndpointGrant>, Status> {
+        let mut book = self.0.lock().unwrap();
+        book.endpoints.push(request.into_inner());
+        Ok(Response::new(EndpointGrant { endpoint: 1000, slot_base: 16, flows: 2 }))
+    }
+
+    async fn release_endpoint(
+        &self,
+        request: Request<ReleaseEndpointRequest>,
+    ) -> Result<Response<ReleaseEndpointReply>, Status> {
+        self.0.lock().unwrap().released.push(request.into_inner());
+        Ok(Response::new(ReleaseEndpointReply {}))
+    }
+
+    async fn register_element(
+        &self,
+        _: Request<RegisterElementRequest>,
+    ) -> Result<Response<Self::RegisterElementStream>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+impl FakeController {
+    async fn start(&self, address: &str) -> SocketAddr {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tonic::transport::Server::builder()
+            .add_service(ControllerServer::new(self.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        address
+    }
+
+    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+        self.0.lock().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_application_is_registered_with_what_it_needs() {
+    let controller = FakeController::default();
+    let address = controller.start("127.0.0.1:0").await;
+    let pathcall =
+        Server::builder(&PATHCALL).controller(format!("http://{address}")).advertise("http://me:1").build().await;
+    let pathcall = pathcall.unwrap();
+    let registered = controller.book().registered.clone();
+    let asked: Vec<_> = registered.iter().map(|request| (request.name.as_str(), request.width, request.rows)).collect();
+    assert_eq!(
+        asked,
+        [
+            ("T-BUMP", 32, 1024),
+            ("T-LOCKS", 32, 1024),
+            ("T-SUM", 256, 1024),
+            ("T-VOTE", 32, 1024),
+            ("T-WORDS", 32, 1024)
+        ]
+    );
+    for request in &registered {
+        let data: SocketAddr = request.data_address.parse().unwrap();
+        assert!(data.ip().is_loopback() && data.port() != 0, "{data}");
+        assert_eq!(request.service_address, "http://me:1");
+        assert_ne!(request.incarnation, 0);
+        assert_eq!(
+            Some(request.filter_digest),
+            PATHCALL.methods.iter().find(|m| m.app == request.name).map(|m| m.digest)
+        );
+    }
+    // Without an element's memory callers need not be known to the controller.
+    let server = Running::start_with(pathcall, 0).await;
+    let mut words = WordsClient::new(server.channel().await);
+    words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+    assert!(controller.book().endpoints.is_empty());
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_controller_is_the_builders() {
+    let controller = FakeController::default();
+    controller.book().refuse = true;
+    let address = controller.start("127.0.0.1:0").await;
+    let error = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap_err();
+    assert_eq!(error.to_string(), format!("the controller at http://{address} refuses T-BUMP: another server owns it"));
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_said() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // One port can't do for all applications.
+    let error = Server::builder(&PATHCALL).data_address(taken).build().await.unwrap_err().to_string();
+    assert!(error.starts_with("no UDP port for T-LOCKS on 127.0.0.1:"), "{error}");
+    assert!(error.contains("in use"), "{error}");
+    let error = Server::builder(&PATHCALL).controller("not a uri").build().await.unwrap_err().to_string();
+    assert!(error.starts_with("not the address of a controller: not a uri"), "{error}");
+}
+
+#[tokio::test]
+async fn a_controller_that_is_away_is_found_again() {
+    let away = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{away}")).build().await.unwrap();
+    let server = Running::start_with(pathcall, 0).await;
+    let mut words = WordsClient::new(server.channel().await);
+    words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+
+    let controller = FakeController::default();
+    controller.start(&away.to_string()).await;
+    until(|| controller.book().registered.len() == 5).await;
+    let rows = |app: &str| controller.book().registered.iter().find(|request| request.name == app).unwrap().rows;
+    // Memory would be of no use to an application that has begun without.
+    assert_eq!((rows("T-WORDS"), rows("T-SUM")), (0, 1024));
+    words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+    let wanted = pathcall_rpc_stubs::Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
+    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 2)])));
+}
+
+#[tokio::test]
+async fn with_memory_a_caller_is_registered_and_released() {
+    let controller = FakeController::default();
+    // Nobody is there, and nothing is sent: the caller only joins.
+    let element = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let element_address = element.local_addr().unwrap().to_string();
+    controller.book().memory = Some(MemoryGrant {
+        element: 1,
+        data_address: element_address.clone(),
+        rows: 8,
+        width: 256,
+        ..MemoryGrant::default()
+    });
+    let address = controller.start("127.0.0.1:0").await;
+    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = Running::start_with(pathcall, 0).await;
+    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
+    let request =
+        JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 3 };
+
+    let mut peer = PeerClient::connect(server.uri()).await.unwrap();
+    let mut stream = peer.join(request.clone()).await.unwrap().into_inner();
+    let grant = stream.message().await.unwrap().unwrap();
+    assert_eq!((grant.gaid, grant.epoch, grant.server), (3, 7, 103));
+    assert_eq!((grant.endpoint, grant.slot_base, grant.flows), (1000, 16, 2));
+    assert_eq!((grant.element_address, grant.rows, grant.width), (element_address, 8, 256));
+    let endpoints = controller.book().endpoints.clone();
+    let registered = RegisterEndpointRequest { gaid: 3, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3 };
+    assert_eq!(endpoints, [registered]);
+    drop(stream);
+    until(|| !controller.book().released.is_empty()).await;
+    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 3, endpoint: 1000 }]);
+
+    // The memory moves: those who come now work past the element.
+    let moved = ApplicationGrant { gaid: 3, epoch: 8, endpoint: 103, memory: None };
+    let sender = controller.book().streams[2].clone();
+    sender.send(Ok(moved)).await.unwrap();
+    until(|| server.pathcall.stats().iter().all(|application| !application.element)).await;
+    let mut stream = peer.join(request).await.unwrap().into_inner();
+    let grant = stream.message().await.unwrap().unwrap();
+    assert_eq!(grant.element_address, "");
+    assert_ne!(grant.endpoint, 1000);
+}
