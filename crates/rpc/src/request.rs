@@ -176,3 +176,95 @@ fn target(target: manifest::Target) -> Target {
         manifest::Target::Server => Target::Server,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pathcall_proto::manifest::{Field, Shape};
+
+    const TYPED: Field = Field { path: &[1], name: "Request.typed", shape: Shape::IntArray };
+    const METHOD: Method = Method {
+        path: "/a.S/M",
+        app: "app",
+        digest: 0,
+        precision: 0,
+        kind: Kind::Add { get: true, to: manifest::Target::Src },
+        modify: manifest::Modify::NOP,
+        request: Some(TYPED),
+        reply: Some(TYPED),
+        untyped_request: true,
+        to: manifest::Target::Src,
+    };
+    /// 1: { 1: [-1, 2] }
+    const ONLY_TYPED: &[u8] = &[0x0a, 4, 0x0a, 2, 1, 4];
+    /// The same, and 2: 7.
+    const BOTH: &[u8] = &[0x0a, 4, 0x0a, 2, 1, 4, 0x10, 7];
+
+    fn handler(method: &Method, message: &'static [u8]) -> Option<Bytes> {
+        Request::new(method, &Bytes::from_static(message)).unwrap().handler
+    }
+
+    #[test]
+    fn a_handler_runs_for_untyped_content_or_to_server() {
+        assert_eq!(handler(&METHOD, ONLY_TYPED), None);
+        assert_eq!(handler(&METHOD, BOTH).unwrap(), BOTH[6..]);
+        assert_eq!(handler(&METHOD, b""), None);
+        let to_server = Method { to: manifest::Target::Server, ..METHOD };
+        assert_eq!(handler(&to_server, ONLY_TYPED).unwrap(), ONLY_TYPED);
+        assert_eq!(handler(&to_server, b"").unwrap(), "");
+        let untyped = Method { request: None, kind: Kind::Query, ..METHOD };
+        assert_eq!(handler(&untyped, b""), None);
+        assert_eq!(handler(&untyped, BOTH).unwrap(), BOTH);
+    }
+
+    #[test]
+    fn each_kind_has_its_operation() {
+        let pairs = || vec![(Key::from(0), -1), (Key::from(1), 2)];
+        let keys = || vec![Key::from(0), Key::from(1)];
+        let lanes = || vec![-1, 2];
+        let (modify, para) = (manifest::Modify { op: manifest::Op::Max, para: 3 }, 3);
+        let src = manifest::Target::Src;
+        for (kind, operation) in [
+            (
+                Kind::Sum { threshold: 2 },
+                Operation::Sum { lanes: lanes(), modify: Modify { op: OpType::Max, para }, threshold: 2 },
+            ),
+            (
+                Kind::Add { get: true, to: src },
+                Operation::Add { pairs: pairs(), modify: Modify { op: OpType::Max, para }, get: true },
+            ),
+            (
+                Kind::Count { threshold: 5, to: manifest::Target::All },
+                Operation::Count { keys: keys(), threshold: 5, to: Target::All },
+            ),
+            (Kind::Clear, Operation::Clear { keys: keys() }),
+        ] {
+            let method = Method { kind, modify, ..METHOD };
+            let typed = Request::new(&method, &Bytes::from_static(ONLY_TYPED)).unwrap().typed.unwrap();
+            assert_eq!(Work::new(&method, typed).operation, Some(operation));
+        }
+    }
+
+    #[test]
+    fn values_go_back_to_their_keys() {
+        let typed = Typed::Pairs(vec![(Key::from("b"), 1), (Key::from("a"), 2)]);
+        let answer = Work::new(&METHOD, typed).answer(&METHOD, Some(Output::Values(vec![10, 20])));
+        assert_eq!(answer, Answer::Pairs(vec![(Key::from("b"), 10), (Key::from("a"), 20)]));
+    }
+
+    #[test]
+    fn nothing_is_asked_of_the_map_for_an_empty_collection() {
+        for (kind, answer) in [
+            (Kind::Sum { threshold: 2 }, Answer::Lanes(Vec::new())),
+            (Kind::Add { get: true, to: manifest::Target::Src }, Answer::Done),
+            (Kind::Count { threshold: 1, to: manifest::Target::Src }, Answer::Counted { forwarded: true }),
+            (Kind::Clear, Answer::Done),
+        ] {
+            let method = Method { kind, ..METHOD };
+            let typed = Request::new(&method, &Bytes::new()).unwrap().typed.unwrap();
+            let work = Work::new(&method, typed);
+            assert_eq!(work.operation, None);
+            assert_eq!(work.answer(&method, None), answer);
+        }
+    }
+}
