@@ -1,0 +1,176 @@
+//! A caller: a [`MapClient`] and the script of calls that it is handed.
+
+use std::collections::BTreeMap;
+
+use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
+use pathcall_wire::{Base, Flags, Instant};
+
+use crate::party::{Decision, Effects, Party, Report};
+use crate::scenario::{CallerPlan, Work};
+
+/// What a step's calls are named: the first, and for a lock the release.
+pub(crate) fn call_id(step: usize, release: bool) -> CallId {
+    CallId(step as u64 * 2 + u64::from(release))
+}
+
+/// The step that a call belongs to, and whether it is its release.
+pub(crate) fn step_of(call: CallId) -> (usize, bool) {
+    ((call.0 / 2) as usize, call.0 % 2 == 1)
+}
+
+/// What a caller does at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    /// Begins the next step.
+    Next,
+    /// Stops waiting for a step's first call.
+    Cancel(usize),
+    /// Gives the keys of a lock back.
+    Release(usize),
+}
+
+/// A caller of one application.
+pub(crate) struct Caller<'a> {
+    plan: &'a CallerPlan,
+    client: Option<MapClient>,
+    next_step: usize,
+    /// Calls whose outcome is waited for.
+    open: Vec<CallId>,
+    tasks: BTreeMap<(Instant, u64), Task>,
+    tasks_made: u64,
+}
+
+impl<'a> Caller<'a> {
+    pub(crate) fn new(plan: &'a CallerPlan) -> Self {
+        Self { plan, client: None, next_step: 0, open: Vec::new(), tasks: BTreeMap::new(), tasks_made: 0 }
+    }
+
+    /// It has joined its application and may call.
+    pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
+        self.client = Some(MapClient::new(config));
+        for _ in 0..self.plan.outstanding.max(1) {
+            self.at(now, Task::Next);
+        }
+        self.wake(now, effects);
+    }
+
+    pub(crate) fn stats(&self) -> ClientStats {
+        self.client.as_ref().map(MapClient::stats).unwrap_or_default()
+    }
+
+    /// Whether nothing is under way, calls that were cancelled included.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
+    }
+
+    fn at(&mut self, when: Instant, task: Task) {
+        self.tasks_made += 1;
+        self.tasks.insert((when, self.tasks_made), task);
+    }
+
+    fn perform(&mut self, now: Instant, task: Task, effects: &mut Effects) {
+        match task {
+            Task::Next => {
+                let Some(step) = self.plan.steps.get(self.next_step) else { return };
+                let index = self.next_step;
+                self.next_step += 1;
+                if let Some(after) = step.cancel_after {
+                    self.at(now + after, Task::Cancel(index));
+                }
+                self.start(now, call_id(index, false), step.work.operation(), effects);
+            }
+            Task::Cancel(step) => {
+                let id = call_id(step, false);
+                if let Some(open) = self.open.iter().position(|open| *open == id) {
+                    self.open.swap_remove(open);
+                    effects.reports.push(Report::Cancelled(id));
+                    if let Some(client) = &mut self.client {
+                        client.cancel(now, id);
+                    }
+                    self.at(now + self.plan.steps[step].pause, Task::Next);
+                }
+            }
+            Task::Release(step) => {
+                if let Work::Lock { keys, .. } = &self.plan.steps[step].work {
+                    let operation = Operation::Clear { keys: keys.clone() };
+                    self.start(now, call_id(step, true), operation, effects);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, now: Instant, id: CallId, operation: Operation, effects: &mut Effects) {
+        effects.reports.push(Report::Started(id));
+        self.open.push(id);
+        if let Some(client) = &mut self.client {
+            client.start(now, id, operation);
+        }
+    }
+
+    /// The driver's law: poll, then take what has finished; and act on it, until there is nothing.
+    fn settle(&mut self, now: Instant, effects: &mut Effects) {
+        loop {
+            while let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) {
+                let task = due.remove();
+                self.perform(now, task, effects);
+            }
+            let Some(client) = &mut self.client else { return };
+            client.poll(now, effects);
+            let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
+            if finished.is_empty() {
+                return;
+            }
+            for (id, outcome) in finished {
+                self.finished(now, id, outcome.is_ok());
+                effects.reports.push(Report::Finished(id, outcome));
+            }
+        }
+    }
+
+    fn finished(&mut self, now: Instant, id: CallId, well: bool) {
+        // What was not asked for is the judge's to see.
+        let Some(open) = self.open.iter().position(|open| *open == id) else { return };
+        self.open.swap_remove(open);
+        let (index, release) = step_of(id);
+        let step = &self.plan.steps[index];
+        match &step.work {
+            Work::Lock { hold, .. } if well && !release => self.at(now + *hold, Task::Release(index)),
+            _ => self.at(now + step.pause, Task::Next),
+        }
+    }
+}
+
+impl Party for Caller<'_> {
+    fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
+        mark(frame, marked);
+        if let Some(client) = &mut self.client {
+            let ignored = client.stats().frames_ignored;
+            client.handle(now, frame, effects);
+            effects.decision = Some(decision(client.stats().frames_ignored == ignored));
+        }
+        self.settle(now, effects);
+    }
+
+    fn wake(&mut self, now: Instant, effects: &mut Effects) {
+        self.settle(now, effects);
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let task = self.tasks.first_key_value().map(|((at, _), _)| *at);
+        let client = self.client.as_ref().and_then(MapClient::deadline);
+        [task, client].into_iter().flatten().min()
+    }
+}
+
+/// A host's driver tells the state machine of congestion by the frame's own flag.
+pub(crate) fn mark(frame: &mut [u8], marked: bool) {
+    if let (true, Ok(mut base)) = (marked, Base::new_checked(frame)) {
+        let flags = base.flags() | Flags::ECN;
+        base.set_flags(flags);
+    }
+}
+
+pub(crate) fn decision(taken: bool) -> Decision {
+    if taken { Decision::Taken } else { Decision::Ignored }
+}

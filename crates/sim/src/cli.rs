@@ -1,0 +1,119 @@
+//! `pathcall sim`: seeds in, one line or a table out.
+
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+
+use crate::{Outcome, Progress, Report, generate, play_traced, sweep};
+
+/// Pause between two progress lines.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+/// Plays faulty networks from seeds and checks every result.
+#[derive(Debug, Clone, Args)]
+pub struct SimArgs {
+    #[command(subcommand)]
+    ability: Ability,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Ability {
+    /// Sums, additions, counts and locks, worked on in an element
+    Map(MapArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct MapArgs {
+    /// How many seeds to play
+    #[arg(long, default_value_t = 2000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Play only this one and print all that happens
+    #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
+    seed: Option<u64>,
+}
+
+/// Runs `pathcall sim`; the exit code says whether every result was right.
+///
+/// # Errors
+/// When the standard output can't be written.
+pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
+    let Ability::Map(args) = &args.ability;
+    let done = match args.seed {
+        Some(seed) => replay(seed),
+        None => sweep_seeds(args.first_seed, args.seeds),
+    };
+    match done {
+        // Whoever read the output has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        done => Ok(if done? { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+    }
+}
+
+/// Plays one seed with its trace; whether all was right.
+fn replay(seed: u64) -> io::Result<bool> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let scenario = generate(seed);
+    writeln!(out, "seed {seed}: {:?}, {:?} until {:?}", scenario.wire, scenario.faults, scenario.faults_until)?;
+    for (index, plan) in scenario.applications.iter().enumerate() {
+        let callers: Vec<u32> = plan.callers.iter().map(|caller| caller.endpoint).collect();
+        let (owner, memory) = (plan.endpoint, plan.memory.map(|memory| (memory.rows, memory.width)));
+        writeln!(out, "a{index}: {:?}, owner {owner}, callers {callers:?}, memory {memory:?}", plan.purpose)?;
+    }
+    let outcome = play_traced(&scenario, &mut out)?;
+    writeln!(out, "{}", summary(&outcome))?;
+    out.flush()?;
+    Ok(outcome.failure.is_none())
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let verdict = outcome.finding().map_or_else(|| "all results right".to_owned(), |finding| finding.to_string());
+    let Outcome { seed, trace_hash, tally, .. } = outcome;
+    format!("seed {seed}: {} calls, {} frames, trace {trace_hash:016x}\n{verdict}", tally.calls, tally.frames)
+}
+
+/// Plays many seeds; whether all was right.
+fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
+    let mut shown = Instant::now();
+    let interactive = io::stderr().is_terminal();
+    let report = sweep(first_seed, count, |Progress { done, of, findings }| {
+        if interactive && shown.elapsed() >= PROGRESS {
+            shown = Instant::now();
+            eprint!("\r{done} of {of} seeds, {findings} failures ");
+        }
+    });
+    if interactive {
+        eprint!("\r\x1b[K");
+    }
+    let mut out = io::stdout().lock();
+    write!(out, "{}", table(first_seed, &report))?;
+    for finding in &report.findings {
+        writeln!(out, "{finding}")?;
+    }
+    writeln!(out, "{}", if report.findings.is_empty() { "all results right" } else { "FAILED" })?;
+    Ok(report.findings.is_empty())
+}
+
+fn table(first_seed: u64, report: &Report) -> String {
+    let Report { seeds, tally, trace_hash, wall_time, .. } = report;
+    let share = |part: u64, of: u64| format!("{part} ({:.1} %)", part as f64 * 100.0 / of.max(1) as f64);
+    let rows = [
+        ("seeds", format!("{seeds} from {first_seed}")),
+        ("calls", tally.calls.to_string()),
+        ("frames", tally.frames.to_string()),
+        ("lost", share(tally.lost, tally.frames)),
+        ("repeated", share(tally.repeated, tally.frames)),
+        ("reordered", share(tally.reordered, tally.frames)),
+        ("congestion marks", share(tally.marked, tally.frames)),
+        ("retransmits", tally.retransmits.to_string()),
+        ("lanes in the element", share(tally.lanes_element, tally.lanes_element + tally.lanes_software)),
+        ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
+        ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
+        ("traces", format!("{trace_hash:016x}")),
+    ];
+    rows.iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
+}

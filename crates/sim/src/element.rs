@@ -1,0 +1,81 @@
+//! The element: a [`Program`] with its tables filled as the controller would.
+
+use pathcall_endpoint::map::Dest;
+use pathcall_endpoint::map::Outbox;
+use pathcall_program::emit::address_copy;
+use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
+use pathcall_wire::Instant;
+
+use crate::party::{Decision, Effects, Party};
+use crate::scenario::{ApplicationPlan, CallerPlan};
+
+/// The element of all applications.
+pub(crate) struct Element {
+    program: Program,
+    /// Who hears what is for all callers of an application: (gaid, endpoint).
+    members: Vec<(u32, u32)>,
+}
+
+impl Element {
+    /// An element that knows the owners of these applications, and holds memory for those that have some.
+    pub(crate) fn new(size: Size, applications: &[ApplicationPlan]) -> Result<Self, TableError> {
+        let mut program = Program::new(size);
+        let tables = program.tables_mut();
+        for plan in applications {
+            if let Some(memory) = plan.memory {
+                tables.install(Application {
+                    gaid: plan.gaid,
+                    epoch: plan.epoch,
+                    owner: plan.endpoint,
+                    row_base: memory.row_base,
+                    rows: memory.rows,
+                    lane_base: memory.lane_base,
+                    width: memory.width.into(),
+                })?;
+            }
+            let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
+            tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })?;
+        }
+        Ok(Self { program, members: Vec::new() })
+    }
+
+    /// Lets a caller's frames in, and what is for all callers out to it.
+    pub(crate) fn register(&mut self, plan: &ApplicationPlan, caller: &CallerPlan) -> Result<(), TableError> {
+        let tables = self.program.tables_mut();
+        tables.set_endpoint(Endpoint {
+            endpoint: caller.endpoint,
+            incarnation: caller.incarnation,
+            gaid: plan.gaid,
+            slot_base: caller.slot_base,
+            slots: caller.flows,
+        })?;
+        self.members.push((plan.gaid, caller.endpoint));
+        let group: Vec<u32> = self.members.iter().filter(|(gaid, _)| *gaid == plan.gaid).map(|(_, e)| *e).collect();
+        tables.set_group(plan.gaid, &group)
+    }
+}
+
+impl Party for Element {
+    fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
+        let Verdict { action, len } = self.program.process(now, frame, marked);
+        effects.decision = Some(Decision::Element(action));
+        let frame = &mut frame[..len];
+        match action {
+            Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
+            Action::Multicast(gaid) => {
+                for member in self.program.tables().group(gaid) {
+                    address_copy(frame, member);
+                    effects.send(Dest::Endpoint(member.endpoint), frame);
+                }
+            }
+            Action::Drop(_) => {}
+        }
+    }
+
+    /// An element has no timers.
+    fn wake(&mut self, _now: Instant, _effects: &mut Effects) {}
+
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
+}

@@ -1,0 +1,254 @@
+//! What is right: the software model that every outcome is held against.
+//!
+//! Reports of hosts come in; the first one that is wrong comes out as a [`Failure`]. The model
+//! knows the scenario and nothing of frames: [`sums`] adds arrays in 64 bits, [`keys`] keeps the
+//! range that a key's value may be in, [`locks`] who holds what.
+
+mod failure;
+mod keys;
+mod locks;
+mod sums;
+
+use std::collections::BTreeMap;
+
+use pathcall_endpoint::map::client::CallId;
+use pathcall_endpoint::map::server::QueryId;
+use pathcall_endpoint::map::{CallError, Key, Operation, Output};
+use pathcall_wire::Target;
+
+use crate::caller::step_of;
+use crate::party::{Node, Report};
+use crate::scenario::{ApplicationPlan, Purpose, Scenario, Work};
+pub use failure::Failure;
+use keys::{KeyLedger, Snapshot};
+use locks::Locks;
+use sums::Sums;
+
+/// Where a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    Finished,
+    Cancelled,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Finished => "finished",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// The model of a run.
+pub(crate) struct Judge<'a> {
+    applications: Vec<Application<'a>>,
+    /// Steps that must end and have not.
+    waiting: usize,
+}
+
+/// The model of an application.
+struct Application<'a> {
+    plan: &'a ApplicationPlan,
+    calls: BTreeMap<(usize, CallId), State>,
+    sums: Sums,
+    keys: KeyLedger<'a>,
+    /// What was done before an open call or query started.
+    before_calls: BTreeMap<(usize, CallId), Snapshot>,
+    before_queries: BTreeMap<QueryId, Snapshot>,
+    locks: Locks,
+}
+
+impl<'a> Judge<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Self {
+        let steps = scenario.applications.iter().flat_map(|a| &a.callers).flat_map(|caller| &caller.steps);
+        Self {
+            waiting: steps.filter(|step| !step.may_starve).count(),
+            applications: scenario.applications.iter().map(Application::new).collect(),
+        }
+    }
+
+    /// Whether every step that must end has ended.
+    pub(crate) fn all_ended(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// The steps that have not ended, as a failure.
+    pub(crate) fn stuck(&self) -> Failure {
+        let open = self.applications.iter().enumerate().find_map(|(index, application)| {
+            let mut open = application.calls.iter().filter(|(_, state)| **state == State::Open);
+            open.next().map(|((caller, id), _)| (Node::Caller(index, *caller), step_of(*id).0))
+        });
+        let (node, step) = open.unwrap_or((Node::Caller(0, 0), 0));
+        Failure::Stuck { waiting: self.waiting, node, step }
+    }
+
+    /// Takes what a host reports.
+    pub(crate) fn hear(&mut self, node: Node, report: &Report) -> Result<(), Failure> {
+        match (node, report) {
+            (Node::Caller(application, caller), Report::Started(id)) => {
+                self.applications[application].started(node, caller, *id)
+            }
+            (Node::Caller(application, caller), Report::Cancelled(id)) => {
+                let application = &mut self.applications[application];
+                let (step, _) = step_of(*id);
+                application.enter(node, caller, *id, State::Cancelled)?;
+                self.waiting -= usize::from(!application.plan.callers[caller].steps[step].may_starve);
+                Ok(())
+            }
+            (Node::Caller(application, caller), Report::Finished(id, outcome)) => {
+                let application = &mut self.applications[application];
+                let (step, release) = step_of(*id);
+                application.finished(node, caller, *id, outcome)?;
+                let plan = &application.plan.callers[caller].steps[step];
+                let ended = release || matches!(plan.work, Work::Call(_));
+                self.waiting -= usize::from(ended && !plan.may_starve);
+                Ok(())
+            }
+            (Node::Owner(application), Report::Asked(id)) => {
+                let application = &mut self.applications[application];
+                application.before_queries.insert(*id, application.keys.snapshot());
+                Ok(())
+            }
+            (Node::Owner(application), Report::Answered(id, outcome)) => {
+                let application = &mut self.applications[application];
+                let query = id.0;
+                let before = application.before_queries.remove(id).ok_or(Failure::Unasked { node, query })?;
+                let values = outcome.as_ref().map_err(|error| {
+                    let error = error.clone();
+                    Failure::QueryFailed { node, query, error }
+                })?;
+                let asked = application.plan.queries.get(query as usize).and_then(|query| query.keys.as_deref());
+                application.keys.check_query(node, &before, asked, values)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the values of an application are worth asking for at the end.
+    pub(crate) fn has_values(&self, application: usize) -> bool {
+        matches!(self.applications[application].plan.purpose, Purpose::Add | Purpose::AddGet)
+    }
+
+    /// Takes the values at the end, when all that takes effect has: they are exact.
+    pub(crate) fn final_values(&mut self, application: usize, values: &[(Key, i64)]) -> Result<(), Failure> {
+        let model = &mut self.applications[application];
+        let node = Node::Owner(application);
+        for ((caller, id), state) in &model.calls {
+            if *state == State::Cancelled {
+                let work = &model.plan.callers[*caller].steps[step_of(*id).0].work;
+                if let Work::Call(operation) = work {
+                    model.keys.resolve(node, operation, values)?;
+                }
+            }
+        }
+        let before = model.keys.snapshot();
+        model.keys.check_query(node, &before, None, values)
+    }
+
+    /// What can be said only when every call has ended.
+    pub(crate) fn at_end(&self) -> Result<(), Failure> {
+        self.applications.iter().try_for_each(|application| match application.plan.purpose {
+            Purpose::Count { to: Target::Server, .. } => application.locks.forwarded_once(),
+            _ => Ok(()),
+        })
+    }
+}
+
+impl<'a> Application<'a> {
+    fn new(plan: &'a ApplicationPlan) -> Self {
+        Self {
+            plan,
+            calls: BTreeMap::new(),
+            sums: Sums::default(),
+            keys: KeyLedger::default(),
+            before_calls: BTreeMap::new(),
+            before_queries: BTreeMap::new(),
+            locks: Locks::default(),
+        }
+    }
+
+    /// Moves a call from open to ended.
+    fn enter(&mut self, node: Node, caller: usize, id: CallId, ended: State) -> Result<(), Failure> {
+        let (step, report) = (step_of(id).0, ended.name());
+        match self.calls.get_mut(&(caller, id)) {
+            Some(state @ State::Open) => {
+                *state = ended;
+                Ok(())
+            }
+            Some(state) => Err(Failure::OutOfTurn { node, step, report, state: state.name() }),
+            None => Err(Failure::OutOfTurn { node, step, report, state: "never started" }),
+        }
+    }
+
+    fn work(&self, caller: usize, id: CallId) -> &'a Work {
+        &self.plan.callers[caller].steps[step_of(id).0].work
+    }
+
+    fn started(&mut self, node: Node, caller: usize, id: CallId) -> Result<(), Failure> {
+        if let Some(state) = self.calls.insert((caller, id), State::Open) {
+            let (step, _) = step_of(id);
+            return Err(Failure::OutOfTurn { node, step, report: "started", state: state.name() });
+        }
+        match self.work(caller, id) {
+            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(keys),
+            Work::Call(operation @ Operation::Add { .. }) => {
+                self.keys.begin(operation);
+                self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
+            }
+            Work::Call(Operation::Count { keys, .. }) => self.locks.count(keys),
+            Work::Lock { .. } | Work::Call(_) => {}
+        }
+        Ok(())
+    }
+
+    fn finished(
+        &mut self,
+        node: Node,
+        caller: usize,
+        id: CallId,
+        outcome: &Result<Output, CallError>,
+    ) -> Result<(), Failure> {
+        self.enter(node, caller, id, State::Finished)?;
+        let (step, release) = step_of(id);
+        let output = outcome.as_ref().map_err(|error| {
+            let error = error.clone();
+            Failure::CallFailed { node, step, error }
+        })?;
+        let wrong = |expected| Failure::Output { node, step, expected, got: format!("{output:?}") };
+        match (self.work(caller, id), output) {
+            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
+            (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
+            (Work::Call(operation @ Operation::Add { get, .. }), _) => {
+                let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
+                match (get, output) {
+                    (true, Output::Values(values)) => {
+                        self.keys
+                            .check_values(node, &before, operation, values)
+                            .ok_or_else(|| wrong("all values"))??;
+                    }
+                    (true, _) => return Err(wrong("values")),
+                    (false, Output::Done) => {}
+                    (false, _) => return Err(wrong("done")),
+                }
+                self.keys.end(operation);
+                Ok(())
+            }
+            (Work::Call(Operation::Count { keys, threshold, to }), Output::Counted { forwarded }) => {
+                if *to != Target::Server && !forwarded {
+                    return Err(wrong("forwarded"));
+                }
+                if *forwarded { self.locks.forwarded(node, keys, *threshold) } else { Ok(()) }
+            }
+            (Work::Call(Operation::Count { .. }), _) => Err(wrong("a count")),
+            (Work::Lock { .. }, Output::Done) if release => Ok(()),
+            (Work::Lock { .. }, _) if release => Err(wrong("done")),
+            (Work::Lock { keys, .. }, Output::Counted { forwarded: true }) => self.locks.grant(node, keys),
+            (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
+            (Work::Call(Operation::Clear { .. }), Output::Done) => Ok(()),
+            (Work::Call(Operation::Clear { .. }), _) => Err(wrong("done")),
+        }
+    }
+}

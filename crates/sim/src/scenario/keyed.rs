@@ -1,0 +1,134 @@
+//! Calls on keys: additions, reads, counts and locks.
+
+use std::time::Duration;
+
+use pathcall_endpoint::map::{Key, Modify, Operation};
+use pathcall_wire::{Instant, OpType, Target};
+
+use super::sum::modify;
+use super::{Query, Step, Work, keys};
+use crate::random::{Chance, Random};
+
+/// Integer that marks a call which may be cancelled, plus a number: whether it took effect is read
+/// from its own key.
+const MARKER: i64 = 7 << 56;
+
+/// The key that only the step with this number among the application's steps adds 1 to.
+fn marker(number: i64) -> Key {
+    Key::from(MARKER + number)
+}
+
+/// Whether a key is a [`marker`].
+pub(crate) fn marked(key: &Key) -> bool {
+    key.as_int().is_some_and(|int| int >= MARKER)
+}
+
+/// Keys of an application: few or many.
+pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
+    let count = match random.below(10) {
+        0..4 => random.range(1..=6),
+        4..8 => random.range(10..=100),
+        _ => random.range(200..=1500),
+    };
+    keys::draw(random, count as usize)
+}
+
+/// Steps of callers that add, in the order of callers.
+pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: bool) -> Vec<Vec<Step>> {
+    let calls = random.range(1..=if set.len() > 150 { 6 } else { 30 });
+    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]);
+    let large = random.pick(&[Chance(0), Chance::percent(2), Chance::percent(30)]);
+    let cancels = random.happens(Chance::percent(20));
+    let operators = random.happens(Chance::percent(30));
+    let mut number = 0;
+    let mut steps = vec![Vec::new(); callers];
+    for steps in &mut steps {
+        for _ in 0..calls {
+            number += 1;
+            let modify = if operators { modify(random) } else { Modify::default() };
+            let narrow = modify.op != OpType::Nop;
+            let mut pairs: Vec<_> =
+                keys::choose(random, set, 400).into_iter().map(|key| (key, addend(random, large, narrow))).collect();
+            let cancel = cancels && !get && modify.op == OpType::Nop && random.happens(Chance::percent(20));
+            let cancel_after = cancel.then(|| random.up_to(Duration::from_millis(5)));
+            if cancel {
+                pairs.push((marker(number), 1));
+                random.shuffle(&mut pairs);
+            }
+            let operation = Operation::Add { pairs, modify, get };
+            steps.push(Step { pause: random.up_to(most_pause), cancel_after, ..Step::call(operation) });
+        }
+    }
+    steps
+}
+
+fn addend(random: &mut Random, large: Chance, narrow: bool) -> i64 {
+    if !random.happens(large) {
+        return random.below(201) as i64 - 100;
+    }
+    match random.below(4) {
+        // Registers overflow.
+        0 | 1 => i64::from(random.pick(&[i32::MAX, i32::MIN, i32::MAX - 1, 1 << 30, -(1 << 30)])),
+        2 => i64::from(random.bits() as i32),
+        _ if narrow => i64::from(random.bits() as i32),
+        _ => random.pick(&[1 << 31, -(1 << 31) - 1, 1 << 45, -(1 << 50)]),
+    }
+}
+
+/// Queries while calls are under way, by time.
+pub(super) fn queries(random: &mut Random, set: &[Key], within: Duration) -> Vec<Query> {
+    let count = random.pick(&[0, 0, 1, 4]);
+    let mut queries: Vec<Query> = (0..count)
+        .map(|_| Query {
+            at: Instant(0) + random.up_to(within),
+            keys: random.happens(Chance::percent(50)).then(|| keys::choose(random, set, 50)),
+        })
+        .collect();
+    queries.sort_by_key(|query| query.at);
+    queries
+}
+
+/// Steps of callers that count: each counts every key once.
+pub(super) fn counts(random: &mut Random, callers: usize, threshold: u32, to: Target) -> Vec<Vec<Step>> {
+    let calls = random.range(1..=15) as usize;
+    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5)]);
+    let per_call = random.pick(&[1, 1, 3, 100]);
+    let mut set = keys::draw(random, calls * per_call);
+    set.truncate(calls * per_call);
+    let mut steps = vec![Vec::new(); callers];
+    for keys in set.chunks(per_call) {
+        for steps in &mut steps {
+            let mut keys = keys.to_vec();
+            random.shuffle(&mut keys);
+            let operation = Operation::Count { keys, threshold, to };
+            steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
+        }
+    }
+    steps
+}
+
+/// Steps of callers that take locks, some of them several at once, some of them impatient.
+pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
+    let count = random.pick(&[1, 2, 5]);
+    let set = keys::draw(random, count);
+    let most_keys = random.pick(&[1, 1, 3]);
+    let calls = random.range(1..=12);
+    let longest = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(20)]);
+    let impatient = random.pick(&[Chance(0), Chance::percent(20)]);
+    let mut steps = vec![Vec::new(); callers];
+    for steps in &mut steps {
+        for _ in 0..calls {
+            let keys = keys::choose(random, &set, most_keys);
+            let hold = random.up_to(longest);
+            let cancel_after = random.happens(impatient).then(|| random.up_to(Duration::from_millis(10)));
+            let work = Work::Lock { keys, hold };
+            steps.push(Step { work, cancel_after, pause: random.up_to(longest), may_starve: false });
+        }
+    }
+    steps
+}
+
+/// What is added for a value: operators are 32 bits wide, additions 64.
+pub(crate) fn modified(value: i64, modify: Modify) -> i64 {
+    if modify.op == OpType::Nop { value } else { i64::from(modify.op.apply(value as i32, modify.para)) }
+}

@@ -1,0 +1,192 @@
+//! What happens in a run: the network, who calls whom when, and when the faults end.
+//!
+//! [`generate`] draws one from a seed; tests may write their own. A scenario says everything: the
+//! same one gives the same run.
+
+mod generate;
+mod keyed;
+mod keys;
+mod sum;
+
+use std::time::Duration;
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::{Key, Operation};
+use pathcall_program::Size;
+use pathcall_wire::{Instant, Target};
+
+pub use generate::generate;
+pub(crate) use keyed::{marked, modified};
+pub use keys::colliding_keys;
+
+use crate::link::{Faults, WireSpec};
+
+/// All of a run.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Seed of the links' chance.
+    pub seed: u64,
+    /// Every link, without faults.
+    pub wire: WireSpec,
+    /// Every link's faults.
+    pub faults: Faults,
+    /// When the faults end: from then on everything must finish.
+    pub faults_until: Instant,
+    /// The element's memory, if there is an element.
+    pub element: Option<Size>,
+    /// Applications, on one element.
+    pub applications: Vec<ApplicationPlan>,
+}
+
+/// An application.
+#[derive(Debug, Clone)]
+pub struct ApplicationPlan {
+    /// Its id.
+    pub gaid: u32,
+    /// Epoch of its registers.
+    pub epoch: u32,
+    /// Endpoint of its owner.
+    pub endpoint: u32,
+    /// Incarnation of its owner.
+    pub incarnation: u32,
+    /// Its place in the element's memory, if it has one.
+    pub memory: Option<Memory>,
+    /// Lanes of a row.
+    pub width: u16,
+    /// What its calls ask for.
+    pub purpose: Purpose,
+    /// Timers of owner and callers.
+    pub timing: Timing,
+    /// Its callers.
+    pub callers: Vec<CallerPlan>,
+    /// Queries of its owner while calls are under way, by time.
+    pub queries: Vec<Query>,
+}
+
+/// A place in the element's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// First row.
+    pub row_base: u32,
+    /// Number of rows.
+    pub rows: u32,
+    /// First lane.
+    pub lane_base: u32,
+    /// Lanes of a row.
+    pub width: u16,
+}
+
+/// What the calls of an application ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// SyncAgtr: all callers sum arrays.
+    Sum,
+    /// AsyncAgtr: callers add to keys; the values are asked for at the owner.
+    Add,
+    /// KeyValue: callers add to keys and get the values.
+    AddGet,
+    /// Agreement: callers count keys up to a threshold.
+    Count {
+        /// The threshold.
+        threshold: u32,
+        /// Where `CntFwd` forwards to.
+        to: Target,
+    },
+    /// Test-and-set: callers take keys and give them back.
+    Lock,
+}
+
+/// A caller.
+#[derive(Debug, Clone)]
+pub struct CallerPlan {
+    /// Its endpoint.
+    pub endpoint: u32,
+    /// Its incarnation.
+    pub incarnation: u32,
+    /// First of its flow slots.
+    pub slot_base: u32,
+    /// Number of its flows.
+    pub flows: u32,
+    /// Whether the element knows it.
+    pub registered: bool,
+    /// Whether it sends by the element.
+    pub by_element: bool,
+    /// When it joins.
+    pub joins: Instant,
+    /// Steps under way at one time.
+    pub outstanding: usize,
+    /// What it does.
+    pub steps: Vec<Step>,
+}
+
+/// One thing that a caller does.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// What.
+    pub work: Work,
+    /// How long it waits before it no longer does.
+    pub cancel_after: Option<Duration>,
+    /// Pause before what comes next.
+    pub pause: Duration,
+    /// Whether it may wait for ever: others that it needs may have been cancelled.
+    pub may_starve: bool,
+}
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// One call.
+    Call(Operation),
+    /// Takes keys, holds them, gives them back.
+    Lock {
+        /// The keys.
+        keys: Vec<Key>,
+        /// For how long.
+        hold: Duration,
+    },
+}
+
+/// A query of an owner.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// When it is asked.
+    pub at: Instant,
+    /// Which keys; `None`: all.
+    pub keys: Option<Vec<Key>>,
+}
+
+impl ApplicationPlan {
+    /// Workers of SyncAgtr; 0: the application is keyed.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
+        if self.purpose == Purpose::Sum { self.callers.len() as u32 } else { 0 }
+    }
+
+    /// Whether the element may hold keys: its methods only add, or query.
+    #[must_use]
+    pub fn mapping(&self) -> bool {
+        self.purpose == Purpose::Add
+    }
+}
+
+impl Step {
+    /// One call, awaited to its end.
+    #[must_use]
+    pub fn call(operation: Operation) -> Self {
+        Self { work: Work::Call(operation), cancel_after: None, pause: Duration::ZERO, may_starve: false }
+    }
+}
+
+impl Work {
+    /// What the step's first call asks for.
+    #[must_use]
+    pub fn operation(&self) -> Operation {
+        match self {
+            Self::Call(operation) => operation.clone(),
+            Self::Lock { keys, .. } => {
+                // NetRPC Table 2: test-and-set is CntFwd with threshold 1.
+                Operation::Count { keys: keys.clone(), threshold: 1, to: Target::Src }
+            }
+        }
+    }
+}

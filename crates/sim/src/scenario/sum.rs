@@ -1,0 +1,136 @@
+//! Calls of SyncAgtr: the same lengths at all workers, and values of every size.
+
+use std::time::Duration;
+
+use pathcall_endpoint::map::{Modify, Operation};
+use pathcall_wire::OpType;
+
+use super::Step;
+use crate::random::{Chance, Random};
+
+/// Operators of NetRPC Table 8.
+const OPERATORS: [OpType; 11] = [
+    OpType::Nop,
+    OpType::Max,
+    OpType::Min,
+    OpType::Add,
+    OpType::Assign,
+    OpType::ShiftL,
+    OpType::ShiftR,
+    OpType::Band,
+    OpType::Bor,
+    OpType::Bnot,
+    OpType::Bxor,
+];
+
+/// Values of one worker's array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spread {
+    /// Of a few digits.
+    Small,
+    /// All of 32 bits.
+    Full,
+    /// At the ends of 32 bits, so that sums leave them.
+    Extreme,
+    /// Small ones, and a few that need more than 32 bits.
+    Wide,
+}
+
+/// How large the calls of an application are.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scale {
+    pub(super) width: u16,
+    /// Chunks of an array at most.
+    pub(super) chunks_max: u64,
+    pub(super) calls: u64,
+}
+
+/// The steps of every worker, in the order of workers.
+pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> Vec<Vec<Step>> {
+    let mut steps = vec![Vec::new(); workers];
+    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]);
+    for _ in 0..scale.calls {
+        let len = length(random, scale);
+        let modify = modify(random);
+        let usual = spread(random);
+        for steps in &mut steps {
+            let own = if random.happens(Chance::percent(20)) { spread(random) } else { usual };
+            let lanes = lanes(random, len, own, modify);
+            let operation = Operation::Sum { lanes, modify, threshold: workers as u32 };
+            steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
+        }
+    }
+    // A worker may give up its last call: nothing that it does later can disagree with the others.
+    if random.happens(Chance::percent(10)) {
+        for steps in &mut steps {
+            if let Some(last) = steps.last_mut() {
+                last.may_starve = true;
+                if random.happens(Chance::percent(40)) {
+                    last.cancel_after = Some(random.up_to(Duration::from_millis(20)));
+                }
+            }
+        }
+    }
+    steps
+}
+
+fn length(random: &mut Random, scale: Scale) -> usize {
+    let width = u64::from(scale.width);
+    let longest = width * scale.chunks_max;
+    let len = match random.below(10) {
+        0 => random.pick(&[0, 1, 2, 3]),
+        1 => random.pick(&[width - 1, width, width + 1]),
+        2 => random.pick(&[255, 256, 257]),
+        3 => random.pick(&[127, 128, 129]),
+        4 | 5 => random.range(1..=longest),
+        6 => longest,
+        _ => random.range(1..=longest.min(4 * width)),
+    };
+    len.min(longest) as usize
+}
+
+/// An operator now and then, with an operand that does something.
+pub(super) fn modify(random: &mut Random) -> Modify {
+    if random.happens(Chance::percent(70)) {
+        return Modify::default();
+    }
+    let para = match random.below(4) {
+        0 => random.below(40) as i32,
+        1 => random.bits() as i32,
+        2 => random.pick(&[i32::MAX, i32::MIN, -1, 0]),
+        _ => random.below(2000) as i32 - 1000,
+    };
+    Modify { op: random.pick(&OPERATORS), para }
+}
+
+fn spread(random: &mut Random) -> Spread {
+    match random.below(10) {
+        0..5 => Spread::Small,
+        5..8 => Spread::Full,
+        8 => Spread::Extreme,
+        _ => Spread::Wide,
+    }
+}
+
+fn lanes(random: &mut Random, len: usize, spread: Spread, modify: Modify) -> Vec<i64> {
+    // Operators are 32 bits wide, everywhere.
+    let spread = if spread == Spread::Wide && modify.op != OpType::Nop { Spread::Full } else { spread };
+    (0..len).map(|_| lane(random, spread)).collect()
+}
+
+fn lane(random: &mut Random, spread: Spread) -> i64 {
+    match spread {
+        Spread::Small => random.below(2001) as i64 - 1000,
+        Spread::Full => i64::from(random.bits() as i32),
+        Spread::Extreme => {
+            let ends = [i32::MAX, i32::MAX - 1, i32::MIN, i32::MIN + 1, 0, 1, -1];
+            i64::from(random.pick(&ends))
+        }
+        Spread::Wide if random.below(50) == 0 => {
+            // At most 5 workers: their sum stays inside 64 bits.
+            let ends = [1 << 60, -(1 << 60), 1 << 31, -(1 << 31) - 1, (1 << 40) + 7];
+            random.pick(&ends)
+        }
+        Spread::Wide => lane(random, Spread::Small),
+    }
+}

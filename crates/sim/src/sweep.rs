@@ -1,0 +1,81 @@
+//! Many seeds, on all cores.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::tally::Tally;
+use crate::{Finding, Outcome, run};
+
+/// Findings that are kept; after so many the sweep ends early.
+const FINDINGS_MAX: usize = 10;
+
+/// What became of many seeds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Seeds played.
+    pub seeds: u64,
+    /// Sums of their counts.
+    pub tally: Tally,
+    /// Differs where any run differs.
+    pub trace_hash: u64,
+    /// What was wrong, by seed. The sweep ends after the first few.
+    pub findings: Vec<Finding>,
+    /// Time it took.
+    pub wall_time: Duration,
+}
+
+/// How far a sweep is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Seeds played.
+    pub done: u64,
+    /// Seeds to be played.
+    pub of: u64,
+    /// Findings so far.
+    pub findings: usize,
+}
+
+/// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
+pub fn sweep(first_seed: u64, count: u64, mut progress: impl FnMut(Progress)) -> Report {
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let enough = AtomicBool::new(false);
+    let mut report = Report::default();
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let (outcomes, results) = mpsc::channel::<Outcome>();
+        for _ in 0..cores {
+            let (outcomes, next, enough) = (outcomes.clone(), &next, &enough);
+            scope.spawn(move || {
+                while !enough.load(Ordering::Relaxed) {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count || outcomes.send(run(first_seed.wrapping_add(index))).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(outcomes);
+        for outcome in results {
+            report.add(&outcome);
+            enough.store(report.findings.len() >= FINDINGS_MAX, Ordering::Relaxed);
+            progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
+        }
+    });
+    report.findings.sort_by_key(|finding| finding.seed);
+    report.wall_time = started.elapsed();
+    report
+}
+
+impl Report {
+    fn add(&mut self, outcome: &Outcome) {
+        self.seeds += 1;
+        self.tally += outcome.tally;
+        // Seeds end in any order: what is kept must not depend on it.
+        self.trace_hash ^= outcome.trace_hash.rotate_left((outcome.seed % 64) as u32);
+        self.findings.extend(outcome.finding());
+    }
+}

@@ -1,0 +1,182 @@
+//! The rule that the element's repeat filter rests on, watched from outside.
+//!
+//! A sender keeps `seq < oldest unacknowledged + w_max` in each flow (NetRPC §5.1). So a place of
+//! the filter is never taken by a newer number while the older one at that place still waits for
+//! its answer: an older one that arrives then is a late repeat, and may be dropped.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathcall_wire::pairs::{Status, answers};
+use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, W_MAX};
+
+/// A sender that broke the rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WindowError {
+    /// A new number does not follow the last one.
+    #[error("endpoint {endpoint} slot {slot}: sequence {seq} is sent after {last}")]
+    Skipped {
+        /// The sender.
+        endpoint: u32,
+        /// Its flow.
+        slot: u32,
+        /// The new number.
+        seq: u32,
+        /// The greatest before.
+        last: u32,
+    },
+    /// A new number is too far ahead.
+    #[error("endpoint {endpoint} slot {slot}: sequence {seq} is sent while {oldest} is not acknowledged")]
+    Ahead {
+        /// The sender.
+        endpoint: u32,
+        /// Its flow.
+        slot: u32,
+        /// The new number.
+        seq: u32,
+        /// The oldest without answer.
+        oldest: u32,
+    },
+    /// The element takes a frame for stale whose sender still needs it.
+    #[error(
+        "endpoint {endpoint} slot {slot}: at the element {newer} has the place of {seq}, which is not acknowledged"
+    )]
+    Overtaken {
+        /// The sender.
+        endpoint: u32,
+        /// Its flow.
+        slot: u32,
+        /// The number that arrives.
+        seq: u32,
+        /// The number that the element has met at its place.
+        newer: u32,
+    },
+}
+
+/// One flow, from outside.
+#[derive(Default)]
+struct Watch {
+    last: u32,
+    unacknowledged: BTreeSet<u32>,
+    /// Numbers by the (row, round) that their answer names.
+    rounds: BTreeMap<(u32, u32), u32>,
+    /// What the element has met, by place.
+    met: Vec<u32>,
+}
+
+/// All flows of all callers, by endpoint and slot.
+#[derive(Default)]
+pub(crate) struct Windows {
+    flows: BTreeMap<(u32, u32), Watch>,
+}
+
+impl Windows {
+    /// A caller sends a frame.
+    pub(crate) fn sent(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
+        let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
+        let (base, map) = (frame.base(), frame.map());
+        let (endpoint, slot, seq) = (base.src(), base.slot(), base.seq());
+        let watch = self.flows.entry((endpoint, slot)).or_default();
+        if seq <= watch.last {
+            return Ok(());
+        }
+        if seq != watch.last + 1 {
+            return Err(WindowError::Skipped { endpoint, slot, seq, last: watch.last });
+        }
+        if let Some(&oldest) = watch.unacknowledged.first()
+            && seq >= oldest + W_MAX
+        {
+            return Err(WindowError::Ahead { endpoint, slot, seq, oldest });
+        }
+        watch.last = seq;
+        watch.unacknowledged.insert(seq);
+        if map.has(MapFlags::ROUND) {
+            watch.rounds.insert((map.index(), base.round()), seq);
+        }
+        Ok(())
+    }
+
+    /// A frame comes to a caller.
+    pub(crate) fn delivered(&mut self, to: u32, bytes: &[u8]) {
+        let Ok(frame) = MapFrame::new_checked(bytes) else { return };
+        let base = frame.base();
+        match frame.kind() {
+            Kind::MapAck => self.acknowledge(to, base.slot(), base.seq()),
+            Kind::MapPairsAck if answers(frame.payload()).all(|a| a.status != Status::Held) => {
+                self.acknowledge(to, base.slot(), base.seq());
+            }
+            Kind::MapResult => {
+                let round = (frame.map().index(), base.round());
+                for watch in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, watch)| watch) {
+                    if let Some(seq) = watch.rounds.remove(&round) {
+                        watch.unacknowledged.remove(&seq);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn acknowledge(&mut self, endpoint: u32, slot: u32, seq: u32) {
+        if let Some(watch) = self.flows.get_mut(&(endpoint, slot)) {
+            watch.unacknowledged.remove(&seq);
+        }
+    }
+
+    /// A frame comes to the element.
+    pub(crate) fn at_element(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
+        let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
+        let base = frame.base();
+        let (endpoint, slot, seq) = (base.src(), base.slot(), base.seq());
+        let Some(watch) = self.flows.get_mut(&(endpoint, slot)).filter(|_| !base.has(Flags::FROM_SERVER)) else {
+            return Ok(());
+        };
+        watch.met.resize(W_MAX as usize, 0);
+        let met = &mut watch.met[(seq % W_MAX) as usize];
+        let newer = *met;
+        *met = newer.max(seq);
+        if seq < newer && watch.unacknowledged.contains(&seq) {
+            return Err(WindowError::Overtaken { endpoint, slot, seq, newer });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathcall_wire::map::{emit, frame_len};
+    use pathcall_wire::{BaseRepr, MapRepr};
+
+    use super::*;
+
+    fn frame(kind: Kind, seq: u32) -> Vec<u8> {
+        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+        let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
+        emit(&BaseRepr { src: 7, slot: 3, seq, ..BaseRepr::new(kind) }, &map, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_number_a_window_ahead_of_the_oldest_is_seen() {
+        let mut windows = Windows::default();
+        for seq in 1..=256 {
+            windows.sent(&frame(Kind::MapData, seq)).expect("inside the window");
+        }
+        let ahead = WindowError::Ahead { endpoint: 7, slot: 3, seq: 257, oldest: 1 };
+        assert_eq!(windows.sent(&frame(Kind::MapData, 257)), Err(ahead));
+        windows.delivered(7, &frame(Kind::MapAck, 1));
+        windows.sent(&frame(Kind::MapData, 257)).expect("1 is acknowledged");
+        let skipped = WindowError::Skipped { endpoint: 7, slot: 3, seq: 259, last: 257 };
+        assert_eq!(windows.sent(&frame(Kind::MapData, 259)), Err(skipped));
+    }
+
+    #[test]
+    fn a_stale_frame_matters_only_while_it_waits_for_its_answer() {
+        let mut windows = Windows::default();
+        windows.sent(&frame(Kind::MapData, 1)).expect("the first");
+        windows.at_element(&frame(Kind::MapData, 257)).expect("newer");
+        let overtaken = WindowError::Overtaken { endpoint: 7, slot: 3, seq: 1, newer: 257 };
+        assert_eq!(windows.at_element(&frame(Kind::MapData, 1)), Err(overtaken));
+        windows.delivered(7, &frame(Kind::MapAck, 1));
+        windows.at_element(&frame(Kind::MapData, 1)).expect("a late repeat");
+    }
+}

@@ -1,0 +1,83 @@
+//! How much of what callers send reaches the server, counted exactly on a network without faults.
+
+use std::time::Duration;
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::{Modify, Operation};
+use pathcall_program::Size;
+use pathcall_sim::link::{Faults, WireSpec};
+use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
+use pathcall_sim::{Outcome, play};
+use pathcall_wire::Instant;
+
+const LENGTHS: [usize; 4] = [1, 256, 1000, 5000];
+
+/// `workers` callers that sum arrays of all [`LENGTHS`], by an element or without one.
+fn sums(workers: u32, element: bool) -> Scenario {
+    let memory = Memory { row_base: 0, rows: 8, lane_base: 0, width: 256 };
+    let long = Duration::from_secs(10);
+    let operation = |worker: u32, len: usize| Operation::Sum {
+        lanes: (0..len as i64).map(|lane| lane * 31 + i64::from(worker)).collect(),
+        modify: Modify::default(),
+        threshold: workers,
+    };
+    let caller = |worker: u32| CallerPlan {
+        endpoint: 10 + worker,
+        incarnation: 1,
+        slot_base: worker * 2,
+        flows: 2,
+        registered: element,
+        by_element: element,
+        joins: Instant(0),
+        outstanding: 2,
+        steps: LENGTHS.iter().map(|len| Step::call(operation(worker, *len))).collect(),
+    };
+    Scenario {
+        seed: 1,
+        wire: WireSpec::default(),
+        faults: Faults::default(),
+        faults_until: Instant(0),
+        element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize, counters: 8 }),
+        applications: vec![ApplicationPlan {
+            gaid: 1,
+            epoch: 1,
+            endpoint: 1,
+            incarnation: 1,
+            memory: element.then_some(memory),
+            width: 256,
+            purpose: Purpose::Sum,
+            timing: Timing { rto_min: long, rto_initial: long, rto_max: long, probe: (long, long), give_up: long * 9 },
+            callers: (0..workers).map(caller).collect(),
+            queries: Vec::new(),
+        }],
+    }
+}
+
+fn played(scenario: &Scenario) -> Outcome {
+    let outcome = play(scenario);
+    assert_eq!(outcome.failure, None);
+    assert_eq!(outcome.tally.retransmits, 0);
+    outcome
+}
+
+#[test]
+fn the_server_gets_one_nth_of_the_lane_bytes_that_n_workers_send() {
+    let bytes: usize = LENGTHS.iter().map(|len| len * 4).sum();
+    for workers in 1..=8u32 {
+        let outcome = played(&sums(workers, true));
+        assert_eq!(outcome.tally.lane_bytes_sent, bytes as u64 * u64::from(workers), "{workers} workers");
+        assert_eq!(outcome.owners[0].lane_bytes_received, bytes as u64, "{workers} workers");
+        assert_eq!(outcome.owners[0].rounds_software, 0, "{workers} workers");
+        assert_eq!(outcome.tally.lanes_software, 0, "{workers} workers");
+    }
+}
+
+#[test]
+fn without_an_element_the_server_gets_all_of_them() {
+    for workers in 1..=8 {
+        let outcome = played(&sums(workers, false));
+        assert_eq!(outcome.owners[0].lane_bytes_received, outcome.tally.lane_bytes_sent, "{workers} workers");
+        assert_eq!(outcome.owners[0].rounds_element, 0, "{workers} workers");
+        assert_eq!(outcome.tally.lanes_element, 0, "{workers} workers");
+    }
+}
