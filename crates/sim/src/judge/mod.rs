@@ -252,3 +252,6 @@ impl<'a> Application<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
