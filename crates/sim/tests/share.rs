@@ -46,6 +46,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             memory: element.then_some(memory),
             width: 256,
             purpose: Purpose::Sum,
+            doom: None,
             timing: Timing { rto_min: long, rto_initial: long, rto_max: long, probe: (long, long), give_up: long * 9 },
             callers: (0..workers).map(caller).collect(),
             queries: Vec::new(),

@@ -18,7 +18,7 @@ use pathcall_wire::Target;
 
 use crate::caller::step_of;
 use crate::party::{Node, Report};
-use crate::scenario::{ApplicationPlan, Purpose, Scenario, Work};
+use crate::scenario::{ApplicationPlan, Doom, Purpose, Scenario, Work};
 pub use failure::Failure;
 use keys::{KeyLedger, Snapshot};
 use locks::Locks;
@@ -213,6 +213,9 @@ impl<'a> Application<'a> {
     ) -> Result<(), Failure> {
         self.enter(node, caller, id, State::Finished)?;
         let (step, release) = step_of(id);
+        if let Some(doom) = self.plan.doom {
+            return self.doomed(node, caller, step, doom, outcome);
+        }
         let output = outcome.as_ref().map_err(|error| {
             let error = error.clone();
             Failure::CallFailed { node, step, error }
@@ -249,6 +252,28 @@ impl<'a> Application<'a> {
             (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
             (Work::Call(Operation::Clear { .. }), Output::Done) => Ok(()),
             (Work::Call(Operation::Clear { .. }), _) => Err(wrong("done")),
+        }
+    }
+
+    /// An end in an application whose last calls can't be done: right sums before them, if any, and
+    /// nothing but the error for them.
+    fn doomed(
+        &mut self,
+        node: Node,
+        caller: usize,
+        step: usize,
+        doom: Doom,
+        outcome: &Result<Output, CallError>,
+    ) -> Result<(), Failure> {
+        let last = step + 1 == self.plan.callers[caller].steps.len();
+        let output = |expected| Failure::Output { node, step, expected, got: format!("{outcome:?}") };
+        match (doom, outcome) {
+            (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
+                Ok(())
+            }
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums),
+            (Doom::Disagree, _) => Err(output("to hear that the workers disagree")),
+            (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }
     }
 }

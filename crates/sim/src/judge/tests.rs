@@ -30,6 +30,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         memory: None,
         width: 256,
         purpose,
+        doom: None,
         timing: Timing::default(),
         callers: steps.into_iter().map(caller).collect(),
         queries: vec![Query { at: Instant(0), keys: None }],
@@ -96,7 +97,10 @@ fn sums_are_those_of_the_modified_inputs_in_64_bits() {
     assert_eq!(got(&[6, -(1 << 31) + 2]), Ok(()));
     assert_eq!(got(&[6, 2]), Err(Failure::Sum { node: ONE, step: 0, lane: 1, expected: -(1 << 31) + 2, got: 2 }));
     assert!(matches!(got(&[6]), Err(Failure::Output { .. })));
-    assert!(matches!(heard(&scenario, &[(ONE, started(0)), (ONE, finished(0, Output::Done))]), Err(Failure::Output { .. })));
+    assert!(matches!(
+        heard(&scenario, &[(ONE, started(0)), (ONE, finished(0, Output::Done))]),
+        Err(Failure::Output { .. })
+    ));
 }
 
 #[test]

@@ -99,6 +99,7 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
         given.memory(rows, width)
     });
     let width = memory.map_or(if purpose == Purpose::Sum { sum_width(random) } else { 32 }, |memory| memory.width);
+    let mut doom = None;
     let (steps, set) = match purpose {
         Purpose::Sum => {
             let scale = sum::Scale {
@@ -106,7 +107,9 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
                 chunks_max: random.pick(&[3, 20, 20, 80, 600 / callers as u64]),
                 calls: random.range(1..=6),
             };
-            (sum::steps(random, callers, scale), None)
+            let (steps, why) = sum::steps(random, callers, scale);
+            doom = why;
+            (steps, None)
         }
         Purpose::Add | Purpose::AddGet => {
             let set = keyed::key_set(random);
@@ -132,6 +135,7 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
         memory,
         width,
         purpose,
+        doom,
         timing: patient(),
         callers: steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect(),
         queries,

@@ -55,6 +55,8 @@ pub struct ApplicationPlan {
     pub width: u16,
     /// What its calls ask for.
     pub purpose: Purpose,
+    /// Why the last call of every caller can't be done, if so: all must be told.
+    pub doom: Option<Doom>,
     /// Timers of owner and callers.
     pub timing: Timing,
     /// Its callers.
@@ -94,6 +96,15 @@ pub enum Purpose {
     },
     /// Test-and-set: callers take keys and give them back.
     Lock,
+}
+
+/// Why sums can't be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doom {
+    /// The workers' arrays differ in length.
+    Disagree,
+    /// A sum leaves 64 bits.
+    Overflow,
 }
 
 /// A caller.

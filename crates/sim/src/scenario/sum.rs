@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_wire::OpType;
 
-use super::Step;
+use super::{Doom, Step};
 use crate::random::{Chance, Random};
 
 /// Operators of NetRPC Table 8.
@@ -45,8 +45,8 @@ pub(super) struct Scale {
     pub(super) calls: u64,
 }
 
-/// The steps of every worker, in the order of workers.
-pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> Vec<Vec<Step>> {
+/// The steps of every worker, in the order of workers, and whether they end in an error.
+pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<Vec<Step>>, Option<Doom>) {
     let mut steps = vec![Vec::new(); workers];
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]);
     for _ in 0..scale.calls {
@@ -60,18 +60,51 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> Vec<Ve
             steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
         }
     }
-    // A worker may give up its last call: nothing that it does later can disagree with the others.
-    if random.happens(Chance::percent(10)) {
-        for steps in &mut steps {
-            if let Some(last) = steps.last_mut() {
-                last.may_starve = true;
-                if random.happens(Chance::percent(40)) {
-                    last.cancel_after = Some(random.up_to(Duration::from_millis(20)));
-                }
-            }
+    let doom = match random.below(100) {
+        0..10 => {
+            give_up(random, &mut steps);
+            None
+        }
+        10..14 if workers > 1 => Some(disagree(random, &mut steps)),
+        14..18 if workers > 1 => Some(overflow(random, &mut steps)),
+        _ => None,
+    };
+    (steps, doom)
+}
+
+/// Some workers give up their last call: nothing that they do later can disagree with the others.
+fn give_up(random: &mut Random, steps: &mut [Vec<Step>]) {
+    for last in steps.iter_mut().filter_map(|steps| steps.last_mut()) {
+        last.may_starve = true;
+        if random.happens(Chance::percent(40)) {
+            last.cancel_after = Some(random.up_to(Duration::from_millis(20)));
         }
     }
-    steps
+}
+
+/// One worker's last array is longer than the others'.
+fn disagree(random: &mut Random, steps: &mut [Vec<Step>]) -> Doom {
+    let (odd, workers) = (random.index(steps.len()), steps.len());
+    for (worker, steps) in steps.iter_mut().enumerate() {
+        let len = 300 + usize::from(worker == odd);
+        steps.push(last(vec![1; len], workers));
+    }
+    Doom::Disagree
+}
+
+/// The last sums leave 64 bits in one lane.
+fn overflow(random: &mut Random, steps: &mut [Vec<Step>]) -> Doom {
+    let (lane, workers) = (random.index(300), steps.len());
+    for steps in steps {
+        let mut lanes = vec![1; 300];
+        lanes[lane] = i64::MAX - 1;
+        steps.push(last(lanes, workers));
+    }
+    Doom::Overflow
+}
+
+fn last(lanes: Vec<i64>, workers: usize) -> Step {
+    Step::call(Operation::Sum { lanes, modify: Modify::default(), threshold: workers as u32 })
 }
 
 fn length(random: &mut Random, scale: Scale) -> usize {
