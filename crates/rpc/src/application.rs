@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pathcall_proto::manifest::{Kind, Manifest, Method};
-use pathcall_wire::{KEYED_LANES, LINEAR_LANES};
+use pathcall_wire::{KEYED_LANES, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,8 +34,13 @@ impl Application {
     }
 
     /// Lanes of one register row.
-    pub(crate) fn width(&self) -> u32 {
-        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_LANES }) as u32
+    pub(crate) fn width(&self) -> u16 {
+        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_LANES }) as u16
+    }
+
+    /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
+    pub(crate) fn fits_an_element(&self) -> bool {
+        if self.threshold > 0 { self.threshold as usize <= MAX_WORKERS } else { self.mapping }
     }
 }
 

@@ -119,13 +119,7 @@ async fn an_application_is_registered_with_what_it_needs() {
     let asked: Vec<_> = registered.iter().map(|request| (request.name.as_str(), request.width, request.rows)).collect();
     assert_eq!(
         asked,
-        [
-            ("T-BUMP", 32, 1024),
-            ("T-LOCKS", 32, 1024),
-            ("T-SUM", 256, 1024),
-            ("T-VOTE", 32, 1024),
-            ("T-WORDS", 32, 1024)
-        ]
+        [("T-BUMP", 32, 0), ("T-LOCKS", 32, 0), ("T-SUM", 256, 1024), ("T-VOTE", 32, 0), ("T-WORDS", 32, 1024)]
     );
     for request in &registered {
         let data: SocketAddr = request.data_address.parse().unwrap();

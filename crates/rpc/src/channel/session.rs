@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use pathcall_endpoint::driver::client::MapHandle;
 use pathcall_endpoint::driver::link::Link;
-use pathcall_endpoint::map::client::{ClientConfig, ClientStats, Timing};
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
 use pathcall_endpoint::map::{CallError, Operation, Output};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;

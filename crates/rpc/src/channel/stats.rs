@@ -71,9 +71,11 @@ pub(super) fn sum(a: ClientStats, b: ClientStats) -> ClientStats {
         calls: a.calls + b.calls,
         frames_sent: a.frames_sent + b.frames_sent,
         frames_received: a.frames_received + b.frames_received,
+        frames_ignored: a.frames_ignored + b.frames_ignored,
         retransmits: a.retransmits + b.retransmits,
         lanes_element: a.lanes_element + b.lanes_element,
         lanes_software: a.lanes_software + b.lanes_software,
         bytes_sent: a.bytes_sent + b.bytes_sent,
+        lane_bytes_sent: a.lane_bytes_sent + b.lane_bytes_sent,
     }
 }

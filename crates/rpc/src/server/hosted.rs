@@ -10,11 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::client::Timing;
 use pathcall_endpoint::map::server::{ServerConfig, ServerStats};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
-use pathcall_wire::MAX_WORKERS;
 use tokio::sync::Notify;
 
 use super::ApplicationStats;
@@ -115,13 +114,12 @@ impl Hosted {
         }
     }
 
-    /// Rows to ask the controller for, of `wished`: none once they can't be used any more.
+    /// Rows to ask the controller for, of `wished`: none if they can't be used, or not any more.
     pub(super) fn rows(&self, wished: u32) -> u32 {
-        let workers_max = u32::try_from(MAX_WORKERS).unwrap_or(u32::MAX);
         match &*self.phase() {
             Phase::Serving(Serving { memory: None, .. }) => 0,
-            _ if self.application.threshold > workers_max => 0,
-            _ => wished,
+            _ if self.application.fits_an_element() => wished,
+            _ => 0,
         }
     }
 
@@ -181,6 +179,7 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            width: self.application.width(),
             timing: Timing::default(),
         };
         let handle = ServerHandle::spawn(config, link, memory.as_ref().map(|memory| memory.element));

@@ -175,7 +175,7 @@ impl Owner {
         let request = RegisterApplicationRequest {
             name: application.name.into(),
             filter_digest: application.digest,
-            width: application.width(),
+            width: application.width().into(),
             rows: self.hosted.rows(self.rows),
             data_address: data_address.to_string(),
             incarnation: self.hosted.incarnation,
