@@ -26,6 +26,7 @@ mod caller;
 mod element;
 mod judge;
 mod owner;
+mod panics;
 mod party;
 mod sweep;
 mod tally;
@@ -35,7 +36,6 @@ mod world;
 
 use std::fmt;
 use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pathcall_endpoint::map::server::ServerStats;
 use pathcall_wire::Instant;
@@ -123,11 +123,9 @@ fn play_in<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (Outcome, Option<Tra
             return (outcome, None);
         }
     };
-    // The world is looked at after a panic, but played no further.
-    let played = catch_unwind(AssertUnwindSafe(|| world.play()));
-    let failure = match played {
+    let failure = match panics::catch(|| world.play()) {
         Ok(played) => played.err(),
-        Err(panic) => Some(Failure::Panic(panic_text(panic.as_ref()))),
+        Err(text) => Some(Failure::Panic(text)),
     };
     outcome.failure = failure.map(|failure| (world.now(), failure));
     outcome.tally = world.tally();
@@ -135,9 +133,4 @@ fn play_in<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (Outcome, Option<Tra
     let trace = world.into_trace();
     outcome.trace_hash = trace.hash();
     (outcome, Some(trace))
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message").to_owned()
 }

@@ -168,6 +168,6 @@ pub enum Failure {
     #[error("the element refused its tables: {0}")]
     Tables(#[from] TableError),
     /// Code under test panicked.
-    #[error("panic: {0}")]
+    #[error("{0}")]
     Panic(String),
 }
