@@ -47,6 +47,9 @@ use crate::application::Catalogue;
 /// SERVER. It sees the message without its typed field (with it, if `to` is SERVER), and what it
 /// puts into the reply's typed field is replaced by the map's answer.
 ///
+/// What travels as map frames passes no interceptor. Callers are let in when they join, which is a
+/// call like any other: a layer that authenticates belongs around this one.
+///
 /// A caller counts as gone when its connection is; for one that vanishes without a word, set
 /// `http2_keepalive_interval` on the tonic server.
 #[derive(Clone, Debug)]
