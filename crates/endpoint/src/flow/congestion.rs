@@ -1,0 +1,69 @@
+//! Round-trip times and the AIMD window `cw ≤ w_max` (NetRPC §5.1).
+
+use std::time::Duration;
+
+use pathcall_wire::W_MAX;
+
+/// Items in flight before anything is known of the path.
+const INITIAL: f64 = 64.0;
+/// The window never gets smaller.
+const LEAST: f64 = 2.0;
+
+/// Additive increase, multiplicative decrease.
+#[derive(Debug)]
+pub(super) struct Window {
+    size: f64,
+    /// Below it the window grows by one an acknowledgement, above by one a window.
+    threshold: f64,
+    /// Signals about items before this number belong to the last decrease.
+    recover: u32,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { size: INITIAL, threshold: f64::from(W_MAX), recover: 0 }
+    }
+}
+
+impl Window {
+    pub(super) fn size(&self) -> u32 {
+        // In [LEAST, W_MAX], so the cast is exact enough.
+        self.size as u32
+    }
+
+    pub(super) fn grow(&mut self) {
+        let step = if self.size < self.threshold { 1.0 } else { 1.0 / self.size };
+        self.size = (self.size + step).min(f64::from(W_MAX));
+    }
+
+    /// Halves the window, once for all signals about what was in flight at the time.
+    pub(super) fn shrink(&mut self, seq: u32, next_seq: u32) {
+        if seq >= self.recover {
+            self.size = (self.size / 2.0).max(LEAST);
+            self.threshold = self.size;
+            self.recover = next_seq;
+        }
+    }
+}
+
+/// Smoothed round-trip time (RFC 6298).
+#[derive(Debug, Default)]
+pub(super) struct Rtt {
+    smoothed: Option<(Duration, Duration)>,
+}
+
+impl Rtt {
+    pub(super) fn sample(&mut self, rtt: Duration) {
+        self.smoothed = Some(match self.smoothed {
+            None => (rtt, rtt / 2),
+            Some((mean, deviation)) => {
+                let error = mean.abs_diff(rtt);
+                (mean * 7 / 8 + rtt / 8, deviation * 3 / 4 + error / 4)
+            }
+        });
+    }
+
+    pub(super) fn rto(&self) -> Option<Duration> {
+        self.smoothed.map(|(mean, deviation)| mean + deviation * 4)
+    }
+}

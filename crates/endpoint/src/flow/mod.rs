@@ -1,0 +1,288 @@
+//! A reliable flow: numbered items, a window, retransmission and congestion control (NetRPC §5.1).
+//!
+//! An item goes in by [`Flow::send`], which numbers it; [`Flow::ack`] takes it out, in any order;
+//! [`Flow::due`] names those to be sent again. The flow keeps `seq < oldest unacknowledged + 256`:
+//! the element's repeat filter rests on that. What an item looks like on the wire is not its concern.
+
+mod congestion;
+mod seen;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use congestion::{Rtt, Window};
+use pathcall_wire::{Instant, W_MAX};
+pub use seen::{Seen, SeenSet};
+
+/// Frames sent later that must be acknowledged before an older one counts as lost.
+const REORDER: u64 = 8;
+const PLACES: usize = W_MAX as usize;
+
+/// Bounds of a flow's timers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// Shortest retransmission time-out.
+    pub rto_min: Duration,
+    /// Retransmission time-out before anything was measured.
+    pub rto_initial: Duration,
+    /// Longest retransmission time-out.
+    pub rto_max: Duration,
+    /// First and longest pause before asking again about an item that is held.
+    pub probe: (Duration, Duration),
+    /// An item that nobody answered for so long is given up.
+    pub give_up: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            rto_min: Duration::from_millis(10),
+            rto_initial: Duration::from_millis(50),
+            rto_max: Duration::from_millis(500),
+            probe: (Duration::from_millis(40), Duration::from_millis(640)),
+            give_up: Duration::from_secs(5),
+        }
+    }
+}
+
+/// An item in flight.
+#[derive(Debug, Clone, Copy)]
+struct Entry<T> {
+    item: T,
+    /// Position among all transmissions of the flow, retransmissions included.
+    order: u64,
+    sent: Instant,
+    /// When anything was last heard of it, or when it was first sent.
+    heard: Instant,
+    deadline: Instant,
+    attempts: u32,
+    holds: u32,
+    queued: bool,
+}
+
+/// What [`Flow::due`] asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due<T> {
+    /// Send this item again, under the same number.
+    Again(u32, T),
+    /// Nobody answered for the give-up time.
+    GiveUp(T),
+}
+
+/// One reliable flow; `T` names what was sent, so that it can be sent again.
+#[derive(Debug)]
+pub struct Flow<T> {
+    timing: Timing,
+    next_seq: u32,
+    oldest: u32,
+    ring: Box<[Option<Entry<T>>]>,
+    in_flight: u32,
+    order: u64,
+    window: Window,
+    rtt: Rtt,
+    /// Not later than the earliest deadline in the ring.
+    wake: Option<Instant>,
+    lost: VecDeque<u32>,
+}
+
+impl<T: Copy> Flow<T> {
+    /// An idle flow; numbers start at 1.
+    #[must_use]
+    pub fn new(timing: Timing) -> Self {
+        Self {
+            timing,
+            next_seq: 1,
+            oldest: 1,
+            ring: vec![None; PLACES].into_boxed_slice(),
+            in_flight: 0,
+            order: 0,
+            window: Window::default(),
+            rtt: Rtt::default(),
+            wake: None,
+            lost: VecDeque::with_capacity(PLACES),
+        }
+    }
+
+    /// Whether the window has room for another item.
+    #[must_use]
+    pub fn can_send(&self) -> bool {
+        self.in_flight < self.window.size() && self.next_seq < self.oldest + W_MAX
+    }
+
+    /// Items sent and not acknowledged.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Numbers an item that is sent now.
+    ///
+    /// # Panics
+    /// When [`Flow::can_send`] is false.
+    pub fn send(&mut self, now: Instant, item: T) -> u32 {
+        assert!(self.can_send(), "window is full");
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.in_flight += 1;
+        self.order += 1;
+        let deadline = now + self.rto(0);
+        self.ring[place(seq)] = Some(Entry {
+            item,
+            order: self.order,
+            sent: now,
+            heard: now,
+            deadline,
+            attempts: 1,
+            holds: 0,
+            queued: false,
+        });
+        self.wake_by(deadline);
+        seq
+    }
+
+    /// The item under this number, if it is in flight.
+    #[must_use]
+    pub fn item(&self, seq: u32) -> Option<T> {
+        self.entry(seq).map(|entry| entry.item)
+    }
+
+    /// Takes an acknowledged item out; `None` when it is not in flight (a repeated acknowledgement).
+    /// `ecn`: congestion was met on the way.
+    pub fn ack(&mut self, now: Instant, seq: u32, ecn: bool) -> Option<T> {
+        let entry = *self.entry(seq)?;
+        self.ring[place(seq)] = None;
+        self.in_flight -= 1;
+        while self.oldest < self.next_seq && self.entry(self.oldest).is_none() {
+            self.oldest += 1;
+        }
+        if entry.attempts == 1 && entry.holds == 0 {
+            self.rtt.sample(now.since(entry.sent));
+        }
+        if ecn {
+            self.window.shrink(seq, self.next_seq);
+        } else {
+            self.window.grow();
+        }
+        self.suspect(entry.order);
+        Some(entry.item)
+    }
+
+    /// The peer has the item but can't finish it yet: ask again, ever more slowly, without end.
+    pub fn held(&mut self, now: Instant, seq: u32) {
+        let (first, longest) = self.timing.probe;
+        if let Some(entry) = self.entry_mut(seq) {
+            entry.heard = now;
+            entry.deadline = now + first.saturating_mul(1 << entry.holds.min(16)).min(longest);
+            entry.holds += 1;
+        }
+    }
+
+    /// Sends the item again at once: it takes another road now.
+    pub fn nudge(&mut self, now: Instant, seq: u32) {
+        if let Some(entry) = self.entry_mut(seq) {
+            entry.heard = now;
+            if !entry.queued {
+                entry.queued = true;
+                self.lost.push_back(seq);
+            }
+        }
+    }
+
+    /// The next item to be sent again, or given up, by now.
+    pub fn due(&mut self, now: Instant) -> Option<Due<T>> {
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.expire(now);
+        }
+        while let Some(seq) = self.lost.pop_front() {
+            let give_up = self.timing.give_up;
+            let Some(entry) = self.entry(seq).copied() else { continue };
+            if now.since(entry.heard) >= give_up {
+                return Some(Due::GiveUp(entry.item));
+            }
+            self.order += 1;
+            let (order, deadline) = (self.order, now + self.rto(entry.attempts));
+            if let Some(entry) = self.entry_mut(seq) {
+                *entry = Entry {
+                    order,
+                    deadline: if entry.holds > 0 { entry.deadline.max(deadline) } else { deadline },
+                    sent: now,
+                    attempts: entry.attempts + 1,
+                    queued: false,
+                    ..*entry
+                };
+                let deadline = entry.deadline;
+                self.wake_by(deadline);
+            }
+            return Some(Due::Again(seq, entry.item));
+        }
+        None
+    }
+
+    /// When [`Flow::due`] is to be asked next.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.in_flight == 0 { None } else { self.wake }
+    }
+
+    /// Queues what has waited too long and finds the next time to look.
+    fn expire(&mut self, now: Instant) {
+        let mut wake: Option<Instant> = None;
+        let mut timed_out = None;
+        for seq in self.oldest..self.next_seq {
+            let Some(entry) = self.ring[place(seq)].as_mut() else { continue };
+            if entry.queued {
+                continue;
+            }
+            if entry.deadline <= now {
+                entry.queued = true;
+                self.lost.push_back(seq);
+                if entry.holds == 0 {
+                    timed_out = Some(seq);
+                }
+            } else {
+                wake = Some(wake.map_or(entry.deadline, |w| w.min(entry.deadline)));
+            }
+        }
+        self.wake = wake;
+        if let Some(seq) = timed_out {
+            self.window.shrink(seq, self.next_seq);
+        }
+    }
+
+    /// Out-of-order acknowledgement: what was sent well before something acknowledged is lost.
+    fn suspect(&mut self, acked_order: u64) {
+        let oldest = self.oldest;
+        if let Some(entry) = self.entry_mut(oldest)
+            && entry.order + REORDER <= acked_order
+            && !entry.queued
+        {
+            entry.queued = true;
+            self.lost.push_back(oldest);
+            self.window.shrink(oldest, self.next_seq);
+        }
+    }
+
+    fn rto(&self, attempts: u32) -> Duration {
+        let base = self.rtt.rto().unwrap_or(self.timing.rto_initial).max(self.timing.rto_min);
+        base.saturating_mul(1 << attempts.min(6)).min(self.timing.rto_max)
+    }
+
+    fn wake_by(&mut self, deadline: Instant) {
+        self.wake = Some(self.wake.map_or(deadline, |w| w.min(deadline)));
+    }
+
+    fn entry(&self, seq: u32) -> Option<&Entry<T>> {
+        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[place(seq)].as_ref())?
+    }
+
+    fn entry_mut(&mut self, seq: u32) -> Option<&mut Entry<T>> {
+        (self.oldest..self.next_seq).contains(&seq).then(|| self.ring[place(seq)].as_mut())?
+    }
+}
+
+const fn place(seq: u32) -> usize {
+    (seq % W_MAX) as usize
+}
+
+#[cfg(test)]
+mod tests;

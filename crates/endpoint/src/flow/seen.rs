@@ -1,0 +1,45 @@
+//! The receiving side: which sequence numbers have taken effect.
+
+use std::collections::BTreeMap;
+
+use pathcall_wire::W_MAX;
+
+/// What a sequence number is to the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// Never met.
+    New,
+    /// Met, and the last one at its place: the answer must be repeated.
+    Repeat,
+    /// Acknowledged long ago.
+    Stale,
+}
+
+/// Repeat filters of one sender's flows, by slot: the last full sequence number at each of the
+/// `w_max` places, as in the element (NOTES: a late repeat must not look new).
+#[derive(Debug, Default)]
+pub struct SeenSet {
+    flows: BTreeMap<u32, Box<[u32]>>,
+}
+
+impl SeenSet {
+    /// Flows of one sender that are told apart; frames of further ones are refused.
+    pub const MAX_FLOWS: usize = 64;
+
+    /// Classifies a number and remembers it when it is new.
+    pub fn meet(&mut self, slot: u32, seq: u32) -> Seen {
+        if !self.flows.contains_key(&slot) && self.flows.len() >= Self::MAX_FLOWS {
+            return Seen::Stale;
+        }
+        let places = self.flows.entry(slot).or_insert_with(|| vec![0; W_MAX as usize].into_boxed_slice());
+        let last = &mut places[(seq % W_MAX) as usize];
+        match seq.cmp(last) {
+            std::cmp::Ordering::Greater => {
+                *last = seq;
+                Seen::New
+            }
+            std::cmp::Ordering::Equal => Seen::Repeat,
+            std::cmp::Ordering::Less => Seen::Stale,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(ms: u64) -> Instant {
+    Instant(ms * 1_000_000)
+}
+
+#[test]
+fn the_window_is_bounded_by_the_oldest_unacknowledged() {
+    let mut flow = Flow::new(Timing::default());
+    let mut sent = 0;
+    // Acknowledge all but the first: the window must close at 1 + 256.
+    while flow.can_send() {
+        let seq = flow.send(at(0), ());
+        sent += 1;
+        if seq > 1 {
+            flow.ack(at(1), seq, false);
+        }
+    }
+    assert_eq!(sent, 256);
+    assert_eq!(flow.ack(at(1), 1, false), Some(()));
+    assert!(flow.can_send());
+}
+
+#[test]
+fn an_item_out_of_order_is_sent_again_before_its_time_out() {
+    let mut flow = Flow::new(Timing::default());
+    for item in 0..20 {
+        flow.send(at(0), item);
+    }
+    for seq in 2..=9 {
+        flow.ack(at(1), seq, false);
+    }
+    assert_eq!(flow.due(at(1)), Some(Due::Again(1, 0)));
+    assert_eq!(flow.due(at(1)), None);
+}
+
+#[test]
+fn nobody_answers_and_the_item_is_given_up() {
+    let mut flow = Flow::new(Timing::default());
+    flow.send(at(0), 'x');
+    let mut again = 0;
+    loop {
+        let now = flow.deadline().expect("still waiting");
+        match flow.due(now) {
+            Some(Due::Again(1, 'x')) => again += 1,
+            Some(Due::GiveUp('x')) => {
+                assert!(now >= at(5000) && now < at(6000), "{now:?}");
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!((5..40).contains(&again), "{again}");
+}
+
+#[test]
+fn a_held_item_is_asked_about_for_ever_and_ever_more_slowly() {
+    let mut flow = Flow::new(Timing::default());
+    flow.send(at(0), ());
+    let (mut last, mut gap) = (at(0), Duration::ZERO);
+    for _ in 0..100 {
+        let now = flow.deadline().expect("held");
+        assert!(matches!(flow.due(now), Some(Due::Again(1, ()))));
+        gap = now.since(last);
+        last = now;
+        flow.held(now, 1);
+    }
+    assert!(last > at(30_000) && gap <= Duration::from_millis(700), "{last:?} {gap:?}");
+}
+
+#[test]
+fn marks_halve_the_window_once_a_round_trip() {
+    let mut window = Window::default();
+    window.shrink(1, 65);
+    window.shrink(2, 65);
+    assert_eq!(window.size(), 32);
+    window.shrink(65, 90);
+    assert_eq!(window.size(), 16);
+    for _ in 0..10_000 {
+        window.grow();
+    }
+    assert_eq!(window.size(), 142, "additive: about one a window");
+    for i in 0..20 {
+        window.shrink(1000 + i, 1000 + i);
+    }
+    assert_eq!(window.size(), 2);
+}
+
+#[test]
+fn repeats_are_told_from_news_however_late() {
+    let mut seen = SeenSet::default();
+    assert_eq!(seen.meet(0, 1), Seen::New);
+    assert_eq!(seen.meet(0, 1), Seen::Repeat);
+    assert_eq!(seen.meet(0, 257), Seen::New);
+    assert_eq!(seen.meet(0, 1), Seen::Stale);
+    assert_eq!(seen.meet(1, 1), Seen::New);
+}
+
+proptest! {
+    /// Whatever is lost, repeated or reordered: each item arrives, and takes effect once.
+    #[test]
+    fn every_item_takes_effect_once(seed in any::<u64>(), loss in 0u64..60, items in 1u32..800) {
+        let mut random = seed;
+        let mut roll = move || { random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1); random >> 33 };
+        let mut flow = Flow::new(Timing { give_up: Duration::from_secs(1_000_000), ..Timing::default() });
+        let mut seen = SeenSet::default();
+        let mut effects = BTreeSet::new();
+        let (mut next, mut now) = (0u32, at(0));
+        let mut air: Vec<(u32, u32)> = Vec::new();
+        let mut steps = 0;
+        while next < items || flow.in_flight() > 0 {
+            steps += 1;
+            prop_assert!(steps < 200_000, "stuck at {next}");
+            while next < items && flow.can_send() {
+                let seq = flow.send(now, next);
+                air.push((seq, next));
+                next += 1;
+            }
+            while let Some(due) = flow.due(now) {
+                match due {
+                    Due::Again(seq, item) => air.push((seq, item)),
+                    Due::GiveUp(item) => prop_assert!(false, "gave up {item}"),
+                }
+            }
+            if air.is_empty() {
+                now = now.max(flow.deadline().expect("something is in flight"));
+                continue;
+            }
+            let index = (roll() % air.len() as u64) as usize;
+            let (seq, item) = air[index];
+            if roll() % 20 != 0 { air.swap_remove(index); }
+            now = now + Duration::from_micros(50);
+            if roll() % 100 < loss { continue; }
+            if seen.meet(0, seq) == Seen::New { prop_assert!(effects.insert(item)); }
+            if roll() % 100 < loss { continue; }
+            flow.ack(now, seq, roll() % 10 == 0);
+        }
+        prop_assert_eq!(effects.len(), items as usize);
+    }
+}

@@ -1,0 +1,277 @@
+//! Keyed calls: pairs by three roads.
+//!
+//! A key whose register the server has told travels in its lane, to be added in the element; one
+//! that the server knows by its logical address travels as that; any other travels whole. Answers
+//! teach the place of keys ([`KeyBook`]), and lanes that overflowed come round again, whole
+//! (NetRPC §5.2.1, §5.2.2).
+
+mod book;
+mod call;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use pathcall_wire::pairs::{self, MAX_KEY, Status};
+use pathcall_wire::{Instant, MapFlags, MapFrame, OpType};
+
+use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation, Output, Place};
+use book::{KeyBook, KeyPlace};
+use call::{Call, Road, Work};
+
+/// First and longest pause before a denied test-and-set is tried again.
+const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
+/// Calls that the client makes itself, to give locks back.
+const OWN_CALLS: u64 = 1 << 63;
+
+/// What an answer means for the frame's place in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It took effect.
+    Done,
+    /// It waits for others.
+    Held,
+}
+
+#[derive(Default)]
+pub(super) struct KeyedCalls {
+    book: KeyBook,
+    calls: BTreeMap<CallId, Call>,
+    /// Calls with frames that were not sent yet, in turn.
+    ready: VecDeque<CallId>,
+    /// Calls that try again at a time.
+    retries: BTreeSet<(Instant, CallId)>,
+    done: VecDeque<(CallId, Result<Output, CallError>)>,
+    own: u64,
+}
+
+impl KeyedCalls {
+    pub(super) fn start(
+        &mut self,
+        _now: Instant,
+        id: CallId,
+        operation: Operation,
+        config: &ClientConfig,
+    ) -> Result<Option<Output>, CallError> {
+        let call = Call::new(operation);
+        check(&call)?;
+        if call.keys.is_empty() {
+            return Ok(Some(call.output()));
+        }
+        self.enter(id, call, config);
+        Ok(None)
+    }
+
+    fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
+        let by_element = config.element && matches!(call.work, Work::Add { get: false });
+        let all = call.in_key_order();
+        self.plan(&mut call, &all, by_element);
+        self.ready.push_back(id);
+        self.calls.insert(id, call);
+    }
+
+    /// Packs pairs into frames, each by the best road known for its key.
+    fn plan(&mut self, call: &mut Call, members: &[u32], by_element: bool) {
+        let (mut logical, mut whole) = (Vec::new(), Vec::new());
+        for &i in members {
+            let fits = i32::try_from(call.values[i as usize]).is_ok();
+            match self.book.find(&call.keys[i as usize]) {
+                Some(KeyPlace::Mapped { lane, row }) if fits && by_element => self.book.put_in_lane(lane, i, row),
+                Some(KeyPlace::Logical) if fits && matches!(call.work, Work::Add { .. }) => logical.push(i),
+                _ => whole.push(i),
+            }
+        }
+        self.book.drain_lanes(|frame| call.push_mapped(frame));
+        call.push_logical(&logical);
+        call.push_whole(&whole);
+    }
+
+    pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.detached = true;
+        if call.nothing_sent() {
+            self.calls.remove(&id);
+            self.ready.retain(|other| *other != id);
+        } else {
+            self.settle(now, id, config);
+        }
+    }
+
+    /// Calls whose time to try again has come.
+    pub(super) fn wake(&mut self, now: Instant) {
+        while let Some((at, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
+            self.retries.remove(&(at, id));
+            if let Some(call) = self.calls.get_mut(&id) {
+                let denied = std::mem::take(&mut call.denied);
+                call.push_whole(&denied);
+                self.ready.push_back(id);
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.retries.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn peek(&self) -> Option<Item> {
+        let id = *self.ready.front()?;
+        let call = self.calls.get(&id)?;
+        Some(Item::Keyed(id, call.next_frame as u32))
+    }
+
+    pub(super) fn sent(&mut self) {
+        let Some(id) = self.ready.front().copied() else { return };
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.next_frame += 1;
+            if call.next_frame == call.frames.len() {
+                self.ready.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn emit(
+        &mut self,
+        id: CallId,
+        index: u32,
+        place: Place,
+        config: &ClientConfig,
+        scratch: &mut [u8],
+        mut send: impl FnMut(Dest, &[u8], u64),
+    ) {
+        if let Some(call) = self.calls.get_mut(&id) {
+            let (to, len, lane_bytes) = call.emit(index as usize, place, config, scratch);
+            send(to, &scratch[..len], lane_bytes);
+        }
+    }
+
+    /// Takes the answer to a frame.
+    pub(super) fn answer(
+        &mut self,
+        now: Instant,
+        id: CallId,
+        index: u32,
+        frame: &MapFrame<&[u8]>,
+        config: &ClientConfig,
+        stats: &mut ClientStats,
+    ) -> Option<Verdict> {
+        let call = self.calls.get_mut(&id)?;
+        let sent = call.frames.get(index as usize)?.clone();
+        let whole_answer = frame.kind() == pathcall_wire::Kind::MapPairsAck;
+        if whole_answer != (sent.road == Road::Whole) || sent.done {
+            return None;
+        }
+        if whole_answer {
+            let answers: Vec<_> = pairs::answers(frame.payload()).collect();
+            if answers.len() != sent.members.len() {
+                return None;
+            }
+            if answers.iter().any(|a| a.status == Status::Held) {
+                return Some(Verdict::Held);
+            }
+            stats.lanes_software += answers.len() as u64;
+            for (at, answer) in sent.members.zip(&answers) {
+                let i = call.order[at];
+                self.book.learn(&call.keys[i as usize], answer);
+                call.take(i, answer);
+            }
+        } else {
+            let mut again = Vec::new();
+            let mut took_effect = 0;
+            for (lane, at) in sent.members.enumerate() {
+                let i = call.order[at];
+                if i == call::NONE {
+                    continue;
+                }
+                if frame.marked(lane) {
+                    if sent.road == Road::Logical {
+                        self.book.forget(&call.keys[i as usize]);
+                    }
+                    again.push(i);
+                } else {
+                    took_effect += 1;
+                }
+            }
+            match sent.road {
+                Road::Mapped => stats.lanes_element += took_effect,
+                _ => stats.lanes_software += took_effect,
+            }
+            if !again.is_empty() {
+                call.push_whole(&again);
+                if !self.ready.contains(&id) {
+                    self.ready.push_back(id);
+                }
+            }
+        }
+        call.frames[index as usize].done = true;
+        call.open -= 1;
+        self.settle(now, id, config);
+        Some(Verdict::Done)
+    }
+
+    /// Ends a call that has nothing open, or has it try again.
+    fn settle(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if call.open > 0 {
+            return;
+        }
+        if !call.denied.is_empty() && !call.detached {
+            let (first, longest) = RETRY;
+            let pause = first.saturating_mul(1 << call.tries.min(8)).min(longest);
+            call.tries += 1;
+            self.retries.insert((now + pause, id));
+            return;
+        }
+        let Some(call) = self.calls.remove(&id) else { return };
+        self.retries.retain(|(_, other)| *other != id);
+        if !call.detached {
+            self.done.push_back((id, call.error.clone().map_or_else(|| Ok(call.output()), Err)));
+        } else if !call.granted.is_empty() {
+            // An acquire whose caller gave up is driven to its end and released.
+            self.own += 1;
+            let keys = call.granted.iter().map(|i| call.keys[*i as usize].clone()).collect();
+            let mut release = Call::new(Operation::Clear { keys });
+            release.detached = true;
+            self.enter(CallId(OWN_CALLS | self.own), release, config);
+        }
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
+        self.done.pop_front()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Forgets all calls; those that somebody waits for are returned.
+    pub(super) fn drain(&mut self) -> Vec<CallId> {
+        self.ready.clear();
+        self.retries.clear();
+        std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
+    }
+}
+
+/// What can't travel is refused before anything is sent.
+fn check(call: &Call) -> Result<(), CallError> {
+    for (position, key) in call.keys.iter().enumerate() {
+        let len = key.as_bytes().len();
+        if len > MAX_KEY {
+            return Err(CallError::KeyLength { len: len - 1, position });
+        }
+    }
+    if call.modify.op != OpType::Nop
+        && let Some(position) = call.values.iter().position(|v| i32::try_from(*v).is_err())
+    {
+        return Err(CallError::Range { value: call.values[position], position, bits: 32 });
+    }
+    Ok(())
+}
+
+/// Flags of the primitives a call asks for.
+fn primitives(work: Work) -> u16 {
+    match work {
+        Work::Add { get: false } => MapFlags::ADD,
+        Work::Add { get: true } => MapFlags::ADD | MapFlags::GET,
+        Work::Count { .. } => MapFlags::COUNT,
+        Work::Clear => MapFlags::CLEAR,
+    }
+}

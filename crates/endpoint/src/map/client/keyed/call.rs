@@ -1,0 +1,267 @@
+//! One keyed call: its pairs, its frames, what came back.
+
+use std::ops::Range;
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Target};
+
+use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
+use super::super::{ClientConfig, Place, frame};
+use super::primitives;
+
+/// An empty lane of a frame.
+pub(super) const NONE: u32 = u32::MAX;
+/// Pairs of a frame of logical addresses.
+const LOGICAL_PAIRS: usize = 128;
+
+/// Which primitives a call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Add { get: bool },
+    Count { threshold: u32, to: Target },
+    Clear,
+}
+
+/// How a frame's pairs travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Road {
+    Mapped,
+    Logical,
+    Whole,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Frame {
+    pub(super) road: Road,
+    /// Range of `Call::order`.
+    pub(super) members: Range<usize>,
+    pub(super) done: bool,
+    /// Sent at least once.
+    emitted: bool,
+}
+
+pub(super) struct Call {
+    pub(super) work: Work,
+    pub(super) modify: Modify,
+    pub(super) keys: Vec<Key>,
+    pub(super) values: Vec<i64>,
+    /// What came back, pair by pair.
+    results: Vec<i64>,
+    /// Pairs in the order of frames; [`NONE`] is an empty lane.
+    pub(super) order: Vec<u32>,
+    /// Register rows, beside `order`.
+    rows: Vec<u32>,
+    pub(super) frames: Vec<Frame>,
+    /// First frame that was not sent.
+    pub(super) next_frame: usize,
+    /// Frames without an answer, unsent ones included.
+    pub(super) open: usize,
+    /// Pairs of a test-and-set that others hold.
+    pub(super) denied: Vec<u32>,
+    /// Pairs of a test-and-set that this call holds.
+    pub(super) granted: Vec<u32>,
+    pub(super) tries: u32,
+    forwarded: bool,
+    pub(super) detached: bool,
+    pub(super) error: Option<CallError>,
+}
+
+impl Call {
+    /// The call of an operation on keys.
+    ///
+    /// # Panics
+    /// On [`Operation::Sum`], which has no keys.
+    pub(super) fn new(operation: Operation) -> Self {
+        let (work, modify, keys, values) = match operation {
+            Operation::Add { pairs, modify, get } => {
+                let (keys, values) = pairs.into_iter().unzip();
+                (Work::Add { get }, modify, keys, values)
+            }
+            Operation::Count { keys, threshold, to } => {
+                let values = vec![1; keys.len()];
+                (Work::Count { threshold, to }, Modify::default(), keys, values)
+            }
+            Operation::Clear { keys } => {
+                let values = vec![0; keys.len()];
+                (Work::Clear, Modify::default(), keys, values)
+            }
+            Operation::Sum { .. } => unreachable!("sums have no keys"),
+        };
+        Self {
+            work,
+            modify,
+            results: vec![0; keys.len()],
+            keys,
+            values,
+            order: Vec::new(),
+            rows: Vec::new(),
+            frames: Vec::new(),
+            next_frame: 0,
+            open: 0,
+            denied: Vec::new(),
+            granted: Vec::new(),
+            tries: 0,
+            forwarded: matches!(work, Work::Count { to: Target::All | Target::Src, .. }),
+            detached: false,
+            error: None,
+        }
+    }
+
+    /// All pairs. Locks are taken in a global order of keys, so that no two calls wait for each other.
+    pub(super) fn in_key_order(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..self.keys.len() as u32).collect();
+        if matches!(self.work, Work::Count { .. }) {
+            all.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
+        }
+        all
+    }
+
+    pub(super) fn nothing_sent(&self) -> bool {
+        self.next_frame == 0 && self.granted.is_empty()
+    }
+
+    pub(super) fn push_mapped(&mut self, members: &[(u32, u32)]) {
+        let start = self.order.len();
+        self.order.extend(members.iter().map(|(i, _)| i));
+        self.rows.extend(members.iter().map(|(_, row)| row));
+        self.push_frame(Road::Mapped, start);
+    }
+
+    pub(super) fn push_logical(&mut self, members: &[u32]) {
+        for members in members.chunks(LOGICAL_PAIRS) {
+            let start = self.order.len();
+            self.order.extend(members);
+            self.push_frame(Road::Logical, start);
+        }
+    }
+
+    pub(super) fn push_whole(&mut self, members: &[u32]) {
+        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let (mut start, mut used) = (self.order.len(), 0);
+        for &i in members {
+            let len = pairs::entry_len(self.keys[i as usize].as_bytes().len());
+            if used + len > room || self.order.len() - start == MAX_ENTRIES {
+                self.push_frame(Road::Whole, start);
+                (start, used) = (self.order.len(), 0);
+            }
+            self.order.push(i);
+            used += len;
+        }
+        if self.order.len() > start {
+            self.push_frame(Road::Whole, start);
+        }
+    }
+
+    fn push_frame(&mut self, road: Road, start: usize) {
+        self.rows.resize(self.order.len(), 0);
+        self.frames.push(Frame { road, members: start..self.order.len(), done: false, emitted: false });
+        self.open += 1;
+    }
+
+    /// Takes the answer to one whole pair.
+    pub(super) fn take(&mut self, i: u32, answer: &Answer) {
+        let position = i as usize;
+        self.results[position] = answer.value;
+        match answer.status {
+            Status::Denied => self.denied.push(i),
+            Status::Overflow => self.error = Some(CallError::Overflow { position }),
+            Status::Full => self.error = Some(CallError::KeysFull),
+            Status::Whole | Status::Logical | Status::Mapped | Status::Held => match self.work {
+                Work::Count { threshold: 1, .. } => self.granted.push(i),
+                Work::Count { threshold, to: Target::Server } if answer.value == i64::from(threshold) => {
+                    self.forwarded = true;
+                }
+                _ => {}
+            },
+        }
+    }
+
+    pub(super) fn output(&self) -> Output {
+        match self.work {
+            Work::Add { get: true } => Output::Values(self.results.clone()),
+            Work::Count { threshold, .. } => Output::Counted { forwarded: self.forwarded || threshold <= 1 },
+            _ => Output::Done,
+        }
+    }
+
+    /// Writes frame `index`; where it goes, its length, and its bytes of lanes.
+    pub(super) fn emit(
+        &mut self,
+        index: usize,
+        place: Place,
+        config: &ClientConfig,
+        out: &mut [u8],
+    ) -> (Dest, usize, u64) {
+        let Frame { road, members, emitted, .. } = self.frames[index].clone();
+        self.frames[index].emitted = true;
+        let (threshold, target) = match self.work {
+            Work::Count { threshold, to } => (threshold, to),
+            _ => (0, Target::Src),
+        };
+        let (kind, base_flags, form) = match road {
+            Road::Mapped => (Kind::MapData, 0, 0),
+            Road::Logical => (Kind::MapData, Flags::CROSS, MapFlags::LOGICAL),
+            Road::Whole => (Kind::MapPairs, Flags::CROSS, MapFlags::BARE),
+        };
+        let base = frame::base(kind, place, base_flags, 0, config);
+        let map = MapRepr {
+            op: self.modify.op as u8,
+            to: target as u8,
+            flags: primitives(self.work) | form,
+            para: self.modify.para,
+            threshold,
+            ..MapRepr::default()
+        };
+        let to = if road == Road::Mapped { Dest::Element } else { Dest::Endpoint(config.server) };
+        let (len, lane_bytes) = if road == Road::Whole {
+            self.emit_whole(&base, &map, members, out)
+        } else {
+            self.emit_lanes(&base, &map, road, members, out)
+        };
+        (to, len, if emitted { 0 } else { lane_bytes })
+    }
+
+    fn emit_whole(&self, base: &BaseRepr, map: &MapRepr, members: Range<usize>, out: &mut [u8]) -> (usize, u64) {
+        let members = &self.order[members];
+        let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
+        let map = MapRepr { payload_len: payload as u16, ..*map };
+        let len = frame_len(map.flags, 0, payload);
+        let mut frame = emit(base, &map, &mut out[..len]);
+        let mut rest = frame.payload_mut();
+        for &i in members {
+            let i = i as usize;
+            rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("counted above");
+        }
+        (len, payload as u64)
+    }
+
+    fn emit_lanes(
+        &self,
+        base: &BaseRepr,
+        map: &MapRepr,
+        road: Road,
+        members: Range<usize>,
+        out: &mut [u8],
+    ) -> (usize, u64) {
+        let rows = &self.rows[members.clone()];
+        let members = &self.order[members];
+        let map = MapRepr { lanes: members.len() as u16, ..*map };
+        let len = frame_len(map.flags, members.len(), 0);
+        let mut frame = emit(base, &map, &mut out[..len]);
+        let mut words = [0u32; LOGICAL_PAIRS / 32];
+        for (lane, (&i, &row)) in members.iter().zip(rows).enumerate() {
+            if i == NONE {
+                continue;
+            }
+            let i = i as usize;
+            let address = if road == Road::Mapped { row } else { logical_address(self.keys[i].as_bytes()) };
+            frame.set_keyed(lane, address, self.values[i] as i32);
+            words[lane / 32] |= 1 << (lane % 32);
+        }
+        for (word, bits) in words.into_iter().enumerate().take(members.len().div_ceil(32)) {
+            frame.set_bitmap(word, bits);
+        }
+        (len, members.len() as u64 * 8)
+    }
+}

@@ -1,0 +1,322 @@
+//! One caller of one application.
+//!
+//! A call becomes numbered items of a few reliable flows (its sub-tasks, NetRPC §4): chunks of an
+//! array ([`sum`]) or frames of keyed pairs ([`keyed`]). Answers come from the element, in
+//! passing, or from the server, and are matched by sequence number or, for results that the
+//! element multicasts, by row and round.
+
+mod frame;
+mod keyed;
+mod sum;
+
+use std::collections::VecDeque;
+
+use pathcall_wire::{Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame};
+
+use super::{CallError, Dest, Operation, Outbox, Output};
+use crate::flow::{Due, Flow, Timing};
+use keyed::KeyedCalls;
+use sum::SumCalls;
+
+/// Names a call of one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// Who this caller is and how its application is laid out: what joining it gave.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientConfig {
+    /// Application.
+    pub gaid: u32,
+    /// Epoch of its registers.
+    pub epoch: u32,
+    /// This endpoint.
+    pub endpoint: u32,
+    /// This process's incarnation.
+    pub incarnation: u32,
+    /// Endpoint of the owner.
+    pub server: u32,
+    /// Incarnation of the owner.
+    pub server_incarnation: u32,
+    /// First of this endpoint's flow slots (SRRT).
+    pub slot_base: u32,
+    /// Number of flows, at least 1.
+    pub flows: u32,
+    /// Whether frames go by an element.
+    pub element: bool,
+    /// Rows of the application; the server works with as many when there is no element.
+    pub rows: u32,
+    /// Lanes in a row.
+    pub width: u16,
+    /// Which of the threshold workers this is.
+    pub worker: u16,
+    /// Chunk that this caller's first array starts at.
+    pub start_chunk: u64,
+    /// Timers.
+    pub timing: Timing,
+}
+
+/// What a client has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientStats {
+    /// Calls finished.
+    pub calls: u64,
+    /// Frames sent, retransmissions included.
+    pub frames_sent: u64,
+    /// Frames that came.
+    pub frames_received: u64,
+    /// Frames that came and meant nothing here (hostile, late, not ours).
+    pub frames_ignored: u64,
+    /// Items sent again.
+    pub retransmits: u64,
+    /// Lanes whose effect took place in the element.
+    pub lanes_element: u64,
+    /// Lanes whose effect took place in the server's software path.
+    pub lanes_software: u64,
+    /// Bytes of frames sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Bytes of lanes sent for the first time.
+    pub lane_bytes_sent: u64,
+}
+
+/// What a flow carries: enough to write the frame again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Item {
+    /// A chunk of the application's endless array of sums.
+    Chunk(u64),
+    /// A frame of a keyed call.
+    Keyed(CallId, u32),
+}
+
+/// Where an item is: which flow, under which number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) flow: u32,
+    pub(crate) seq: u32,
+}
+
+/// The state machine of a caller. After each input: [`MapClient::poll`], then
+/// [`MapClient::next_event`] until there is none, then wait until [`MapClient::deadline`].
+pub struct MapClient {
+    config: ClientConfig,
+    flows: Vec<Flow<Item>>,
+    /// Flow that is asked first for room.
+    cursor: usize,
+    sums: SumCalls,
+    keyed: KeyedCalls,
+    events: VecDeque<(CallId, Result<Output, CallError>)>,
+    /// Set once nothing can be done any more; every call gets it.
+    broken: Option<CallError>,
+    stats: ClientStats,
+    scratch: Box<[u8]>,
+}
+
+impl MapClient {
+    /// A caller with nothing to do.
+    #[must_use]
+    pub fn new(config: ClientConfig) -> Self {
+        let flows = (0..config.flows.max(1)).map(|_| Flow::new(config.timing)).collect();
+        Self {
+            flows,
+            cursor: 0,
+            sums: SumCalls::new(&config),
+            keyed: KeyedCalls::default(),
+            events: VecDeque::new(),
+            broken: None,
+            stats: ClientStats::default(),
+            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            config,
+        }
+    }
+
+    /// Takes a call. Its outcome comes as an event.
+    pub fn start(&mut self, now: Instant, id: CallId, operation: Operation) {
+        let started = match (&self.broken, operation) {
+            (Some(error), _) => Err(error.clone()),
+            (None, Operation::Sum { lanes, modify, threshold }) => self.sums.start(id, lanes, modify, threshold),
+            (None, operation) => self.keyed.start(now, id, operation, &self.config),
+        };
+        match started {
+            Ok(None) => {}
+            Ok(Some(output)) => self.finish(id, Ok(output)),
+            Err(error) => self.finish(id, Err(error)),
+        }
+    }
+
+    /// The caller no longer waits. What was begun is driven to its end, so that peers are not left
+    /// with half of it (NOTES: "Fallback means the same answer"); a lock that is still granted is
+    /// given back. No event follows.
+    pub fn cancel(&mut self, now: Instant, id: CallId) {
+        if !self.sums.cancel(id) {
+            self.keyed.cancel(now, id, &self.config);
+        }
+    }
+
+    /// Takes a frame from the network.
+    pub fn handle(&mut self, now: Instant, bytes: &[u8], _out: &mut impl Outbox) {
+        self.stats.frames_received += 1;
+        if self.take(now, bytes).is_none() {
+            self.stats.frames_ignored += 1;
+        }
+    }
+
+    fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
+        let frame = MapFrame::new_checked(bytes).ok()?;
+        let base = frame.base();
+        let ours = base.gaid() == self.config.gaid
+            && base.epoch() == self.config.epoch
+            && base.dst() == self.config.endpoint
+            && base.dst_incarnation() == self.config.incarnation;
+        if !ours || self.broken.is_some() {
+            return None;
+        }
+        let ecn = base.has(Flags::ECN);
+        match frame.kind() {
+            Kind::MapResult => {
+                let place = self.sums.result(&frame, &mut self.stats)?;
+                self.flows[place.flow as usize].ack(now, place.seq, ecn);
+                while let Some((id, sums)) = self.sums.next_done() {
+                    self.finish(id, Ok(Output::Sums(sums)));
+                }
+            }
+            // A counter reached its threshold: ask again now.
+            Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
+                let (flow, seq, _) = self.sent(&frame)?;
+                self.flows[flow].nudge(now, seq);
+            }
+            Kind::MapSoft => {
+                let place = self.sums.software(&frame)?;
+                self.flows[place.flow as usize].nudge(now, place.seq);
+            }
+            Kind::MapHeld => {
+                let (flow, seq, _) = self.sent(&frame)?;
+                self.flows[flow].held(now, seq);
+            }
+            Kind::MapAck | Kind::MapPairsAck => self.acknowledged(now, &frame, ecn)?,
+            Kind::MapError => {
+                let error = CallError::from_frame(&frame)?;
+                self.fail(error);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The item that an acknowledgement names, if it is in flight.
+    fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
+        let base = frame.base();
+        let flow = base.slot().checked_sub(self.config.slot_base)? as usize;
+        let item = self.flows.get(flow)?.item(base.seq())?;
+        Some((flow, base.seq(), item))
+    }
+
+    fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
+        let (flow, seq, item) = self.sent(frame)?;
+        let Item::Keyed(id, index) = item else { return None };
+        let verdict = self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)?;
+        if verdict == keyed::Verdict::Held {
+            self.flows[flow].held(now, seq);
+            return Some(());
+        }
+        self.flows[flow].ack(now, seq, ecn);
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
+        Some(())
+    }
+
+    /// Sends what may be sent and what is due again.
+    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
+        for flow in 0..self.flows.len() {
+            while let Some(due) = self.flows[flow].due(now) {
+                match due {
+                    Due::Again(seq, item) => {
+                        self.stats.retransmits += 1;
+                        self.emit(Place { flow: flow as u32, seq }, item, out);
+                    }
+                    Due::GiveUp(_) => {
+                        let who = if self.config.element { "the element or the server" } else { "the server" };
+                        let millis = self.config.timing.give_up.as_millis() as u64;
+                        self.fail(CallError::Unreachable { who, millis });
+                        return;
+                    }
+                }
+            }
+        }
+        self.keyed.wake(now);
+        while let Some(flow) = self.free_flow() {
+            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek()) else { break };
+            let seq = self.flows[flow].send(now, item);
+            let place = Place { flow: flow as u32, seq };
+            match item {
+                Item::Chunk(_) => self.sums.sent(place),
+                Item::Keyed(..) => self.keyed.sent(),
+            }
+            self.cursor = (flow + 1) % self.flows.len();
+            self.emit(place, item, out);
+        }
+    }
+
+    fn free_flow(&self) -> Option<usize> {
+        let n = self.flows.len();
+        (0..n).map(|i| (self.cursor + i) % n).find(|i| self.flows[*i].can_send())
+    }
+
+    /// Writes the frame or frames of an item and hands them out.
+    fn emit(&mut self, place: Place, item: Item, out: &mut impl Outbox) {
+        let Self { config, sums, keyed, stats, scratch, .. } = self;
+        let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
+            stats.frames_sent += 1;
+            stats.bytes_sent += frame.len() as u64;
+            stats.lane_bytes_sent += lane_bytes;
+            out.send(to, frame);
+        };
+        match item {
+            Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
+            Item::Keyed(id, index) => keyed.emit(id, index, place, config, scratch, send),
+        }
+    }
+
+    /// When [`MapClient::poll`] is to be called next, if nothing comes before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline()).min()
+    }
+
+    /// The next finished call.
+    pub fn next_event(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
+        self.events.pop_front()
+    }
+
+    /// Whether nothing is in flight or waiting to be sent.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.sums.is_idle() && self.keyed.is_idle()
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.stats
+    }
+
+    /// Why this client can do nothing any more, if so.
+    #[must_use]
+    pub fn broken(&self) -> Option<&CallError> {
+        self.broken.as_ref()
+    }
+
+    /// Fails every call, now and from now on: the place in the application is lost, and only
+    /// joining it again gives a sure one.
+    fn fail(&mut self, error: CallError) {
+        for id in self.sums.drain().into_iter().chain(self.keyed.drain()) {
+            self.finish(id, Err(error.clone()));
+        }
+        self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
+        self.broken = Some(error);
+    }
+
+    fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {
+        self.stats.calls += 1;
+        self.events.push_back((id, outcome));
+    }
+}

@@ -1,0 +1,292 @@
+//! SyncAgtr calls: arrays cut into chunks, each a contribution to one round of one row.
+//!
+//! The arrays of all calls of an application form one endless sequence of chunks, counted alike
+//! by all workers: chunk c lives in row `c % rows`, round `c / rows + 1` (NetRPC §5.2.2: circular
+//! buffers). A chunk goes by the element, narrow; or, when the element can't do it, past it to the
+//! server, in two wide parts if its values need 64 bits.
+
+use std::collections::VecDeque;
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, OpType, Target};
+
+use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Output, Place, frame};
+use crate::map::Modify;
+use crate::map::key::tag;
+use crate::map::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
+
+struct Call {
+    id: CallId,
+    lanes: Vec<i64>,
+    sums: Vec<i64>,
+    modify: Modify,
+    threshold: u32,
+    /// First chunk and number of chunks.
+    first: u64,
+    count: u32,
+    /// Chunks without a result.
+    left: u32,
+    /// Nobody waits for it.
+    detached: bool,
+}
+
+/// A chunk in the window.
+#[derive(Clone, Copy)]
+struct Chunk {
+    place: Place,
+    /// Past the element: announced by the server, or too wide.
+    soft: bool,
+    wide: bool,
+    first_time: bool,
+    /// Parts of the result that came.
+    got: u8,
+    done: bool,
+}
+
+pub(super) struct SumCalls {
+    width: usize,
+    rows: u64,
+    element: bool,
+    calls: VecDeque<Call>,
+    /// First chunk of the next call.
+    next_call: u64,
+    /// Next chunk to be sent.
+    next_send: u64,
+    /// Chunk that `window[0]` stands for: the oldest without a result.
+    start: u64,
+    window: VecDeque<Chunk>,
+    done: VecDeque<(CallId, Vec<i64>)>,
+}
+
+impl SumCalls {
+    pub(super) fn new(config: &ClientConfig) -> Self {
+        Self {
+            width: usize::from(config.width.max(1)),
+            rows: u64::from(config.rows.max(1)),
+            element: config.element,
+            calls: VecDeque::new(),
+            next_call: config.start_chunk,
+            next_send: config.start_chunk,
+            start: config.start_chunk,
+            window: VecDeque::new(),
+            done: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn start(
+        &mut self,
+        id: CallId,
+        lanes: Vec<i64>,
+        modify: Modify,
+        threshold: u32,
+    ) -> Result<Option<Output>, CallError> {
+        if modify.op != OpType::Nop
+            && let Some(position) = lanes.iter().position(|v| i32::try_from(*v).is_err())
+        {
+            return Err(CallError::Range { value: lanes[position], position, bits: 32 });
+        }
+        if lanes.is_empty() {
+            return Ok(Some(Output::Sums(lanes)));
+        }
+        let count = u32::try_from(lanes.len().div_ceil(self.width)).map_err(|_| CallError::KeysFull)?;
+        let call = Call {
+            id,
+            sums: vec![0; lanes.len()],
+            lanes,
+            modify,
+            threshold,
+            first: self.next_call,
+            count,
+            left: count,
+            detached: false,
+        };
+        self.next_call += u64::from(count);
+        self.calls.push_back(call);
+        Ok(None)
+    }
+
+    /// Detaches a call; true if it is one of these. The last one, if nothing of it was sent, goes.
+    pub(super) fn cancel(&mut self, id: CallId) -> bool {
+        let Some(index) = self.calls.iter().position(|call| call.id == id) else { return false };
+        let unsent = self.calls[index].first >= self.next_send;
+        if unsent && index + 1 == self.calls.len() {
+            self.next_call = self.calls[index].first;
+            self.calls.pop_back();
+        } else {
+            self.calls[index].detached = true;
+        }
+        true
+    }
+
+    /// The next chunk that may be sent: inside the window of rows, after its row's last round.
+    pub(super) fn peek(&self) -> Option<Item> {
+        (self.next_send < self.next_call && self.next_send < self.start + self.rows)
+            .then_some(Item::Chunk(self.next_send))
+    }
+
+    pub(super) fn sent(&mut self, place: Place) {
+        let wide = !narrow(self.lanes_of(self.next_send).1);
+        self.window.push_back(Chunk {
+            place,
+            soft: wide || !self.element,
+            wide,
+            first_time: true,
+            got: 0,
+            done: false,
+        });
+        self.next_send += 1;
+    }
+
+    /// The call a chunk belongs to and the chunk's lanes. The chunk is one of a call.
+    fn lanes_of(&self, chunk: u64) -> (&Call, &[i64]) {
+        let call = &self.calls[self.call_index(chunk)];
+        let range = range(call, chunk, self.width);
+        (call, &call.lanes[range])
+    }
+
+    fn call_index(&self, chunk: u64) -> usize {
+        self.calls.partition_point(|call| call.first <= chunk) - 1
+    }
+
+    pub(super) fn emit(
+        &mut self,
+        chunk: u64,
+        place: Place,
+        config: &ClientConfig,
+        scratch: &mut [u8],
+        mut send: impl FnMut(Dest, &[u8], u64),
+    ) {
+        let index = (chunk - self.start) as usize;
+        let Chunk { soft, wide, first_time, .. } = self.window[index];
+        self.window[index].first_time = false;
+        let (call, lanes) = self.lanes_of(chunk);
+        let (row, round) = (chunk % self.rows, chunk / self.rows + 1);
+        let (to, base_flags) = if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (Dest::Element, 0) };
+        let base = frame::base(Kind::MapData, place, base_flags, round as u32, config);
+        let map = MapRepr {
+            op: call.modify.op as u8,
+            to: Target::All as u8,
+            flags: MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND,
+            para: call.modify.para,
+            index: row as u32,
+            threshold: call.threshold,
+            worker: config.worker,
+            tag: tag((chunk - call.first) as u32, call.lanes.len(), call.modify),
+            ..MapRepr::default()
+        };
+        let part_len = if wide { WIDE_PART } else { lanes.len() };
+        for (part, values) in lanes.chunks(part_len).enumerate() {
+            let map = MapRepr {
+                flags: map.flags | if wide { MapFlags::WIDE } else { 0 },
+                lanes: values.len() as u16,
+                first_lane: (part * part_len) as u16,
+                payload_len: if wide { 2 } else { 0 },
+                ..map
+            };
+            let len = frame_len(map.flags, values.len(), usize::from(map.payload_len));
+            let mut frame = emit(&base, &map, &mut scratch[..len]);
+            for word in 0..values.len().div_ceil(32) {
+                frame.set_bitmap(word, u32::MAX >> (32 - (values.len() - word * 32).min(32)));
+            }
+            let out = frame.bitmap_and_lanes_mut().1;
+            if wide {
+                put_wide(values, out);
+                frame.payload_mut().copy_from_slice(&(lanes.len() as u16).to_be_bytes());
+            } else {
+                put_narrow(values, out);
+            }
+            let lane_bytes = if first_time { frame.map().lane_len() * values.len() } else { 0 };
+            send(to, &scratch[..len], lane_bytes as u64);
+        }
+    }
+
+    /// The chunk that a result or an announcement speaks of, if it is in flight.
+    fn find(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
+        let (row, round) = (u64::from(frame.map().index()), u64::from(frame.base().round()));
+        let chunk = round.checked_sub(1)?.checked_mul(self.rows)?.checked_add(row)?;
+        let index = usize::try_from(chunk.checked_sub(self.start)?).ok()?;
+        let open = row < self.rows && self.window.get(index).is_some_and(|c| !c.done);
+        open.then_some(chunk)
+    }
+
+    /// Takes a result, or a part of one; the place that is acknowledged when the chunk is done.
+    pub(super) fn result(&mut self, frame: &MapFrame<&[u8]>, stats: &mut ClientStats) -> Option<Place> {
+        let chunk = self.find(frame)?;
+        let map = frame.map();
+        let index = self.call_index(chunk);
+        let call = &mut self.calls[index];
+        let range = range(call, chunk, self.width);
+        let parts = range.len().div_ceil(WIDE_PART);
+        let state = &mut self.window[(chunk - self.start) as usize];
+        if map.has(MapFlags::WIDE) {
+            let first = usize::from(map.first_lane());
+            let sums = call.sums[range.clone()].get_mut(first..)?;
+            if first % WIDE_PART != 0 || frame.lane_count() != sums.len().min(WIDE_PART) {
+                return None;
+            }
+            sums.iter_mut().zip(wide_lanes(frame.lanes())).for_each(|(sum, v)| *sum = v);
+            state.got |= 1 << (first / WIDE_PART);
+        } else {
+            if !map.has(MapFlags::LINEAR) || frame.lane_count() != range.len() || map.has(MapFlags::BARE) {
+                return None;
+            }
+            let sums = &mut call.sums[range.clone()];
+            sums.iter_mut().zip(narrow_lanes(frame.lanes())).for_each(|(sum, v)| *sum = i64::from(v));
+            state.got = u8::MAX;
+        }
+        if state.got.trailing_ones() < parts as u32 {
+            return None;
+        }
+        state.done = true;
+        let place = state.place;
+        if state.soft {
+            stats.lanes_software += range.len() as u64;
+        } else {
+            stats.lanes_element += range.len() as u64;
+        }
+        call.left -= 1;
+        if call.left == 0 && !call.detached {
+            self.done.push_back((call.id, std::mem::take(&mut call.sums)));
+        }
+        while self.window.front().is_some_and(|c| c.done) {
+            self.window.pop_front();
+            self.start += 1;
+        }
+        while self.calls.front().is_some_and(|call| call.left == 0) {
+            self.calls.pop_front();
+        }
+        Some(place)
+    }
+
+    /// The server sums this round: the place of the chunk to be sent again, past the element.
+    pub(super) fn software(&mut self, frame: &MapFrame<&[u8]>) -> Option<Place> {
+        let chunk = self.find(frame)?;
+        let state = &mut self.window[(chunk - self.start) as usize];
+        if std::mem::replace(&mut state.soft, true) {
+            return None;
+        }
+        Some(state.place)
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<(CallId, Vec<i64>)> {
+        self.done.pop_front()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Forgets all calls; those that somebody waits for are returned.
+    pub(super) fn drain(&mut self) -> Vec<CallId> {
+        self.window.clear();
+        let waiting = self.calls.iter().filter(|call| !call.detached && call.left > 0).map(|call| call.id).collect();
+        self.calls.clear();
+        waiting
+    }
+}
+
+/// Where a chunk's lanes are in its call.
+fn range(call: &Call, chunk: u64, width: usize) -> std::ops::Range<usize> {
+    let at = (chunk - call.first) as usize * width;
+    at..(at + width).min(call.lanes.len())
+}

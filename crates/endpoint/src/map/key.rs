@@ -1,0 +1,136 @@
+//! Keys of any kind, and the 32-bit logical addresses they hash to (NetRPC §5.2.2).
+
+use std::hash::{Hash, Hasher};
+
+/// A map's key: a string or an integer; an array's index is an integer.
+///
+/// Kept as it travels: a tag byte, `s` or `i`, and the bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Box<[u8]>);
+
+impl Key {
+    /// The key as it travels.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A key from the bytes that travelled.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (b's', text) if std::str::from_utf8(text).is_ok() => Some(Self(bytes.into())),
+            (b'i', int) if int.len() == 8 => Some(Self(bytes.into())),
+            _ => None,
+        }
+    }
+
+    /// The string, if it is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        self.0.strip_prefix(b"s").and_then(|text| std::str::from_utf8(text).ok())
+    }
+
+    /// The integer, if it is one.
+    #[must_use]
+    pub fn as_int(&self) -> Option<i64> {
+        self.0.strip_prefix(b"i").and_then(|int| int.try_into().ok()).map(i64::from_be_bytes)
+    }
+}
+
+impl std::borrow::Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.push(b's');
+        bytes.extend_from_slice(text.as_bytes());
+        Self(bytes.into())
+    }
+}
+
+impl From<i64> for Key {
+    fn from(int: i64) -> Self {
+        let mut bytes = [b'i'; 9];
+        bytes[1..].copy_from_slice(&int.to_be_bytes());
+        Self(bytes.into())
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.as_str(), self.as_int()) {
+            (Some(text), _) => write!(f, "{text:?}"),
+            (_, Some(int)) => write!(f, "{int}"),
+            _ => write!(f, "{:02x?}", self.0),
+        }
+    }
+}
+
+/// FNV-1a: caller and server must agree on it across builds, so it is not the standard library's.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// The key's logical address. Two keys may share one: the server gives it to the first it meets
+/// and takes the others as whole keys for ever.
+#[must_use]
+pub fn logical_address(key: &[u8]) -> u32 {
+    fold(|h| h.write(key))
+}
+
+/// What all contributions to a chunk must agree on: where in a call of which length it stands and
+/// how it is modified. Never 0.
+pub(super) fn tag(chunk: u32, lanes: usize, modify: super::Modify) -> u32 {
+    fold(|h| (chunk, lanes as u64, modify.op as u8, modify.para).hash(h)).max(1)
+}
+
+fn fold(feed: impl FnOnce(&mut Fnv)) -> u32 {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    feed(&mut hasher);
+    let hash = hasher.finish();
+    (hash ^ (hash >> 32)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_round_trip() {
+        for key in [Key::from("word"), Key::from(""), Key::from(-7)] {
+            assert_eq!(Key::from_bytes(key.as_bytes()), Some(key.clone()));
+        }
+        assert_eq!((Key::from("a").as_str(), Key::from("a").as_int()), (Some("a"), None));
+        assert_eq!((Key::from(5).as_str(), Key::from(5).as_int()), (None, Some(5)));
+        assert_eq!(Key::from_bytes(b"i123"), None);
+        assert_eq!(Key::from_bytes(b"s\xff"), None);
+        assert_eq!(Key::from_bytes(b""), None);
+    }
+
+    #[test]
+    fn logical_addresses_are_fixed_for_ever() {
+        assert_eq!(logical_address(Key::from("word").as_bytes()), logical_address(b"sword"));
+        assert_ne!(logical_address(b"sword"), logical_address(b"sworD"));
+    }
+
+    #[test]
+    fn tags_tell_calls_apart() {
+        let modify = super::super::Modify::default();
+        assert_ne!(tag(0, 256, modify), tag(1, 256, modify));
+        assert_ne!(tag(0, 256, modify), tag(0, 257, modify));
+    }
+}

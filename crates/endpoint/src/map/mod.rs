@@ -1,0 +1,107 @@
+//! The host's end of *map*: what a call asks for, what it gets, and the two state machines.
+//!
+//! ```text
+//! Operation ─► client ─frames─► element ─frames─► server     (sums, adds: worked on in passing)
+//!              client ─frames──────────────────► server     (the software path: same answer)
+//! Output   ◄── client ◄─frames── element ◄─frames── server
+//! ```
+//!
+//! [`client::MapClient`] belongs to one caller of one application, [`server::MapServer`] to the
+//! owner of its truth. Both take frames and `now`, and give frames (to an [`Outbox`]), events and
+//! the next deadline. Neither does I/O or reads a clock.
+
+pub mod client;
+mod error;
+mod key;
+mod lanes;
+pub mod server;
+
+pub use error::CallError;
+pub use key::{Key, logical_address};
+use pathcall_wire::{OpType, Target};
+
+/// `Stream.modify` of a call: operator and operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modify {
+    /// The operator.
+    pub op: OpType,
+    /// Its operand.
+    pub para: i32,
+}
+
+/// What a call asks the map for. Values are quantised already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// SyncAgtr: this caller's array of a round among `threshold` workers; all get the sums.
+    Sum {
+        /// One value per lane.
+        lanes: Vec<i64>,
+        /// Applied to each value first.
+        modify: Modify,
+        /// Workers that contribute.
+        threshold: u32,
+    },
+    /// AsyncAgtr, KeyValue: adds each value to its key; `get` asks for the values after it.
+    Add {
+        /// Keys, each at most once, with what to add.
+        pairs: Vec<(Key, i64)>,
+        /// Applied to each value first.
+        modify: Modify,
+        /// Whether the values after the addition are wanted.
+        get: bool,
+    },
+    /// Agreement: counts each key once; test-and-set when the threshold is 1.
+    Count {
+        /// Keys to count.
+        keys: Vec<Key>,
+        /// Forward when the counter reaches it.
+        threshold: u32,
+        /// To whom.
+        to: Target,
+    },
+    /// Clears counters and values of these keys.
+    Clear {
+        /// Keys to clear.
+        keys: Vec<Key>,
+    },
+}
+
+/// What a finished call got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// [`Operation::Sum`]: one sum per lane.
+    Sums(Vec<i64>),
+    /// [`Operation::Add`] with `get`: one value per pair, in the call's order.
+    Values(Vec<i64>),
+    /// [`Operation::Count`]: whether this call's message is the one that `CntFwd` forwards.
+    Counted {
+        /// True for every caller when the target is `All`.
+        forwarded: bool,
+    },
+    /// Took effect, nothing to give back.
+    Done,
+}
+
+/// Whom a frame is handed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dest {
+    /// The application's element.
+    Element,
+    /// The endpoint with this id, directly.
+    Endpoint(u32),
+}
+
+/// Where a state machine puts its frames: the driver's link, or the simulator's network.
+pub trait Outbox {
+    /// Takes one frame.
+    fn send(&mut self, to: Dest, frame: &[u8]);
+}
+
+/// A place in an element's memory, as the controller granted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Rows of registers.
+    pub rows: u32,
+    /// Lanes in a row.
+    pub width: u16,
+}

@@ -1,0 +1,357 @@
+//! Keys, their values, counters and locks; and where the element holds them.
+//!
+//! A key's value is its base, kept here in 64 bits, plus its register, if the element holds one.
+//! Software additions go to the base, the element's to the register, and a query adds the two.
+
+mod read;
+mod table;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
+use pathcall_wire::{Instant, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, OpType, Target, W_MAX};
+
+use super::super::{CallError, Dest, Key, Outbox};
+use super::{QueryId, ServerConfig, Shared};
+use crate::flow::{Seen, Timing};
+use read::Read;
+use table::{FrameName, KeyState, KeyTable};
+
+pub(super) type Events = VecDeque<(QueryId, Result<Vec<(Key, i64)>, CallError>)>;
+type Waiter = (QueryId, Option<Vec<Key>>);
+
+pub(super) struct KeyedTruth {
+    table: KeyTable,
+    /// Pairs of a frame that were not applied: a repeat is answered with them. By place, so bounded.
+    refused: BTreeMap<(u32, u32, u32), (u32, Vec<u32>)>,
+    /// The reading of registers that is under way, and those who wait for it and for the next.
+    read: Option<Read>,
+    reading: Vec<Waiter>,
+    waiting: Vec<Waiter>,
+    reads: u32,
+    timing: Timing,
+    lost: Option<&'static str>,
+}
+
+/// What a frame of whole pairs asks for.
+struct Request {
+    flags: u16,
+    op: OpType,
+    para: i32,
+    threshold: u32,
+    to: Target,
+    name: FrameName,
+    new: bool,
+}
+
+impl KeyedTruth {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        let rows = config.grant.filter(|_| config.mapping && config.threshold == 0).map_or(0, |grant| grant.rows);
+        Self {
+            table: KeyTable::new(rows as usize * KEYED_LANES),
+            refused: BTreeMap::new(),
+            read: None,
+            reading: Vec::new(),
+            waiting: Vec::new(),
+            reads: 0,
+            timing: config.timing,
+            lost: None,
+        }
+    }
+
+    pub(super) fn sizes(&self) -> (u64, u64) {
+        (self.table.len() as u64, self.table.mapped() as u64)
+    }
+
+    pub(super) fn element_lost(&mut self, reason: &'static str, events: &mut Events) {
+        if self.table.mapped() > 0 {
+            self.lost = Some(reason);
+        }
+        self.table.stop_mapping();
+        self.read = None;
+        let waiters = std::mem::take(&mut self.reading).into_iter().chain(std::mem::take(&mut self.waiting));
+        for (id, keys) in waiters.collect::<Vec<_>>() {
+            events.push_back((id, self.collect(keys, None)));
+        }
+    }
+
+    /// A caller is gone: what it held is free again.
+    pub(super) fn leave(&mut self, endpoint: u32) {
+        self.refused.retain(|(owner, ..), _| *owner != endpoint);
+        self.table.release_all(endpoint);
+    }
+
+    /// Adds pairs that travel by logical address.
+    pub(super) fn logical(
+        &mut self,
+        frame: &MapFrame<&[u8]>,
+        shared: &mut Shared,
+        out: &mut impl Outbox,
+    ) -> Option<()> {
+        let map = frame.map();
+        if !map.has(MapFlags::LOGICAL | MapFlags::ADD) {
+            return None;
+        }
+        let (name, seen) = meet(frame, shared)?;
+        let marked = (0..frame.lane_count()).filter(|lane| frame.marked(*lane));
+        let refused = if seen == Seen::New {
+            let mut refused = Vec::new();
+            for lane in marked {
+                let (address, value) = frame.keyed(lane)?;
+                let value = frame.op().apply(value, map.para());
+                let added = self.table.by_logical(address).is_some_and(|key| key.add(i64::from(value)));
+                shared.stats.software_adds += u64::from(added);
+                if !added {
+                    refused.push(lane as u32);
+                }
+            }
+            self.remember(name, refused)
+        } else {
+            self.refused_of(name)
+        };
+        let mut base = shared.answer(Kind::MapAck, frame);
+        base.round = 0;
+        let repr = MapRepr {
+            flags: MapFlags::BARE | if refused.is_empty() { 0 } else { MapFlags::OVERFLOW },
+            lanes: map.lanes(),
+            ..MapRepr::default()
+        };
+        let len = frame_len(repr.flags, frame.lane_count(), 0);
+        let mut answer = emit(&base, &repr, shared.scratch.get_mut(..len)?);
+        for &lane in refused {
+            let word = lane as usize / 32;
+            let bits = answer.bitmap(word) | 1 << (lane % 32);
+            answer.set_bitmap(word, bits);
+        }
+        shared.send(Dest::Endpoint(name.endpoint), len, out);
+        Some(())
+    }
+
+    /// Executes a frame of whole keys.
+    pub(super) fn pairs(&mut self, frame: &MapFrame<&[u8]>, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
+        let map = frame.map();
+        let mut entries = pairs::entries(frame.payload());
+        let count = entries.by_ref().count();
+        let sane = entries.is_exhausted() && (1..=MAX_ENTRIES).contains(&count);
+        if !sane || pairs::entries(frame.payload()).any(|(key, _)| Key::from_bytes(key).is_none()) {
+            return None;
+        }
+        let (name, seen) = meet(frame, shared)?;
+        let request = Request {
+            flags: map.flags(),
+            op: frame.op(),
+            para: map.para(),
+            threshold: map.threshold(),
+            to: frame.target(),
+            name,
+            new: seen == Seen::New,
+        };
+        let mut answers = [0; MAX_ENTRIES * ANSWER_LEN];
+        let mut rest = &mut answers[..];
+        let mut refused = Vec::new();
+        let before = if request.new { Vec::new() } else { self.refused_of(name).to_vec() };
+        let mut denied = false;
+        let mut reached = Vec::new();
+        for (index, (key, value)) in pairs::entries(frame.payload()).enumerate() {
+            let mut answer = self.execute(key, value, &request, denied, &mut reached);
+            if before.contains(&(index as u32)) {
+                answer.status = Status::Overflow;
+            } else if request.new && answer.status == Status::Overflow {
+                refused.push(index as u32);
+            }
+            denied |= answer.status == Status::Denied;
+            rest = pairs::put_answer(rest, &answer)?;
+        }
+        if request.new {
+            shared.stats.software_adds += (count - refused.len()) as u64;
+            self.remember(name, refused);
+        }
+        let base = shared.answer(Kind::MapPairsAck, frame);
+        let payload = count * ANSWER_LEN;
+        let repr = MapRepr { flags: MapFlags::BARE, payload_len: payload as u16, ..MapRepr::default() };
+        let len = frame_len(repr.flags, 0, payload);
+        emit(&base, &repr, shared.scratch.get_mut(..len)?).payload_mut().copy_from_slice(&answers[..payload]);
+        shared.send(Dest::Endpoint(name.endpoint), len, out);
+        for waiter in reached {
+            ask_again(waiter, shared, out);
+        }
+        Some(())
+    }
+
+    /// One pair. `denied`: a lock before it in the frame was not granted, so this one is not tried.
+    fn execute(
+        &mut self,
+        key: &[u8],
+        value: i64,
+        request: &Request,
+        denied: bool,
+        reached: &mut Vec<FrameName>,
+    ) -> Answer {
+        let nothing = Answer { status: Status::Full, lane: 0, row: 0, value: 0 };
+        let Some(key) = self.table.find_or_insert(key) else { return nothing };
+        let mut status = key.place_status();
+        let (lane, row) = key.place();
+        let mut value_after = key.base;
+        if request.flags & MapFlags::COUNT != 0 && request.threshold == 1 {
+            if !key.test_and_set(request.name, request.new && !denied) {
+                status = Status::Denied;
+            }
+        } else if request.flags & MapFlags::COUNT != 0 {
+            value_after = count(key, request, reached);
+            if value_after < i64::from(request.threshold) && request.to != Target::Server {
+                status = Status::Held;
+            }
+        } else if request.flags & MapFlags::CLEAR != 0 {
+            if request.new {
+                key.clear(request.name.endpoint);
+            }
+        } else if request.flags & MapFlags::ADD != 0 && request.new {
+            let modified = match (request.op, i32::try_from(value)) {
+                (OpType::Nop, _) => Some(value),
+                (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
+                (_, Err(_)) => None,
+            };
+            if !modified.is_some_and(|value| key.add(value)) {
+                status = Status::Overflow;
+            }
+            value_after = key.base;
+        }
+        Answer { status, lane, row, value: value_after }
+    }
+
+    fn remember(&mut self, name: FrameName, refused: Vec<u32>) -> &[u32] {
+        let place = name.place();
+        if refused.is_empty() {
+            self.refused.remove(&place);
+            return &[];
+        }
+        &self.refused.entry(place).insert_entry((name.seq, refused)).into_mut().1
+    }
+
+    fn refused_of(&self, name: FrameName) -> &[u32] {
+        self.refused.get(&name.place()).filter(|(seq, _)| *seq == name.seq).map_or(&[], |(_, refused)| refused)
+    }
+
+    pub(super) fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>, events: &mut Events) {
+        if self.table.mapped() == 0 || self.lost.is_some() {
+            let answer = self.collect(keys, None);
+            events.push_back((id, answer));
+            return;
+        }
+        // A reading that has begun may have passed over what this query must see: wait for the next.
+        self.waiting.push((id, keys));
+        self.next_read(now);
+    }
+
+    fn next_read(&mut self, now: Instant) {
+        if self.read.is_none() && !self.waiting.is_empty() {
+            self.reads += 1;
+            self.reading = std::mem::take(&mut self.waiting);
+            self.read = Some(Read::new(self.reads, self.table.mapped().div_ceil(KEYED_LANES), now, self.timing));
+        }
+    }
+
+    /// Takes a row of registers.
+    pub(super) fn values(&mut self, now: Instant, frame: &MapFrame<&[u8]>, events: &mut Events) -> Option<()> {
+        let read = self.read.as_mut()?;
+        if !read.take(now, frame) {
+            return None;
+        }
+        if let Some(registers) = read.finished() {
+            self.read = None;
+            for (id, keys) in std::mem::take(&mut self.reading) {
+                events.push_back((id, self.collect(keys, Some(&registers))));
+            }
+            self.next_read(now);
+        }
+        Some(())
+    }
+
+    pub(super) fn poll(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox, events: &mut Events) {
+        let Some(read) = self.read.as_mut() else { return };
+        if read.poll(now, shared, out) {
+            return;
+        }
+        self.read = None;
+        let millis = self.timing.give_up.as_millis() as u64;
+        for (id, _) in std::mem::take(&mut self.reading) {
+            events.push_back((id, Err(CallError::Unreachable { who: "the element", millis })));
+        }
+        self.next_read(now);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.read.as_ref().map(Read::deadline)
+    }
+
+    /// Base plus register of these keys, or of all that were ever added to.
+    fn collect(&self, keys: Option<Vec<Key>>, registers: Option<&[i32]>) -> Result<Vec<(Key, i64)>, CallError> {
+        if let Some(reason) = self.lost {
+            return Err(CallError::DataLoss { reason });
+        }
+        let value = |position: usize, key: &KeyState| {
+            let register = key.register(registers.unwrap_or_default());
+            key.base.checked_add(i64::from(register)).ok_or(CallError::Overflow { position })
+        };
+        match keys {
+            Some(keys) => keys
+                .into_iter()
+                .enumerate()
+                .map(|(i, key)| {
+                    let total = self.table.get(key.as_bytes()).map_or(Ok(0), |state| value(i, state))?;
+                    Ok((key, total))
+                })
+                .collect(),
+            None => {
+                self.table.iter().enumerate().map(|(i, (key, state))| Ok((key.clone(), value(i, state)?))).collect()
+            }
+        }
+    }
+}
+
+/// Counts a key once for each frame, and says which frames the threshold sets free.
+fn count(key: &mut KeyState, request: &Request, reached: &mut Vec<FrameName>) -> i64 {
+    if !request.new {
+        // To the server, only the frame that reached the threshold is forwarded, on repeats too.
+        return match request.to {
+            Target::Server if key.reached_by == Some(request.name) => i64::from(request.threshold),
+            Target::Server => 0,
+            _ => key.counter,
+        };
+    }
+    key.counter += 1;
+    if key.counter == i64::from(request.threshold) {
+        key.reached_by = Some(request.name);
+        reached.append(&mut key.waiters);
+    } else if key.counter < i64::from(request.threshold) && request.to != Target::Server {
+        key.wait(request.name);
+    }
+    key.counter
+}
+
+/// The frame's name and whether it is new; `None` when it is stale.
+fn meet(frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Option<(FrameName, Seen)> {
+    let base = frame.base();
+    let name = FrameName { endpoint: base.src(), slot: base.slot(), seq: base.seq() };
+    let seen = shared.members.get_mut(&name.endpoint)?.seen.meet(name.slot, name.seq);
+    (seen != Seen::Stale).then_some((name, seen))
+}
+
+/// Tells a caller that what it waits for has come.
+fn ask_again(name: FrameName, shared: &mut Shared, out: &mut impl Outbox) {
+    let Some(incarnation) = shared.members.get(&name.endpoint).map(|m| m.member.incarnation) else { return };
+    let mut base = shared.base(Kind::MapSoft, 0);
+    (base.dst, base.dst_incarnation, base.slot, base.seq) = (name.endpoint, incarnation, name.slot, name.seq);
+    let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+    let len = frame_len(map.flags, 0, 0);
+    emit(&base, &map, &mut shared.scratch[..len]);
+    shared.send(Dest::Endpoint(name.endpoint), len, out);
+}
+
+impl FrameName {
+    /// Its place in the repeat filter.
+    fn place(self) -> (u32, u32, u32) {
+        (self.endpoint, self.slot, self.seq % W_MAX)
+    }
+}

@@ -1,0 +1,157 @@
+//! The table of keys.
+
+use std::collections::HashMap;
+
+use pathcall_wire::KEYED_LANES;
+use pathcall_wire::pairs::Status;
+
+use super::super::super::{Key, logical_address};
+
+/// Keys of one application; further ones are refused by name.
+const MAX_KEYS: usize = 1 << 24;
+/// Callers that wait for one counter and are told when it reaches its threshold; further ones ask.
+const MAX_WAITERS: usize = 1024;
+
+/// Names a frame for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameName {
+    pub(super) endpoint: u32,
+    pub(super) slot: u32,
+    pub(super) seq: u32,
+}
+
+pub(super) struct KeyState {
+    /// What was added in software.
+    pub(super) base: i64,
+    /// Number among the mapped keys: lane `n % 32`, row `n / 32`, so that frames pack densely.
+    mapped: Option<u32>,
+    /// Whether the key owns its logical address.
+    logical: bool,
+    /// `CntFwd`.
+    pub(super) counter: i64,
+    pub(super) reached_by: Option<FrameName>,
+    pub(super) waiters: Vec<FrameName>,
+    /// Test-and-set: the frame that took it.
+    owner: Option<FrameName>,
+}
+
+impl KeyState {
+    /// Adds to the base; false, and nothing changed, when it would leave 64 bits.
+    pub(super) fn add(&mut self, value: i64) -> bool {
+        self.base.checked_add(value).map(|sum| self.base = sum).is_some()
+    }
+
+    /// Takes the lock if it is free and `may_take`; whether this very frame holds it.
+    pub(super) fn test_and_set(&mut self, frame: FrameName, may_take: bool) -> bool {
+        if self.owner.is_none() && may_take {
+            self.owner = Some(frame);
+        }
+        self.owner == Some(frame)
+    }
+
+    /// Sets the key back. A lock is only given back by the endpoint that holds it.
+    pub(super) fn clear(&mut self, endpoint: u32) {
+        if self.owner.is_none_or(|owner| owner.endpoint == endpoint) {
+            self.owner = None;
+        }
+        (self.base, self.counter, self.reached_by) = (0, 0, None);
+    }
+
+    /// Puts a frame in line for the threshold.
+    pub(super) fn wait(&mut self, frame: FrameName) {
+        if self.waiters.len() < MAX_WAITERS {
+            self.waiters.push(frame);
+        }
+    }
+
+    pub(super) fn place_status(&self) -> Status {
+        match (self.mapped, self.logical) {
+            (Some(_), _) => Status::Mapped,
+            (None, true) => Status::Logical,
+            (None, false) => Status::Whole,
+        }
+    }
+
+    /// Lane and row in the element.
+    pub(super) fn place(&self) -> (u8, u32) {
+        let n = self.mapped.unwrap_or(0);
+        ((n % KEYED_LANES as u32) as u8, n / KEYED_LANES as u32)
+    }
+
+    /// Its register among those that were read.
+    pub(super) fn register(&self, registers: &[i32]) -> i32 {
+        self.mapped.and_then(|n| registers.get(n as usize)).copied().unwrap_or(0)
+    }
+}
+
+pub(super) struct KeyTable {
+    ids: HashMap<Key, u32>,
+    keys: Vec<(Key, KeyState)>,
+    logical: HashMap<u32, u32>,
+    mapped: usize,
+    /// Registers that may be given to keys, first come, first served.
+    room: usize,
+}
+
+impl KeyTable {
+    pub(super) fn new(room: usize) -> Self {
+        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), mapped: 0, room }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn mapped(&self) -> usize {
+        self.mapped
+    }
+
+    pub(super) fn stop_mapping(&mut self) {
+        self.room = 0;
+    }
+
+    /// All keys, in the order they were met.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Key, &KeyState)> {
+        self.keys.iter().map(|(key, state)| (key, state))
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<&KeyState> {
+        self.ids.get(key).map(|id| &self.keys[*id as usize].1)
+    }
+
+    pub(super) fn by_logical(&mut self, address: u32) -> Option<&mut KeyState> {
+        self.logical.get(&address).map(|id| &mut self.keys[*id as usize].1)
+    }
+
+    /// The key's state, made if it is new; `None` when there is no room, or it is no key.
+    pub(super) fn find_or_insert(&mut self, bytes: &[u8]) -> Option<&mut KeyState> {
+        if let Some(id) = self.ids.get(bytes) {
+            return Some(&mut self.keys[*id as usize].1);
+        }
+        if self.keys.len() >= MAX_KEYS {
+            return None;
+        }
+        let key = Key::from_bytes(bytes)?;
+        let id = self.keys.len() as u32;
+        // The first key that hashes to an address owns it, and only an owner may be mapped: the
+        // rest travel whole (NetRPC §5.2.2, collisions).
+        let logical = *self.logical.entry(logical_address(bytes)).or_insert(id) == id;
+        let mapped = (logical && self.mapped < self.room).then_some(self.mapped as u32);
+        self.mapped += usize::from(mapped.is_some());
+        self.ids.insert(key.clone(), id);
+        let state =
+            KeyState { base: 0, mapped, logical, counter: 0, reached_by: None, waiters: Vec::new(), owner: None };
+        self.keys.push((key, state));
+        self.keys.last_mut().map(|(_, state)| state)
+    }
+
+    /// Frees what an endpoint holds.
+    pub(super) fn release_all(&mut self, endpoint: u32) {
+        for (_, state) in &mut self.keys {
+            if state.owner.is_some_and(|owner| owner.endpoint == endpoint) {
+                state.owner = None;
+            }
+            state.waiters.retain(|frame| frame.endpoint != endpoint);
+        }
+    }
+}

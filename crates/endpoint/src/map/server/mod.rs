@@ -1,0 +1,298 @@
+//! The owner of an application's truth.
+//!
+//! Frames that the element has worked on arrive here with their sums; frames that it could not
+//! work on arrive as they were sent, and are executed in software with 64-bit values: the same
+//! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
+//! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
+
+mod keyed;
+mod sum;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFrame};
+
+use super::{CallError, Dest, Grant, Key, Outbox};
+use crate::flow::{SeenSet, Timing};
+use keyed::KeyedTruth;
+use sum::SumTruth;
+
+/// Rows that an application without element works with.
+pub const SOFTWARE_ROWS: u32 = 1024;
+
+/// Names a query of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryId(pub u64);
+
+/// Who the owner is and what its application needs.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerConfig {
+    /// Application.
+    pub gaid: u32,
+    /// Epoch of its registers.
+    pub epoch: u32,
+    /// This endpoint.
+    pub endpoint: u32,
+    /// This process's incarnation.
+    pub incarnation: u32,
+    /// Memory in an element, if any.
+    pub grant: Option<Grant>,
+    /// SyncAgtr: number of workers. 0: the application is keyed.
+    pub threshold: u32,
+    /// Keyed: whether the element may hold keys (every method only adds, or queries).
+    pub mapping: bool,
+    /// Lanes of a row.
+    pub width: u16,
+    /// Timers.
+    pub timing: Timing,
+}
+
+/// A caller that joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Its endpoint.
+    pub endpoint: u32,
+    /// Its process's incarnation.
+    pub incarnation: u32,
+    /// Whether the element knows it.
+    pub element: bool,
+}
+
+/// What joining gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    /// Which of the threshold workers it is.
+    pub worker: u16,
+    /// Chunk that its first array starts at.
+    pub start_chunk: u64,
+    /// Rows of the application.
+    pub rows: u32,
+    /// Lanes of a row.
+    pub width: u16,
+}
+
+/// What a server has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServerStats {
+    /// Frames that came.
+    pub frames_received: u64,
+    /// Frames that came and meant nothing here (hostile, late, not ours).
+    pub frames_ignored: u64,
+    /// Bytes of frames that came.
+    pub bytes_received: u64,
+    /// Bytes of lanes and pairs that came.
+    pub lane_bytes_received: u64,
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Rounds whose sums the element made.
+    pub rounds_element: u64,
+    /// Rounds summed in software.
+    pub rounds_software: u64,
+    /// Pairs and lanes added in software.
+    pub software_adds: u64,
+    /// Keys known.
+    pub keys: u64,
+    /// Keys that the element holds.
+    pub keys_mapped: u64,
+}
+
+struct MemberState {
+    member: Member,
+    worker: u16,
+    seen: SeenSet,
+}
+
+/// What the two kinds of truth share.
+struct Shared {
+    config: ServerConfig,
+    members: BTreeMap<u32, MemberState>,
+    stats: ServerStats,
+    scratch: Box<[u8]>,
+}
+
+/// The state machine of an owner; used as [`super::client::MapClient`] is.
+pub struct MapServer {
+    shared: Shared,
+    sums: SumTruth,
+    keyed: KeyedTruth,
+    /// Worker places that somebody had before: their element state may be half-used.
+    used_workers: u64,
+    events: VecDeque<(QueryId, Result<Vec<(Key, i64)>, CallError>)>,
+}
+
+impl MapServer {
+    /// An owner without callers.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
+        Self {
+            sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
+            keyed: KeyedTruth::new(&config),
+            used_workers: 0,
+            events: VecDeque::new(),
+            shared: Shared {
+                config,
+                members: BTreeMap::new(),
+                stats: ServerStats::default(),
+                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            },
+        }
+    }
+
+    /// A caller joins.
+    ///
+    /// # Errors
+    /// [`CallError::WorkersFull`] when a SyncAgtr application has its workers already.
+    pub fn join(&mut self, now: Instant, member: Member) -> Result<Joined, CallError> {
+        let config = &self.shared.config;
+        let mut worker = 0;
+        if config.threshold > 0 {
+            let threshold = config.threshold.min(MAX_WORKERS as u32);
+            let taken = self.shared.members.values().fold(0u64, |mask, m| mask | 1 << m.worker);
+            let free = taken.trailing_ones();
+            if free >= threshold {
+                return Err(CallError::WorkersFull { threshold });
+            }
+            worker = free as u16;
+            if self.used_workers >> worker & 1 == 1 {
+                // What the last holder of the place has sent must not count for this one.
+                self.sums.start_anew(now, config.grant.is_some());
+            }
+            self.used_workers |= 1 << worker;
+        }
+        self.shared.members.insert(member.endpoint, MemberState { member, worker, seen: SeenSet::default() });
+        Ok(Joined {
+            worker,
+            start_chunk: self.sums.first_open_chunk(),
+            rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
+            width: config.width,
+        })
+    }
+
+    /// A caller left, or died.
+    pub fn leave(&mut self, endpoint: u32) {
+        self.shared.members.remove(&endpoint);
+        self.keyed.leave(endpoint);
+    }
+
+    /// The element or its memory is gone: from here on everything is done in software. Values that
+    /// only the element held are lost, and whoever asks for them is told so.
+    pub fn element_lost(&mut self, reason: &'static str) {
+        self.shared.config.grant = None;
+        self.keyed.element_lost(reason, &mut self.events);
+    }
+
+    /// Asks for the values of these keys, or of all. The answer comes as an event.
+    pub fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>) {
+        self.keyed.query(now, id, keys, &mut self.events);
+    }
+
+    /// Takes a frame from the network.
+    pub fn handle(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) {
+        self.shared.stats.frames_received += 1;
+        self.shared.stats.bytes_received += bytes.len() as u64;
+        if self.take(now, bytes, out).is_none() {
+            self.shared.stats.frames_ignored += 1;
+        }
+    }
+
+    fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
+        let frame = MapFrame::new_checked(bytes).ok()?;
+        let (base, config) = (frame.base(), &self.shared.config);
+        if base.gaid() != config.gaid || base.epoch() != config.epoch || base.dst() != config.endpoint {
+            return None;
+        }
+        if frame.kind() == Kind::MapValues {
+            let own = base.src() == config.endpoint && base.dst_incarnation() == config.incarnation;
+            return own.then(|| self.keyed.values(now, &frame, &mut self.events))?;
+        }
+        let member = self.shared.members.get(&base.src())?;
+        if base.src_incarnation() != member.member.incarnation {
+            return None;
+        }
+        self.shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
+        match frame.kind() {
+            Kind::MapData if config.threshold > 0 => self.sums.contribution(now, &frame, &mut self.shared, out),
+            Kind::MapData => self.keyed.logical(&frame, &mut self.shared, out),
+            Kind::MapPairs if config.threshold == 0 => self.keyed.pairs(&frame, &mut self.shared, out),
+            _ => None,
+        }
+    }
+
+    /// Sends what is due: announcements of software rounds, reads of registers.
+    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
+        self.sums.poll(now, &mut self.shared, out);
+        self.keyed.poll(now, &mut self.shared, out, &mut self.events);
+    }
+
+    /// When [`MapServer::poll`] is to be called next, if nothing comes before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
+    }
+
+    /// The next answered query.
+    pub fn next_event(&mut self) -> Option<(QueryId, Result<Vec<(Key, i64)>, CallError>)> {
+        self.events.pop_front()
+    }
+
+    /// Counters so far.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let (keys, keys_mapped) = self.keyed.sizes();
+        ServerStats { keys, keys_mapped, ..self.shared.stats }
+    }
+}
+
+impl Shared {
+    /// Base header of a frame from the owner.
+    fn base(&self, kind: Kind, flags: u16) -> BaseRepr {
+        BaseRepr {
+            flags: flags | Flags::FROM_SERVER,
+            gaid: self.config.gaid,
+            epoch: self.config.epoch,
+            src: self.config.endpoint,
+            src_incarnation: self.config.incarnation,
+            ..BaseRepr::new(kind)
+        }
+    }
+
+    /// Base header of an answer to `frame`, addressed to its sender.
+    fn answer(&self, kind: Kind, frame: &MapFrame<&[u8]>) -> BaseRepr {
+        let base = frame.base();
+        BaseRepr {
+            dst: base.src(),
+            dst_incarnation: base.src_incarnation(),
+            slot: base.slot(),
+            seq: base.seq(),
+            round: base.round(),
+            flags: Flags::FROM_SERVER | base.flags() & Flags::ECN,
+            ..self.base(kind, 0)
+        }
+    }
+
+    fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {
+        self.stats.frames_sent += 1;
+        out.send(to, &self.scratch[..len]);
+    }
+
+    /// Sends the frame in `scratch[..len]` to every member: one multicast for those that the
+    /// element knows, one copy each for the rest.
+    fn send_to_all(&mut self, len: usize, out: &mut impl Outbox) {
+        use pathcall_wire::Base;
+        let by_element = self.config.grant.is_some();
+        if by_element && self.members.values().any(|m| m.member.element) {
+            self.send(Dest::Element, len, out);
+        }
+        let Self { members, scratch, stats, .. } = self;
+        for state in members.values().filter(|m| !(by_element && m.member.element)) {
+            let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
+            base.set_dst(state.member.endpoint);
+            base.set_dst_incarnation(state.member.incarnation);
+            let flags = base.flags() & !Flags::MCAST;
+            base.set_flags(flags);
+            stats.frames_sent += 1;
+            out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Rounds of SyncAgtr: sums from the element, or made here; a backup of each row's last round.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr};
+
+use super::super::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
+use super::super::{CallError, Dest, Outbox};
+use super::Shared;
+
+/// Pause between announcements of a software round: a copy may have been lost.
+const ANNOUNCE: Duration = Duration::from_millis(20);
+/// Announcements kept in line; a round beyond it is announced when a worker's frame asks again.
+const MAX_ANNOUNCED: usize = 1 << 16;
+
+/// The last complete round of a row: what a late worker is answered from.
+#[derive(Default)]
+struct Backup {
+    round: u32,
+    wide: bool,
+    /// As they travel.
+    bytes: Vec<u8>,
+}
+
+/// A round that is summed here.
+#[derive(Default)]
+struct SoftRound {
+    sums: Vec<i64>,
+    tag: u32,
+    /// Lanes in the row; 0 until somebody contributed.
+    lanes: usize,
+    /// Workers that contributed, by part of the row.
+    workers: [u64; 2],
+}
+
+#[derive(Default)]
+struct Row {
+    backup: Backup,
+    soft: Option<Box<SoftRound>>,
+}
+
+pub(super) struct SumTruth {
+    rows: Vec<Row>,
+    /// Software rounds to be announced again: (when, row, round).
+    announce: VecDeque<(Instant, u32, u32)>,
+}
+
+impl SumTruth {
+    pub(super) fn new(rows: u32) -> Self {
+        Self { rows: (0..rows).map(|_| Row::default()).collect(), announce: VecDeque::new() }
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        self.rows.len() as u32
+    }
+
+    /// The first chunk that has no result: where a caller that joins starts.
+    pub(super) fn first_open_chunk(&self) -> u64 {
+        let rows = self.rows.len() as u64;
+        let open = self.rows.iter().enumerate().map(|(row, state)| u64::from(state.backup.round) * rows + row as u64);
+        open.min().unwrap_or(0)
+    }
+
+    /// A worker's place has a new holder: every open round is summed here from nothing, whatever
+    /// the last holder left in the element or here. Workers send again when they are told.
+    pub(super) fn start_anew(&mut self, now: Instant, element: bool) {
+        for (row, state) in self.rows.iter_mut().enumerate() {
+            let begun = state.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
+            if element || state.soft.is_some() {
+                state.soft = Some(Box::default());
+            }
+            if begun {
+                self.announce.push_back((now, row as u32, state.backup.round + 1));
+            }
+        }
+    }
+
+    /// A frame of a worker: a contribution, a whole sum from the element, or a late question.
+    pub(super) fn contribution(
+        &mut self,
+        now: Instant,
+        frame: &MapFrame<&[u8]>,
+        shared: &mut Shared,
+        out: &mut impl Outbox,
+    ) -> Option<()> {
+        let (base, map) = (frame.base(), frame.map());
+        let member = shared.members.get(&base.src())?;
+        let row = self.rows.get_mut(map.index() as usize)?;
+        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && map.worker() == member.worker;
+        if !ours || map.worker() as usize >= MAX_WORKERS {
+            return None;
+        }
+        let round = base.round();
+        if round == row.backup.round {
+            let again = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
+            let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
+            again.send(to, shared, out);
+            return Some(());
+        }
+        if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
+            return None;
+        }
+        if map.has(MapFlags::REACHED) && row.soft.is_none() {
+            let saturated = |lane| lane == i32::MAX || lane == i32::MIN;
+            if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
+                return None;
+            }
+            if !narrow_lanes(frame.lanes()).any(saturated) {
+                row.backup.round = round;
+                row.backup.wide = false;
+                row.backup.bytes.clear();
+                row.backup.bytes.extend_from_slice(frame.lanes());
+                shared.stats.rounds_element += 1;
+                let result = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
+                result.send(None, shared, out);
+                return Some(());
+            }
+        }
+        let begun = row.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
+        let soft = row.soft.get_or_insert_default();
+        if map.has(MapFlags::REACHED) {
+            // The element's sum can't be used; ask for the parts.
+            announce(shared, map.index(), round, out);
+            self.announce_again(now, map.index(), round);
+            return Some(());
+        }
+        match soft.add(frame, shared) {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => {
+                row.soft = None;
+                report(&error, shared, out);
+                return Some(());
+            }
+        }
+        if soft.complete(shared.config.threshold) {
+            let soft = row.soft.take()?;
+            soft.store(round, &mut row.backup);
+            shared.stats.rounds_software += 1;
+            RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) }.send(None, shared, out);
+            return Some(());
+        }
+        if !begun && shared.config.grant.is_some() {
+            announce(shared, map.index(), round, out);
+            self.announce_again(now, map.index(), round);
+        }
+        let held = shared.answer(Kind::MapHeld, frame);
+        let repr = MapRepr { flags: MapFlags::BARE, index: map.index(), ..MapRepr::default() };
+        let len = frame_len(repr.flags, 0, 0);
+        emit(&held, &repr, &mut shared.scratch[..len]);
+        shared.send(Dest::Endpoint(base.src()), len, out);
+        Some(())
+    }
+
+    fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
+        if self.announce.len() < MAX_ANNOUNCED {
+            self.announce.push_back((now + ANNOUNCE, row, round));
+        }
+    }
+
+    pub(super) fn poll(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox) {
+        while let Some((_, row, round)) = self.announce.front().copied().filter(|(at, ..)| *at <= now) {
+            self.announce.pop_front();
+            let state = &self.rows[row as usize];
+            if state.soft.is_some() && state.backup.round + 1 == round {
+                announce(shared, row, round, out);
+                self.announce_again(now, row, round);
+            }
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.announce.front().map(|(at, ..)| *at)
+    }
+}
+
+impl SoftRound {
+    /// Adds a contribution; false when the frame makes no sense. What was added before is not
+    /// added again.
+    fn add(&mut self, frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Result<bool, CallError> {
+        let map = frame.map();
+        let wide = map.has(MapFlags::WIDE);
+        let lanes = match (wide, frame.payload().first_chunk()) {
+            (true, Some(total)) => usize::from(u16::from_be_bytes(*total)),
+            (true, None) => return Ok(false),
+            (false, _) => frame.lane_count(),
+        };
+        let first = usize::from(map.first_lane());
+        let count = frame.lane_count();
+        let whole_part = first.is_multiple_of(WIDE_PART) && count == lanes.saturating_sub(first).min(WIDE_PART);
+        let fits =
+            lanes > 0 && lanes <= usize::from(shared.config.width).min(2 * WIDE_PART) && !map.has(MapFlags::BARE);
+        if !fits || (wide && !whole_part) || (!wide && first != 0) {
+            return Ok(false);
+        }
+        if self.lanes == 0 {
+            (self.lanes, self.tag) = (lanes, map.tag());
+            self.sums.resize(lanes, 0);
+        }
+        if self.tag != map.tag() || self.lanes != lanes {
+            return Err(CallError::Disagree { round: frame.base().round() });
+        }
+        let bit = 1u64 << map.worker();
+        let (op, para) = (frame.op(), map.para());
+        for part in 0..lanes.div_ceil(WIDE_PART) {
+            let at = part * WIDE_PART;
+            if at < first || at >= first + count || self.workers[part] & bit != 0 {
+                continue;
+            }
+            self.workers[part] |= bit;
+            let sums = &mut self.sums[at..lanes.min(at + WIDE_PART)];
+            shared.stats.software_adds += sums.len() as u64;
+            let fine = if wide {
+                add_all(sums, wide_lanes(frame.lanes()))
+            } else {
+                add_all(sums, narrow_lanes(&frame.lanes()[at * 4..]).map(|v| i64::from(op.apply(v, para))))
+            };
+            if let Some(position) = fine {
+                return Err(CallError::Overflow { position: at + position });
+            }
+        }
+        Ok(true)
+    }
+
+    fn complete(&self, threshold: u32) -> bool {
+        let parts = self.lanes.div_ceil(WIDE_PART);
+        parts > 0 && self.workers[..parts].iter().all(|workers| workers.count_ones() >= threshold)
+    }
+
+    fn store(&self, round: u32, backup: &mut Backup) {
+        backup.round = round;
+        backup.wide = !narrow(&self.sums);
+        backup.bytes.clear();
+        backup.bytes.resize(self.sums.len() * if backup.wide { 8 } else { 4 }, 0);
+        if backup.wide { put_wide(&self.sums, &mut backup.bytes) } else { put_narrow(&self.sums, &mut backup.bytes) }
+    }
+}
+
+/// Adds lane by lane; the position of the first that would leave 64 bits, if any.
+fn add_all(sums: &mut [i64], values: impl Iterator<Item = i64>) -> Option<usize> {
+    for (position, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
+        match sum.checked_add(value) {
+            Some(total) => *sum = total,
+            None => return Some(position),
+        }
+    }
+    None
+}
+
+/// A result on its way: on passing, the element clears the round, once.
+struct RoundResult<'a> {
+    row: u32,
+    backup: &'a Backup,
+    ecn: bool,
+}
+
+impl RoundResult<'_> {
+    /// Sends the result to one member, or to all. By the element where there is one: it may have
+    /// missed the clear.
+    fn send(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
+        let Backup { round, wide, bytes } = self.backup;
+        let flags = if to.is_none() { Flags::MCAST } else { 0 } | if self.ecn { Flags::ECN } else { 0 };
+        let mut base = shared.base(Kind::MapResult, flags);
+        base.round = *round;
+        let mut by_element = false;
+        if let Some(member) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
+            base.dst = member.member.endpoint;
+            base.dst_incarnation = member.member.incarnation;
+            by_element = member.member.element && shared.config.grant.is_some();
+        }
+        let lane_len = if *wide { 8 } else { 4 };
+        let part = if *wide { WIDE_PART * 8 } else { bytes.len().max(1) };
+        for (index, lanes) in bytes.chunks(part).enumerate() {
+            let map = MapRepr {
+                flags: MapFlags::LINEAR
+                    | MapFlags::ROUND
+                    | MapFlags::GET
+                    | MapFlags::CLEAR
+                    | if *wide { MapFlags::WIDE } else { 0 },
+                lanes: (lanes.len() / lane_len) as u16,
+                first_lane: (index * WIDE_PART) as u16,
+                index: self.row,
+                ..MapRepr::default()
+            };
+            let len = frame_len(map.flags, usize::from(map.lanes), 0);
+            emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
+            match to {
+                None => shared.send_to_all(len, out),
+                Some(_) if by_element => shared.send(Dest::Element, len, out),
+                Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
+            }
+        }
+    }
+}
+
+/// Tells all workers that a round is summed here.
+fn announce(shared: &mut Shared, row: u32, round: u32, out: &mut impl Outbox) {
+    let mut base = shared.base(Kind::MapSoft, Flags::MCAST);
+    base.round = round;
+    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: row, ..MapRepr::default() };
+    let len = frame_len(map.flags, 0, 0);
+    emit(&base, &map, &mut shared.scratch[..len]);
+    shared.send_to_all(len, out);
+}
+
+/// Tells all workers that the application can't go on.
+fn report(error: &CallError, shared: &mut Shared, out: &mut impl Outbox) {
+    let Some((index, operand)) = error.to_fields() else { return };
+    let mut base = shared.base(Kind::MapError, Flags::MCAST);
+    base.round = operand;
+    let map = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
+    let len = frame_len(map.flags, 0, 0);
+    emit(&base, &map, &mut shared.scratch[..len]);
+    shared.send_to_all(len, out);
+}
