@@ -1,1 +1,3 @@
-//! Pathcall control.
+//! The controller.
+
+pub mod state;

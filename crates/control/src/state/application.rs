@@ -1,0 +1,287 @@
+//! Applications: their owners, their epochs and the memory reserved for them.
+
+use std::collections::BTreeMap;
+
+use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest};
+
+use super::{
+    APPLICATIONS_MAX, Application, ApplicationRecord, CallId, Lease, MemoryRecord, Output, ROWS_MIN, Refusal,
+    Registrant, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
+};
+
+impl State {
+    /// NetRPC §3.2: registration gives the name its GAID; §5.2.2: first come, first served for memory.
+    pub(super) fn register_application(&mut self, call: CallId, request: RegisterApplicationRequest) {
+        match self.own(request) {
+            Ok(gaid) => {
+                let Some(application) = self.applications.get_mut(&gaid) else { return };
+                application.untold = true;
+                if let Lease::Held(earlier) = std::mem::replace(&mut application.lease, Lease::Held(call)) {
+                    self.streams.remove(&earlier);
+                    self.outputs.push(Output::Application(earlier, Err(Refusal::Replaced)));
+                }
+                self.streams.insert(call, Registrant::Application(gaid));
+                self.answer_when_confirmed(gaid);
+            }
+            Err(refusal) => self.outputs.push(Output::Application(call, Err(refusal))),
+        }
+    }
+
+    /// Finds or makes the application and gives it to who asks.
+    fn own(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+        check(&request)?;
+        let Some(&gaid) = self.names.get(&request.name) else {
+            return self.new_application(request);
+        };
+        let Some(application) = self.applications.get(&gaid) else {
+            return Err(Refusal::UnknownApplication(request.name));
+        };
+        if application.lease.is_over() {
+            self.take_over(gaid, request)?;
+        } else {
+            self.refuse_another(application, &request)?;
+            self.reconnect(gaid, request);
+        }
+        Ok(gaid)
+    }
+
+    fn new_application(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+        if self.applications.len() >= APPLICATIONS_MAX {
+            let disowned = self.applications.iter().find(|(_, a)| a.lease.is_over()).map(|(&gaid, _)| gaid);
+            let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
+            self.forget_application(disowned.ok_or(full)?);
+        }
+        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+        let gaid = self.next_id(|ids| &mut ids.gaid)?;
+        let record = ApplicationRecord { gaid, epoch: self.ids.first_epoch, ..owned_by(request, endpoint) };
+        self.names.insert(record.name.clone(), gaid);
+        let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true };
+        self.applications.insert(gaid, application);
+        self.changed.applications.insert(gaid);
+        if let Some(memory) = self.reserve(gaid) {
+            self.grant(gaid, memory);
+        }
+        Ok(gaid)
+    }
+
+    /// The last owner's lease is over: its name, not its state, goes to another.
+    fn take_over(&mut self, gaid: u32, request: RegisterApplicationRequest) -> Result<(), Refusal> {
+        let Some(application) = self.applications.get(&gaid) else { return Ok(()) };
+        // Another process is another endpoint.
+        let same = application.record.incarnation == request.incarnation;
+        let endpoint = if same { application.record.endpoint } else { self.next_id(|ids| &mut ids.endpoint)? };
+        let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
+        let epoch = next_epoch(application.record.epoch);
+        application.record = ApplicationRecord { gaid, epoch, ..owned_by(request, endpoint) };
+        self.changed.applications.insert(gaid);
+        if let Some(memory) = self.reserve(gaid) {
+            self.grant(gaid, memory);
+        }
+        Ok(())
+    }
+
+    /// Only the live owner itself, with the same filters, may register.
+    fn refuse_another(&self, application: &Application, request: &RegisterApplicationRequest) -> Result<(), Refusal> {
+        let record = &application.record;
+        let (name, owner) = (record.name.clone(), record.service_address.clone());
+        let same = record.incarnation == request.incarnation;
+        match application.lease {
+            Lease::Lapsing(until) if !same => Err(Refusal::Lapsing { name, owner, left: until.since(self.now) }),
+            _ if record.filter_digest != request.filter_digest => Err(Refusal::OtherFilters { name, owner }),
+            _ if !same => Err(Refusal::Owned { name, owner }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The owner is back, or asks again: it keeps what it has, unless it wants something else.
+    fn reconnect(&mut self, gaid: u32, request: RegisterApplicationRequest) {
+        let Some(application) = self.applications.get_mut(&gaid) else { return };
+        let RegisterApplicationRequest { width, rows, data_address, service_address, .. } = request;
+        let record = &mut application.record;
+        let usable = rows > 0 && record.width == width;
+        let moved = record.data_address != data_address;
+        record.width = width;
+        record.rows = rows;
+        record.data_address = data_address;
+        record.service_address = service_address;
+        let memory = record.memory;
+        self.changed.applications.insert(gaid);
+        match memory {
+            Some(_) if !usable => {
+                self.withdraw(gaid);
+                self.offer(gaid);
+            }
+            Some(_) if moved => self.install(gaid),
+            Some(_) => {}
+            None => self.offer(gaid),
+        }
+    }
+
+    /// The lease of an application's owner is over: everything it held is free again.
+    pub(super) fn disown(&mut self, gaid: u32) {
+        self.withdraw(gaid);
+        let Some(application) = self.applications.get_mut(&gaid) else { return };
+        application.lease = Lease::Over;
+        application.record.owned = false;
+        for endpoint in std::mem::take(&mut application.callers).into_values() {
+            self.endpoints.remove(&endpoint);
+            self.changed.endpoints.insert(endpoint);
+        }
+        self.changed.applications.insert(gaid);
+    }
+
+    fn forget_application(&mut self, gaid: u32) {
+        if let Some(application) = self.applications.remove(&gaid) {
+            self.names.remove(&application.record.name);
+            self.changed.applications.insert(gaid);
+        }
+    }
+
+    /// Offers memory to an application that has none; its epoch grows if it gets some.
+    pub(super) fn offer(&mut self, gaid: u32) {
+        let Some(memory) = self.reserve(gaid) else { return };
+        if let Some(application) = self.applications.get_mut(&gaid) {
+            application.record.epoch = next_epoch(application.record.epoch);
+        }
+        self.grant(gaid, memory);
+    }
+
+    /// Reserves memory: all that is wished for on the first element that has it, else the most that
+    /// an element has, if it is worth it.
+    fn reserve(&mut self, gaid: u32) -> Option<MemoryRecord> {
+        let ApplicationRecord { rows, width, memory: None, .. } = self.applications.get(&gaid)?.record else {
+            return None;
+        };
+        if rows == 0 {
+            return None;
+        }
+        let mut best: Option<(u32, u32)> = None;
+        for (&id, element) in &self.elements {
+            if !element.serving || element.refused.contains(&gaid) {
+                continue;
+            }
+            let room = rows.min(element.rows.largest()).min(element.lanes.largest() / width);
+            if best.is_none_or(|(_, most)| room > most) {
+                best = Some((id, room));
+            }
+        }
+        let (id, rows) = best.filter(|&(_, room)| room >= ROWS_MIN.min(rows))?;
+        let element = self.elements.get_mut(&id)?;
+        let row_base = element.rows.take(rows)?;
+        let lane_base = element.lanes.take(rows * width)?;
+        Some(MemoryRecord { element: id, row_base, rows, lane_base, width })
+    }
+
+    /// Gives reserved memory to an application.
+    fn grant(&mut self, gaid: u32, memory: MemoryRecord) {
+        let Some(application) = self.applications.get_mut(&gaid) else { return };
+        application.record.memory = Some(memory);
+        application.untold = true;
+        self.changed.applications.insert(gaid);
+        self.install(gaid);
+    }
+
+    /// Takes an application's memory away; its epoch grows. Its callers keep their ids and work past
+    /// the element.
+    pub(super) fn withdraw(&mut self, gaid: u32) {
+        let Some(application) = self.applications.get_mut(&gaid) else { return };
+        let Some(memory) = application.record.memory.take() else { return };
+        application.record.epoch = next_epoch(application.record.epoch);
+        application.untold = true;
+        self.changed.applications.insert(gaid);
+
+        let Some(element) = self.elements.get_mut(&memory.element) else { return };
+        element.rows.release(memory.row_base);
+        element.lanes.release(memory.lane_base);
+        let mut removed = vec![application.record.endpoint];
+        for endpoint in application.callers.values() {
+            if let Some(caller) = self.endpoints.get_mut(endpoint).filter(|caller| caller.slots > 0) {
+                element.slots.release(caller.slot_base);
+                (caller.slot_base, caller.slots) = (0, 0);
+                self.changed.endpoints.insert(*endpoint);
+                removed.push(*endpoint);
+            }
+        }
+        let waiters = element.waiters.extract_if(.., |waiter| waiter.who.concerns(gaid)).collect::<Vec<_>>();
+        record::insert(&mut element.record.stale_applications, gaid);
+        removed.iter().for_each(|&endpoint| record::insert(&mut element.record.stale_endpoints, endpoint));
+        self.changed.elements.insert(memory.element);
+        self.push_removals(memory.element, &removed, &[gaid]);
+        for waiter in waiters {
+            // The owner is told by who withdraws: what it waits for may be granted elsewhere.
+            if let Waiting::Endpoint { call, gaid, endpoint } = waiter.who {
+                self.tell_caller(call, gaid, endpoint);
+            }
+        }
+    }
+
+    /// Tells the owner how it stands as soon as the element, if there is one, has confirmed it.
+    pub(super) fn answer_when_confirmed(&mut self, gaid: u32) {
+        let Some(application) = self.applications.get(&gaid) else { return };
+        match application.record.memory {
+            Some(memory) => self.wait(memory.element, Waiting::Application(gaid)),
+            None => self.tell(gaid),
+        }
+    }
+
+    /// Tells the owner how it stands, unless it knows.
+    pub(super) fn tell(&mut self, gaid: u32) {
+        let Some(application) = self.applications.get_mut(&gaid) else { return };
+        let Lease::Held(call) = application.lease else { return };
+        if std::mem::take(&mut application.untold)
+            && let Some(grant) = self.application_grant(gaid)
+        {
+            self.outputs.push(Output::Application(call, Ok(grant)));
+        }
+    }
+
+    fn application_grant(&self, gaid: u32) -> Option<ApplicationGrant> {
+        let record = &self.applications.get(&gaid)?.record;
+        let memory = self.memory_grant(record);
+        Some(ApplicationGrant { gaid, epoch: record.epoch, endpoint: record.endpoint, memory })
+    }
+
+    /// An application's memory as others see it.
+    pub(super) fn memory_grant(&self, record: &ApplicationRecord) -> Option<MemoryGrant> {
+        let MemoryRecord { element, row_base, rows, lane_base, width } = record.memory?;
+        let data_address = self.elements.get(&element)?.record.data_address.clone();
+        Some(MemoryGrant { element, data_address, row_base, rows, lane_base, width })
+    }
+}
+
+/// Epochs only grow. (At one change a second they last 136 years.)
+pub(super) const fn next_epoch(epoch: u32) -> u32 {
+    epoch.saturating_add(1)
+}
+
+fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
+    let invalid = |field, expected, got| Err(Refusal::Invalid { field, expected, got });
+    if request.name.is_empty() || request.name.len() > TEXT_MAX {
+        return invalid("name", "1 to 255 bytes", shortened(&request.name));
+    }
+    if request.service_address.len() > TEXT_MAX {
+        return invalid("service_address", "up to 255 bytes", shortened(&request.service_address));
+    }
+    if request.rows > 0 && !(1..=u32::from(u16::MAX)).contains(&request.width) {
+        return invalid("width", "1 to 65535 lanes", request.width.to_string());
+    }
+    check_data_address(&request.data_address)
+}
+
+/// The record of an application whose owner has just registered; GAID and epoch are still to come.
+fn owned_by(request: RegisterApplicationRequest, endpoint: u32) -> ApplicationRecord {
+    ApplicationRecord {
+        gaid: 0,
+        epoch: 0,
+        name: request.name,
+        filter_digest: request.filter_digest,
+        width: request.width,
+        rows: request.rows,
+        incarnation: request.incarnation,
+        endpoint,
+        data_address: request.data_address,
+        service_address: request.service_address,
+        memory: None,
+        owned: true,
+    }
+}

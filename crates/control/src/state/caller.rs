@@ -1,0 +1,117 @@
+//! Callers: the endpoints that owners let into their applications, and their slots.
+
+use pathcall_proto::v1::{EndpointGrant, RegisterEndpointRequest, ReleaseEndpointRequest};
+
+use super::{
+    CALLERS_MAX, CallId, EndpointRecord, FLOWS_MAX, Output, Refusal, State, Waiting, check_data_address, record,
+};
+
+impl State {
+    /// Registers a caller. The same incarnation at the same address is the same endpoint: it keeps
+    /// its id and slots, and gets slots now if there were none before.
+    pub(super) fn register_endpoint(&mut self, call: CallId, request: RegisterEndpointRequest) {
+        let gaid = request.gaid;
+        match self.let_in(request) {
+            Ok(endpoint) => self.answer_caller(call, gaid, endpoint),
+            Err(refusal) => self.outputs.push(Output::Endpoint(call, Err(refusal))),
+        }
+    }
+
+    fn let_in(&mut self, request: RegisterEndpointRequest) -> Result<u32, Refusal> {
+        let RegisterEndpointRequest { gaid, incarnation, data_address, flows } = request;
+        check_data_address(&data_address)?;
+        let Some(application) = self.applications.get(&gaid) else {
+            return Err(Refusal::UnknownApplication(gaid.to_string()));
+        };
+        if application.lease.is_over() {
+            return Err(Refusal::NoOwner { name: application.record.name.clone() });
+        }
+        let known = application.callers.get(&(incarnation, data_address.clone())).copied();
+        let endpoint = match known {
+            Some(endpoint) => endpoint,
+            None => self.new_caller(EndpointRecord { gaid, incarnation, data_address, ..EndpointRecord::default() })?,
+        };
+        if self.lease_slots(endpoint, flows.min(FLOWS_MAX)) {
+            self.push_endpoints(gaid, vec![endpoint]);
+            self.push_group(gaid);
+        }
+        Ok(endpoint)
+    }
+
+    fn new_caller(&mut self, record: EndpointRecord) -> Result<u32, Refusal> {
+        let callers = self.applications.get(&record.gaid).map_or(0, |application| application.callers.len());
+        if callers >= CALLERS_MAX {
+            return Err(Refusal::Full { what: "caller", limit: CALLERS_MAX as u32 });
+        }
+        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+        if let Some(application) = self.applications.get_mut(&record.gaid) {
+            application.callers.insert((record.incarnation, record.data_address.clone()), endpoint);
+        }
+        self.endpoints.insert(endpoint, EndpointRecord { endpoint, ..record });
+        self.changed.endpoints.insert(endpoint);
+        Ok(endpoint)
+    }
+
+    /// Leases slots of the application's element to a caller that has none: `flows`, or as many as
+    /// there are in a row. False when nothing has changed.
+    fn lease_slots(&mut self, endpoint: u32, flows: u32) -> bool {
+        let Some(caller) = self.endpoints.get_mut(&endpoint).filter(|caller| caller.slots == 0) else { return false };
+        let memory = self.applications.get(&caller.gaid).and_then(|application| application.record.memory);
+        let Some(element) = memory.and_then(|memory| self.elements.get_mut(&memory.element)) else { return false };
+        let slots = flows.min(element.slots.largest());
+        let Some(slot_base) = element.slots.take(slots) else { return false };
+        (caller.slot_base, caller.slots) = (slot_base, slots);
+        if record::remove(&mut element.record.stale_endpoints, endpoint) {
+            self.changed.elements.insert(element.record.element);
+        }
+        self.changed.endpoints.insert(endpoint);
+        true
+    }
+
+    /// Answers when the element admits the caller's frames, so that its first frame is not lost on it.
+    fn answer_caller(&mut self, call: CallId, gaid: u32, endpoint: u32) {
+        let slots = self.endpoints.get(&endpoint).map_or(0, |caller| caller.slots);
+        let memory = self.applications.get(&gaid).and_then(|application| application.record.memory);
+        match memory {
+            Some(memory) if slots > 0 => self.wait(memory.element, Waiting::Endpoint { call, gaid, endpoint }),
+            _ => self.tell_caller(call, gaid, endpoint),
+        }
+    }
+
+    /// Tells where a caller stands now.
+    pub(super) fn tell_caller(&mut self, call: CallId, gaid: u32, endpoint: u32) {
+        let answer = match self.endpoints.get(&endpoint) {
+            Some(&EndpointRecord { slot_base, slots, .. }) => Ok(EndpointGrant { endpoint, slot_base, flows: slots }),
+            None => Err(Refusal::UnknownEndpoint { gaid, endpoint }),
+        };
+        self.outputs.push(Output::Endpoint(call, answer));
+    }
+
+    /// A caller has left: its slots are free again. One that has left already may be released again.
+    pub(super) fn release_endpoint(&mut self, call: CallId, request: &ReleaseEndpointRequest) {
+        let &ReleaseEndpointRequest { gaid, endpoint } = request;
+        let answer = match self.endpoints.get(&endpoint).map(|caller| caller.gaid) {
+            Some(of) if of != gaid => Err(Refusal::UnknownEndpoint { gaid, endpoint }),
+            Some(_) => {
+                self.release(endpoint);
+                Ok(())
+            }
+            None => Ok(()),
+        };
+        self.outputs.push(Output::Released(call, answer));
+    }
+
+    fn release(&mut self, endpoint: u32) {
+        let Some(caller) = self.endpoints.remove(&endpoint) else { return };
+        self.changed.endpoints.insert(endpoint);
+        let Some(application) = self.applications.get_mut(&caller.gaid) else { return };
+        application.callers.remove(&(caller.incarnation, caller.data_address));
+        let Some(memory) = application.record.memory.filter(|_| caller.slots > 0) else { return };
+        let Some(element) = self.elements.get_mut(&memory.element) else { return };
+        element.slots.release(caller.slot_base);
+        record::insert(&mut element.record.stale_endpoints, endpoint);
+        self.changed.elements.insert(memory.element);
+        self.push_group(caller.gaid);
+        self.push_removals(memory.element, &[endpoint], &[]);
+    }
+}

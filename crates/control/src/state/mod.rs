@@ -1,0 +1,420 @@
+//! What the controller knows and decides, as a state machine: no I/O, no clock.
+//!
+//! ```text
+//!   calls, ends of streams,            ┌───────┐  changes   to be committed first,
+//!   confirmations of elements, ──────▶ │ State │ ─────────▶ then
+//!   time                       handle  └───────┘  outputs    answers, grants, pushes to elements
+//! ```
+//!
+//! [`State::handle`] takes one [`Input`] and returns its [`Effects`]; whoever drives it commits the
+//! changes before delivering any output, so nothing is told to anyone that a restart would forget.
+//! [`State::restore`] makes the same state of what was committed.
+//!
+//! `application` has owners and reserves memory, `caller` leases slots to callers, `element` keeps
+//! the tables of elements; `ranges` is the reservation itself, `record` what is kept.
+//!
+//! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
+//! period everything stays as it is, and the same incarnation (element: boot id) gets it all back.
+//! After that memory, slots and the owner's callers are released. So a crashed host leaks no
+//! register, without reading time stamps of the element (NetRPC §5.2.2: first-level time-out).
+//!
+//! **Epochs** (NOTES: one per application) grow whenever its registers can no longer be trusted:
+//! the element restarted or is out of service, the memory moved, the owner changed.
+
+mod application;
+mod caller;
+mod element;
+mod push;
+mod ranges;
+mod record;
+mod refusal;
+mod restore;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use pathcall_proto::v1::{
+    ApplicationGrant, ElementGrant, EndpointGrant, RegisterApplicationRequest, RegisterElementRequest,
+    RegisterEndpointRequest, ReleaseEndpointRequest,
+};
+use pathcall_wire::Instant;
+
+pub use push::Push;
+pub use record::{ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, Snapshot};
+pub use refusal::Refusal;
+pub use restore::Corrupt;
+
+use push::Subject;
+use ranges::Ranges;
+
+/// Time from the end of a stream until the lease is over.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
+/// The same after a restart of the controller: peers take up to 3 s between attempts to reach it.
+pub const RESTART_GRACE_DEFAULT: Duration = Duration::from_secs(10);
+/// Longest time that an element may take to confirm its tables: less than the 2 s after which a
+/// server takes the controller for unreachable.
+pub const CONFIRM_DEFAULT: Duration = Duration::from_secs(1);
+
+/// Fewest rows that are worth a reservation, if more were wished for.
+pub const ROWS_MIN: u32 = 16;
+/// Most flows of one caller.
+pub const FLOWS_MAX: u32 = 64;
+/// Applications at a time; one more forgets one without an owner, else it is refused.
+pub const APPLICATIONS_MAX: usize = 4096;
+/// Callers of one application at a time; one more is refused.
+pub const CALLERS_MAX: usize = 16_384;
+/// Elements at a time; one more forgets one that is out of service, else it is refused.
+pub const ELEMENTS_MAX: usize = 256;
+/// Longest name or address, in bytes.
+pub const TEXT_MAX: usize = 255;
+/// Pushes that an element may leave unconfirmed; at one more it is taken out of service.
+pub const PUSHES_MAX: usize = 32_768;
+/// Ids from here on are given out by servers that work without a controller.
+pub const IDS_END: u32 = 0x8000_0000;
+
+/// The times that leases go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// [`GRACE_DEFAULT`].
+    pub grace: Duration,
+    /// [`RESTART_GRACE_DEFAULT`].
+    pub restart_grace: Duration,
+    /// [`CONFIRM_DEFAULT`].
+    pub confirm: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { grace: GRACE_DEFAULT, restart_grace: RESTART_GRACE_DEFAULT, confirm: CONFIRM_DEFAULT }
+    }
+}
+
+/// Names a call and the stream that answers it. The driver chooses it; each call another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// What can happen.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A server takes an application; answered by [`Output::Application`], again at each change.
+    RegisterApplication(CallId, RegisterApplicationRequest),
+    /// An owner registers a caller; answered by [`Output::Endpoint`].
+    RegisterEndpoint(CallId, RegisterEndpointRequest),
+    /// An owner reports that a caller left; answered by [`Output::Released`].
+    ReleaseEndpoint(CallId, ReleaseEndpointRequest),
+    /// An element offers its memory; answered by [`Output::Element`].
+    RegisterElement(CallId, RegisterElementRequest),
+    /// The stream of a registration has ended.
+    Ended(CallId),
+    /// The element has made all changes up to this one.
+    Confirmed {
+        /// Id of the element.
+        element: u32,
+        /// Number of the push.
+        seq: u64,
+    },
+    /// The element refuses a change.
+    Refused {
+        /// Id of the element.
+        element: u32,
+        /// Number of the push.
+        seq: u64,
+        /// What it says.
+        reason: String,
+    },
+    /// Another start of the element answers than the one the push was meant for.
+    Restarted {
+        /// Id of the element.
+        element: u32,
+        /// Number of the push.
+        seq: u64,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done about it, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Output {
+    /// To the owner of an application; an error ends its stream.
+    Application(CallId, Result<ApplicationGrant, Refusal>),
+    /// To an element; an error ends its stream.
+    Element(CallId, Result<ElementGrant, Refusal>),
+    /// Where a caller stands.
+    Endpoint(CallId, Result<EndpointGrant, Refusal>),
+    /// A caller was released.
+    Released(CallId, Result<(), Refusal>),
+    /// Start sending pushes to this start of an element, and stop those of an earlier `Open`.
+    Open {
+        /// Id of the element.
+        element: u32,
+        /// The start of it that pushes are meant for.
+        boot_id: u64,
+        /// Where its control service is.
+        control_address: String,
+    },
+    /// Send this to an element after all earlier ones; try again until it is answered.
+    Push {
+        /// Id of the element.
+        element: u32,
+        /// Number to confirm it by.
+        seq: u64,
+        /// The change.
+        push: Push,
+    },
+    /// Stop sending to the element.
+    Close {
+        /// Id of the element.
+        element: u32,
+    },
+}
+
+/// What came of an input: commit the changes, then deliver the outputs.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[must_use]
+pub struct Effects {
+    /// To be committed together.
+    pub changes: Vec<Change>,
+    /// To be delivered then, in order.
+    pub outputs: Vec<Output>,
+}
+
+/// The controller's state.
+#[derive(Debug, Clone)]
+pub struct State {
+    timing: Timing,
+    now: Instant,
+    ids: IdsRecord,
+    applications: BTreeMap<u32, Application>,
+    names: BTreeMap<String, u32>,
+    endpoints: BTreeMap<u32, EndpointRecord>,
+    elements: BTreeMap<u32, Element>,
+    /// Who holds an open stream.
+    streams: BTreeMap<CallId, Registrant>,
+    changed: Changed,
+    outputs: Vec<Output>,
+}
+
+#[derive(Debug, Clone)]
+struct Application {
+    record: ApplicationRecord,
+    lease: Lease,
+    /// Its callers by incarnation and address.
+    callers: BTreeMap<(u32, String), u32>,
+    /// Whether its owner has yet to be told how it stands.
+    untold: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Element {
+    record: ElementRecord,
+    lease: Lease,
+    /// Whether it has confirmed its tables since it was opened; if not, no memory is granted.
+    serving: bool,
+    rows: Ranges,
+    lanes: Ranges,
+    slots: Ranges,
+    /// Number of the last push.
+    pushed: u64,
+    /// Unconfirmed pushes, in order.
+    unconfirmed: VecDeque<(u64, Subject)>,
+    /// When it last confirmed something, or got something to confirm.
+    progress: Instant,
+    waiters: Vec<Waiter>,
+    /// Applications that it has refused; they are not offered its memory again.
+    refused: BTreeSet<u32>,
+}
+
+/// Who waits for an element to confirm its tables.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    /// The last push that concerns it.
+    after: u64,
+    since: Instant,
+    who: Waiting,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Application(u32),
+    Endpoint { call: CallId, gaid: u32, endpoint: u32 },
+    Element(CallId),
+}
+
+/// How long something stays registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lease {
+    /// As long as this stream.
+    Held(CallId),
+    /// Until then, unless the peer comes back.
+    Lapsing(Instant),
+    /// No longer.
+    Over,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Registrant {
+    Application(u32),
+    Element(u32),
+}
+
+/// Records to be written.
+#[derive(Debug, Clone, Default)]
+struct Changed {
+    ids: bool,
+    applications: BTreeSet<u32>,
+    endpoints: BTreeSet<u32>,
+    elements: BTreeSet<u32>,
+}
+
+impl State {
+    /// A controller that nobody has registered with. New applications start with `first_epoch`,
+    /// which should be random.
+    #[must_use]
+    pub fn new(timing: Timing, first_epoch: u32) -> Self {
+        Self {
+            timing,
+            now: Instant::default(),
+            ids: IdsRecord { gaid: 1, endpoint: 1, element: 1, first_epoch },
+            applications: BTreeMap::new(),
+            names: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            elements: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            // The first epoch is as good as told once the store is known to be ours.
+            changed: Changed { ids: true, ..Changed::default() },
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes one input.
+    pub fn handle(&mut self, now: Instant, input: Input) -> Effects {
+        self.now = self.now.max(now);
+        self.expire();
+        match input {
+            Input::RegisterApplication(call, request) => self.register_application(call, request),
+            Input::RegisterEndpoint(call, request) => self.register_endpoint(call, request),
+            Input::ReleaseEndpoint(call, request) => self.release_endpoint(call, &request),
+            Input::RegisterElement(call, request) => self.register_element(call, request),
+            Input::Ended(call) => self.ended(call),
+            Input::Confirmed { element, seq } => self.confirmed(element, seq),
+            Input::Refused { element, seq, reason } => self.refused(element, seq, &reason),
+            Input::Restarted { element, seq } => self.restarted(element, seq),
+            Input::Tick => {}
+        }
+        self.overfull();
+        self.effects()
+    }
+
+    /// When [`Input::Tick`] is due, if nothing happens before.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        let lapsing = |lease: &Lease| match lease {
+            Lease::Lapsing(until) => Some(*until),
+            Lease::Held(_) | Lease::Over => None,
+        };
+        let owners = self.applications.values().filter_map(|application| lapsing(&application.lease));
+        let elements = self.elements.values().filter_map(|element| lapsing(&element.lease));
+        let silent = self.elements.values().filter_map(|element| element.silent_at(self.timing.confirm));
+        owners.chain(elements).chain(silent).min()
+    }
+
+    /// Ends what is over by now.
+    fn expire(&mut self) {
+        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= self.now);
+        let elements: Vec<_> = self.elements.iter().filter(|(_, e)| over(e.lease)).map(|(&id, _)| id).collect();
+        let owners: Vec<_> = self.applications.iter().filter(|(_, a)| over(a.lease)).map(|(&id, _)| id).collect();
+        for element in elements {
+            self.take_out_of_service(element, "its registration has ended");
+        }
+        for gaid in owners {
+            self.disown(gaid);
+        }
+        let confirm = self.timing.confirm;
+        let silent = |element: &Element| element.silent_at(confirm).is_some_and(|at| at <= self.now);
+        let silent: Vec<_> = self.elements.iter().filter(|(_, e)| silent(e)).map(|(&id, _)| id).collect();
+        for element in silent {
+            let reason = format!("its control service has not answered within {} ms", confirm.as_millis());
+            self.take_out_of_service(element, &reason);
+        }
+    }
+
+    /// The peer's stream has ended; the lease lapses if it was still the peer's last one.
+    fn ended(&mut self, call: CallId) {
+        let until = self.now + self.timing.grace;
+        let lease = match self.streams.remove(&call) {
+            Some(Registrant::Application(gaid)) => self.applications.get_mut(&gaid).map(|a| &mut a.lease),
+            Some(Registrant::Element(element)) => self.elements.get_mut(&element).map(|e| &mut e.lease),
+            None => None,
+        };
+        if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
+            *lease = Lease::Lapsing(until);
+        }
+    }
+
+    /// The next id of a kind; none when all have been used.
+    fn next_id(&mut self, kind: impl FnOnce(&mut IdsRecord) -> &mut u32) -> Result<u32, Refusal> {
+        let next = kind(&mut self.ids);
+        let id = *next;
+        if id >= IDS_END {
+            return Err(Refusal::Full { what: "id: all have been used", limit: IDS_END - 1 });
+        }
+        *next += 1;
+        self.changed.ids = true;
+        Ok(id)
+    }
+
+    /// The records that have changed since, and the outputs.
+    fn effects(&mut self) -> Effects {
+        let changed = std::mem::take(&mut self.changed);
+        let ids = changed.ids.then_some(Change::Ids(self.ids));
+        let applications = changed.applications.into_iter().map(|gaid| match self.applications.get(&gaid) {
+            Some(application) => Change::PutApplication(application.record.clone()),
+            None => Change::RemoveApplication(gaid),
+        });
+        let endpoints = changed.endpoints.into_iter().map(|endpoint| match self.endpoints.get(&endpoint) {
+            Some(record) => Change::PutEndpoint(record.clone()),
+            None => Change::RemoveEndpoint(endpoint),
+        });
+        let elements = changed.elements.into_iter().map(|id| match self.elements.get(&id) {
+            Some(element) => Change::PutElement(element.record.clone()),
+            None => Change::RemoveElement(id),
+        });
+        let changes = ids.into_iter().chain(applications).chain(endpoints).chain(elements).collect();
+        Effects { changes, outputs: std::mem::take(&mut self.outputs) }
+    }
+}
+
+impl Waiting {
+    /// Whether it is the application's owner or caller that waits.
+    fn concerns(self, application: u32) -> bool {
+        match self {
+            Self::Application(gaid) | Self::Endpoint { gaid, .. } => gaid == application,
+            Self::Element(_) => false,
+        }
+    }
+}
+
+impl Lease {
+    const fn is_over(self) -> bool {
+        matches!(self, Self::Over)
+    }
+}
+
+/// A UDP address that frames can be sent to.
+fn check_data_address(address: &str) -> Result<(), Refusal> {
+    let parsed = address.parse().ok().filter(|a: &std::net::SocketAddr| a.port() != 0 && !a.ip().is_unspecified());
+    match parsed {
+        Some(_) => Ok(()),
+        None => Err(Refusal::Invalid { field: "data_address", expected: "ip:port", got: shortened(address) }),
+    }
+}
+
+/// Text for an error message, of bounded length.
+fn shortened(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests;

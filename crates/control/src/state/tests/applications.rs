@@ -1,0 +1,218 @@
+//! Owners, epochs, memory.
+
+use super::*;
+
+#[test]
+fn an_owner_is_granted_what_it_wishes_for_once_the_element_has_it() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let call = world.register(application("MR-1", 5, 100));
+    assert!(world.grants(call).is_empty(), "not before the element has confirmed");
+    world.deliver_all();
+    let grant = world.grants(call).pop().unwrap();
+    let memory = grant.memory.clone().unwrap();
+    assert_eq!((grant.gaid, grant.epoch), (1, FIRST_EPOCH));
+    assert_eq!((memory.row_base, memory.rows, memory.lane_base, memory.width), (0, 100, 0, 32));
+    assert_eq!(memory.data_address, "10.0.0.0:7702");
+    world.assert_tables_are_as_recorded();
+
+    let (_, second) = world.owner("MR-2", 6, 50);
+    let memory = second.memory.unwrap();
+    assert_eq!((second.gaid, memory.row_base, memory.lane_base), (2, 100, 3200));
+    assert_ne!(second.endpoint, grant.endpoint);
+}
+
+#[test]
+fn without_an_element_the_answer_is_immediate_and_memory_follows() {
+    let mut world = World::new();
+    let (call, grant) = world.owner("MR-1", 5, 100);
+    assert_eq!(grant.memory, None);
+    world.element(1024, 1 << 20, 64);
+    let grants = world.grants(call);
+    assert_eq!(grants.len(), 2);
+    assert!(grants[1].memory.is_some());
+    assert_eq!((grants[1].gaid, grants[1].endpoint), (grant.gaid, grant.endpoint));
+    assert!(grants[1].epoch > grant.epoch, "memory moved");
+}
+
+#[test]
+fn who_wishes_for_none_gets_none() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (call, grant) = world.owner("MR-1", 5, 0);
+    assert_eq!(grant.memory, None);
+    world.element(1024, 1 << 20, 64);
+    assert_eq!(world.grants(call).len(), 1);
+}
+
+#[test]
+fn a_wish_is_met_in_part_down_to_a_minimum() {
+    let mut world = World::new();
+    world.element(100, 32 * 80, 64);
+    assert_eq!(world.owner("A", 1, 50).1.memory.unwrap().rows, 50);
+    assert_eq!(world.owner("B", 2, 50).1.memory.unwrap().rows, 30, "as many as there are lanes for");
+    assert_eq!(world.owner("C", 3, 50).1.memory, None);
+
+    let mut world = World::new();
+    world.element(ROWS_MIN - 1, 1 << 20, 64);
+    assert_eq!(world.owner("A", 1, 50).1.memory, None, "too few to be worth it");
+    assert_eq!(world.owner("B", 2, 5).1.memory.unwrap().rows, 5, "but that is all that was wished for");
+}
+
+#[test]
+fn the_first_element_with_room_for_all_is_taken() {
+    let mut world = World::new();
+    world.element(40, 1 << 20, 64);
+    world.element(100, 1 << 20, 64);
+    world.element(200, 1 << 20, 64);
+    assert_eq!(world.owner("A", 1, 80).1.memory.unwrap().element, 2);
+    assert_eq!(world.owner("B", 2, 500).1.memory.unwrap().rows, 200);
+    assert_eq!(world.owner("C", 3, 500).1.memory.unwrap().rows, 40);
+}
+
+#[test]
+fn a_second_server_is_refused_while_the_first_lives() {
+    let mut world = World::new();
+    let (first, grant) = world.owner("MR-1", 5, 0);
+    let second = world.register(application("MR-1", 6, 0));
+    let text = "application \"MR-1\" is owned by http://server-5:50051, alive; stop it or use another AppName";
+    assert_eq!(world.refusal(second).unwrap().to_string(), text);
+    let other_filters = RegisterApplicationRequest { filter_digest: 1, ..application("MR-1", 6, 0) };
+    let third = world.register(other_filters.clone());
+    assert!(matches!(world.refusal(third), Some(Refusal::OtherFilters { .. })));
+    let own = world.register(RegisterApplicationRequest { filter_digest: 1, ..application("MR-1", 5, 0) });
+    assert!(matches!(world.refusal(own), Some(Refusal::OtherFilters { .. })));
+
+    world.input(Input::Ended(first));
+    world.pass(Duration::from_millis(2999));
+    let early = world.register(application("MR-1", 6, 0));
+    let Some(Refusal::Lapsing { left, .. }) = world.refusal(early) else { panic!("{:?}", world.refusal(early)) };
+    assert_eq!(left, Duration::from_millis(1));
+    assert!(world.state.lookup("MR-1").unwrap().alive);
+    world.pass(Duration::from_millis(1));
+    assert!(!world.state.lookup("MR-1").unwrap().alive);
+
+    let late = world.register(other_filters);
+    let taken = world.grants(late).pop().unwrap();
+    assert_eq!(taken.gaid, grant.gaid, "the name keeps its id");
+    assert!(taken.epoch > grant.epoch, "another owner");
+    assert_ne!(taken.endpoint, grant.endpoint, "another process");
+    assert_eq!(world.state.lookup("MR-1").unwrap().service_address, "http://server-6:50051");
+}
+
+#[test]
+fn an_owner_that_comes_back_in_time_finds_everything() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (first, grant) = world.owner("MR-1", 5, 100);
+    let caller = world.caller(grant.gaid, 9, 4);
+    world.input(Input::Ended(first));
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.owner("MR-1", 5, 100).1, grant);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.caller(grant.gaid, 9, 4), caller);
+
+    // Asking again while the old stream still seems alive replaces that stream.
+    let (call, again) = world.owner("MR-1", 5, 100);
+    let (later, _) = world.owner("MR-1", 5, 100);
+    assert_eq!(again, grant);
+    assert_eq!(world.refusal(call), Some(Refusal::Replaced));
+    world.input(Input::Ended(call));
+    world.pass(Duration::from_secs(60));
+    assert!(world.state.lookup("MR-1").unwrap().alive, "the end of a replaced stream ends nothing");
+    world.input(Input::Ended(later));
+    world.pass(Duration::from_secs(60));
+    assert!(!world.state.lookup("MR-1").unwrap().alive);
+}
+
+#[test]
+fn an_owner_that_comes_back_too_late_starts_anew() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (first, grant) = world.owner("MR-1", 5, 100);
+    let caller = world.caller(grant.gaid, 9, 4);
+    world.input(Input::Ended(first));
+    world.pass(TIMING.grace);
+    world.deliver_all();
+    assert!(world.elements[0].applications.is_empty() && world.elements[0].endpoints.is_empty());
+    let (_, again) = world.owner("MR-1", 5, 100);
+    assert_eq!((again.gaid, again.endpoint), (grant.gaid, grant.endpoint));
+    assert!(again.epoch > grant.epoch);
+    assert_ne!(world.caller(grant.gaid, 9, 4).endpoint, caller.endpoint, "ids are never used twice");
+    world.assert_tables_are_as_recorded();
+}
+
+#[test]
+fn an_owner_can_give_its_memory_back_and_move() {
+    let mut world = World::new();
+    world.element(128, 1 << 20, 64);
+    let (_, grant) = world.owner("MR-1", 5, 128);
+    let (_, without) = world.owner("MR-1", 5, 0);
+    assert!(without.memory.is_none() && without.epoch > grant.epoch);
+    assert!(world.owner("MR-2", 6, 128).1.memory.is_some(), "it is free for others");
+
+    let mut world = World::new();
+    world.element(128, 1 << 20, 64);
+    let (_, grant) = world.owner("MR-1", 5, 128);
+    let moved = RegisterApplicationRequest { data_address: "10.9.9.9:9".into(), ..application("MR-1", 5, 128) };
+    let call = world.register(moved);
+    world.deliver_all();
+    assert_eq!(world.grants(call), std::slice::from_ref(&grant), "its address is no part of the grant");
+    assert_eq!(world.elements[0].endpoints[&grant.endpoint].data_address, "10.9.9.9:9");
+    let wider = RegisterApplicationRequest { width: 256, ..application("MR-1", 5, 128) };
+    let call = world.register(wider);
+    world.deliver_all();
+    let wider = world.grants(call).pop().unwrap();
+    assert_eq!(wider.memory.unwrap().width, 256);
+    assert!(wider.epoch > grant.epoch);
+}
+
+#[test]
+fn what_can_not_be_used_is_refused_by_name() {
+    let mut world = World::new();
+    let good = application("MR-1", 5, 10);
+    let bad = [
+        ("name", RegisterApplicationRequest { name: String::new(), ..good.clone() }),
+        ("name", RegisterApplicationRequest { name: "x".repeat(256), ..good.clone() }),
+        ("width", RegisterApplicationRequest { width: 0, ..good.clone() }),
+        ("width", RegisterApplicationRequest { width: 1 << 16, ..good.clone() }),
+        ("data_address", RegisterApplicationRequest { data_address: "localhost:1".into(), ..good.clone() }),
+        ("data_address", RegisterApplicationRequest { data_address: "10.0.0.1:0".into(), ..good.clone() }),
+        ("data_address", RegisterApplicationRequest { data_address: "0.0.0.0:5".into(), ..good.clone() }),
+        ("service_address", RegisterApplicationRequest { service_address: "x".repeat(256), ..good }),
+    ];
+    for (expected, request) in bad {
+        let call = world.register(request);
+        let Some(Refusal::Invalid { field, .. }) = world.refusal(call) else { panic!("{expected}") };
+        assert_eq!(field, expected);
+    }
+    assert_eq!(world.state.status().applications.len(), 0);
+}
+
+#[test]
+fn applications_without_an_owner_make_room_for_others() {
+    let mut world = World::new();
+    let call = world.register(application("first", 1, 0));
+    for i in 1..APPLICATIONS_MAX as u32 {
+        world.register(application(&format!("app-{i}"), 1 + i, 0));
+    }
+    let full = world.register(application("one more", 9, 0));
+    assert!(matches!(world.refusal(full), Some(Refusal::Full { what: "application", .. })));
+    world.input(Input::Ended(call));
+    world.pass(TIMING.grace);
+    let (_, grant) = world.owner("one more", 9, 0);
+    assert_eq!(grant.gaid, APPLICATIONS_MAX as u32 + 1, "not the id of the forgotten one");
+    assert!(world.state.lookup("first").is_err());
+}
+
+#[test]
+fn ids_end_before_those_that_servers_give_out() {
+    let mut world = World::new();
+    world.register(application("MR-1", 1, 0));
+    world.state.ids.endpoint = IDS_END;
+    world.state.changed.ids = true;
+    let call = world.register(application("MR-2", 2, 0));
+    assert!(matches!(world.refusal(call), Some(Refusal::Full { .. })));
+    let endpoint = world.register_caller(1, 5, 1);
+    assert!(matches!(world.endpoint(endpoint), Some(Err(Refusal::Full { .. }))));
+}

@@ -1,0 +1,362 @@
+//! The state among peers that are as simple as can be: a store that is a map, elements that are
+//! tables. The elements check what hardware could not: that no two applications or callers ever
+//! share registers or slots on them.
+
+mod applications;
+mod callers;
+mod elements;
+mod random;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use pathcall_proto::v1::{
+    ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+};
+use pathcall_wire::Instant;
+
+use super::*;
+
+const TIMING: Timing = Timing {
+    grace: Duration::from_millis(3000),
+    restart_grace: Duration::from_millis(10_000),
+    confirm: Duration::from_millis(1000),
+};
+const FIRST_EPOCH: u32 = 77;
+
+/// A controller with its store and elements.
+struct World {
+    state: State,
+    now: Instant,
+    calls: u64,
+    store: BTreeMap<(u8, u32), Change>,
+    elements: Vec<FakeElement>,
+    /// All outputs that are answers, in order.
+    answers: Vec<Output>,
+}
+
+/// An element's tables.
+#[derive(Debug, Default)]
+struct FakeElement {
+    request: RegisterElementRequest,
+    /// Does not answer.
+    mute: bool,
+    /// Refuses entries of this application.
+    refuses: Option<u32>,
+    /// Its id at the controller and the boot id that pushes are meant for.
+    open: Option<(u32, u64)>,
+    queue: VecDeque<(u64, Push)>,
+    applications: BTreeMap<u32, ElementApplication>,
+    endpoints: BTreeMap<u32, EndpointEntry>,
+    groups: BTreeMap<u32, Vec<u32>>,
+}
+
+impl World {
+    fn new() -> Self {
+        let state = State::new(TIMING, FIRST_EPOCH);
+        let (store, elements) = (BTreeMap::new(), Vec::new());
+        let mut world = Self { state, now: Instant::default(), calls: 0, store, elements, answers: Vec::new() };
+        world.input(Input::Tick);
+        world
+    }
+
+    /// Hands an input to the state and delivers what comes of it, except to elements.
+    fn input(&mut self, input: Input) {
+        let effects = self.state.handle(self.now, input);
+        self.take(effects);
+    }
+
+    fn take(&mut self, effects: Effects) {
+        for change in effects.changes {
+            let key = match &change {
+                Change::Ids(_) => (0, 0),
+                Change::PutApplication(record) => (1, record.gaid),
+                Change::RemoveApplication(gaid) => (1, *gaid),
+                Change::PutEndpoint(record) => (2, record.endpoint),
+                Change::RemoveEndpoint(endpoint) => (2, *endpoint),
+                Change::PutElement(record) => (3, record.element),
+                Change::RemoveElement(element) => (3, *element),
+            };
+            self.store.insert(key, change);
+        }
+        assert_eq!(self.stored(), self.state.snapshot(), "the store has what the state has");
+        for output in effects.outputs {
+            match output {
+                Output::Open { element, boot_id, control_address } => {
+                    let peer = self.elements.iter_mut().find(|e| e.request.control_address == control_address).unwrap();
+                    peer.open = Some((element, boot_id));
+                    peer.queue.clear();
+                }
+                Output::Push { element, seq, push } => self.peer(element).expect("open").queue.push_back((seq, push)),
+                Output::Close { element } => {
+                    if let Some(peer) = self.peer(element) {
+                        peer.open = None;
+                        peer.queue.clear();
+                    }
+                }
+                answer => self.answers.push(answer),
+            }
+        }
+    }
+
+    fn peer(&mut self, element: u32) -> Option<&mut FakeElement> {
+        self.elements.iter_mut().find(|peer| peer.open.is_some_and(|(id, _)| id == element))
+    }
+
+    /// What the store has.
+    fn stored(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for change in self.store.values() {
+            match change {
+                Change::Ids(ids) => snapshot.ids = Some(*ids),
+                Change::PutApplication(record) => snapshot.applications.push(record.clone()),
+                Change::PutEndpoint(record) => snapshot.endpoints.push(record.clone()),
+                Change::PutElement(record) => snapshot.elements.push(record.clone()),
+                Change::RemoveApplication(_) | Change::RemoveEndpoint(_) | Change::RemoveElement(_) => {}
+            }
+        }
+        snapshot
+    }
+
+    /// The controller dies; another one finds its store. All streams end unseen.
+    fn restart_controller(&mut self) {
+        for peer in &mut self.elements {
+            peer.open = None;
+            peer.queue.clear();
+        }
+        let (state, effects) = State::restore(TIMING, self.stored(), self.now).unwrap();
+        self.state = state;
+        self.take(effects);
+    }
+
+    /// Lets time pass, ticking when the state asks for it.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(deadline) = self.state.deadline().filter(|deadline| *deadline <= end) {
+            self.now = self.now.max(deadline);
+            self.input(Input::Tick);
+            assert!(self.state.deadline().is_none_or(|next| next > deadline), "a tick settles what was due");
+        }
+        self.now = end;
+    }
+
+    fn call(&mut self) -> CallId {
+        self.calls += 1;
+        CallId(self.calls)
+    }
+
+    fn add_element(&mut self, rows: u32, lanes: u32, slots: u32) -> usize {
+        let index = self.elements.len();
+        let request = RegisterElementRequest {
+            boot_id: 1000 + index as u64,
+            data_address: format!("10.0.{}.{}:7702", index / 256, index % 256),
+            control_address: format!("http://10.0.{}.{}:7701", index / 256, index % 256),
+            rows,
+            lanes,
+            slots,
+        };
+        self.elements.push(FakeElement { request, ..FakeElement::default() });
+        index
+    }
+
+    fn register_element(&mut self, index: usize) -> CallId {
+        let call = self.call();
+        let request = self.elements[index].request.clone();
+        self.input(Input::RegisterElement(call, request));
+        call
+    }
+
+    /// Adds an element and brings it into service.
+    fn element(&mut self, rows: u32, lanes: u32, slots: u32) -> usize {
+        let index = self.add_element(rows, lanes, slots);
+        self.register_element(index);
+        self.deliver_all();
+        index
+    }
+
+    /// The element's process ends and another one starts in its place.
+    fn restart_element(&mut self, index: usize) {
+        let peer = &mut self.elements[index];
+        peer.request.boot_id += 1_000_000;
+        (peer.applications, peer.endpoints, peer.groups) = Default::default();
+    }
+
+    fn register(&mut self, request: RegisterApplicationRequest) -> CallId {
+        let call = self.call();
+        self.input(Input::RegisterApplication(call, request));
+        call
+    }
+
+    /// Registers, lets the elements confirm, and expects a grant.
+    fn owner(&mut self, name: &str, incarnation: u32, rows: u32) -> (CallId, ApplicationGrant) {
+        let call = self.register(application(name, incarnation, rows));
+        self.deliver_all();
+        let grant = self.grants(call).pop().unwrap_or_else(|| panic!("no grant: {:?}", self.answers.last()));
+        (call, grant)
+    }
+
+    fn caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> EndpointGrant {
+        let call = self.register_caller(gaid, incarnation, flows);
+        self.deliver_all();
+        self.endpoint(call).unwrap().unwrap()
+    }
+
+    fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> CallId {
+        let call = self.call();
+        let data_address = format!("10.1.0.1:{}", 1 + incarnation % 60_000);
+        self.input(Input::RegisterEndpoint(call, RegisterEndpointRequest { gaid, incarnation, data_address, flows }));
+        call
+    }
+
+    fn release(&mut self, gaid: u32, endpoint: u32) -> Result<(), Refusal> {
+        let call = self.call();
+        self.input(Input::ReleaseEndpoint(call, ReleaseEndpointRequest { gaid, endpoint }));
+        let released = self.answers.iter().find_map(|output| match output {
+            Output::Released(to, result) if *to == call => Some(result.clone()),
+            _ => None,
+        });
+        released.unwrap()
+    }
+
+    /// Delivers pushes until no element that answers has any left.
+    fn deliver_all(&mut self) {
+        while (0..self.elements.len()).any(|index| self.deliver(index)) {}
+    }
+
+    /// Delivers one push; false when there is none, or the element does not answer.
+    fn deliver(&mut self, index: usize) -> bool {
+        let peer = &mut self.elements[index];
+        let Some((element, boot_id)) = peer.open.filter(|_| !peer.mute) else { return false };
+        let Some((seq, push)) = peer.queue.pop_front() else { return false };
+        let input = if boot_id != peer.request.boot_id {
+            Input::Restarted { element, seq }
+        } else if peer.refuses.is_some() && peer.refuses == gaid_of(&push) {
+            Input::Refused { element, seq, reason: "no".into() }
+        } else {
+            peer.apply(push);
+            Input::Confirmed { element, seq }
+        };
+        self.input(input);
+        true
+    }
+
+    fn grants(&self, call: CallId) -> Vec<ApplicationGrant> {
+        let grant = |output: &Output| match output {
+            Output::Application(to, Ok(grant)) if *to == call => Some(grant.clone()),
+            _ => None,
+        };
+        self.answers.iter().filter_map(grant).collect()
+    }
+
+    fn refusal(&self, call: CallId) -> Option<Refusal> {
+        self.answers.iter().find_map(|output| match output {
+            Output::Application(to, Err(refusal)) | Output::Element(to, Err(refusal)) if *to == call => {
+                Some(refusal.clone())
+            }
+            _ => None,
+        })
+    }
+
+    fn element_grant(&self, call: CallId) -> Option<ElementGrant> {
+        self.answers.iter().find_map(|output| match output {
+            Output::Element(to, Ok(grant)) if *to == call => Some(*grant),
+            _ => None,
+        })
+    }
+
+    fn endpoint(&self, call: CallId) -> Option<Result<EndpointGrant, Refusal>> {
+        self.answers.iter().find_map(|output| match output {
+            Output::Endpoint(to, result) if *to == call => Some(result.clone()),
+            _ => None,
+        })
+    }
+
+    /// Every element that answers has just the entries that the records call for.
+    fn assert_tables_are_as_recorded(&self) {
+        let snapshot = self.state.snapshot();
+        for peer in &self.elements {
+            let Some((id, _)) = peer.open else { continue };
+            let on = |a: &&ApplicationRecord| a.memory.is_some_and(|memory| memory.element == id);
+            let (mut applications, mut endpoints, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+            for application in snapshot.applications.iter().filter(on) {
+                applications.push((application.gaid, application.epoch));
+                let of = |e: &&EndpointRecord| e.gaid == application.gaid && e.slots > 0;
+                let group: Vec<_> = snapshot.endpoints.iter().filter(of).map(|e| e.endpoint).collect();
+                endpoints.push(application.endpoint);
+                endpoints.extend(&group);
+                groups.push((application.gaid, group));
+            }
+            endpoints.sort_unstable();
+            assert_eq!(peer.applications.values().map(|a| (a.gaid, a.epoch)).collect::<Vec<_>>(), applications);
+            assert_eq!(peer.endpoints.keys().copied().collect::<Vec<_>>(), endpoints);
+            assert_eq!(peer.groups.clone().into_iter().collect::<Vec<_>>(), groups);
+        }
+    }
+}
+
+impl FakeElement {
+    fn apply(&mut self, push: Push) {
+        match push {
+            Push::Retain(keep) => {
+                self.applications.retain(|gaid, _| keep.contains(gaid));
+                self.groups.retain(|gaid, _| keep.contains(gaid));
+            }
+            Push::Install(new) => {
+                assert!(new.row_base + new.rows <= self.request.rows);
+                assert!(new.lane_base + new.rows * new.width <= self.request.lanes);
+                for old in self.applications.values().filter(|old| old.gaid != new.gaid) {
+                    assert!(apart(old.row_base, old.rows, new.row_base, new.rows), "rows: {old:?} {new:?}");
+                    let (old_len, new_len) = (old.rows * old.width, new.rows * new.width);
+                    assert!(apart(old.lane_base, old_len, new.lane_base, new_len), "lanes: {old:?} {new:?}");
+                }
+                self.applications.insert(new.gaid, new);
+            }
+            Push::Remove(gaid) => {
+                self.applications.remove(&gaid);
+                self.groups.remove(&gaid);
+            }
+            Push::SetEndpoints(entries) => {
+                for new in entries {
+                    assert!(new.slot_base + new.slots <= self.request.slots);
+                    for old in self.endpoints.values().filter(|old| old.endpoint != new.endpoint) {
+                        assert!(apart(old.slot_base, old.slots, new.slot_base, new.slots), "slots: {old:?} {new:?}");
+                    }
+                    assert!(self.applications.contains_key(&new.gaid), "endpoints come after their application");
+                    self.endpoints.insert(new.endpoint, new);
+                }
+            }
+            Push::RemoveEndpoints(endpoints) => self.endpoints.retain(|endpoint, _| !endpoints.contains(endpoint)),
+            Push::SetGroup { gaid, endpoints } => {
+                assert!(endpoints.iter().all(|endpoint| self.endpoints.contains_key(endpoint)));
+                self.groups.insert(gaid, endpoints);
+            }
+        }
+    }
+}
+
+/// Whether two ranges share nothing.
+fn apart(a: u32, a_len: u32, b: u32, b_len: u32) -> bool {
+    a_len == 0 || b_len == 0 || a + a_len <= b || b + b_len <= a
+}
+
+fn gaid_of(push: &Push) -> Option<u32> {
+    match push {
+        Push::Install(application) => Some(application.gaid),
+        Push::SetEndpoints(entries) => entries.first().map(|entry| entry.gaid),
+        Push::SetGroup { gaid, .. } => Some(*gaid),
+        Push::Retain(_) | Push::Remove(_) | Push::RemoveEndpoints(_) => None,
+    }
+}
+
+fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRequest {
+    RegisterApplicationRequest {
+        name: name.into(),
+        filter_digest: 0xd19e57,
+        width: 32,
+        rows,
+        data_address: format!("10.2.0.1:{}", 1 + incarnation % 60_000),
+        incarnation,
+        service_address: format!("http://server-{incarnation}:50051"),
+    }
+}

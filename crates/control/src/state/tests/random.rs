@@ -1,0 +1,243 @@
+//! Random histories, held against what must be true of each.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NAMES: u32 = 3;
+const ELEMENTS: usize = 2;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Register { name: u32, incarnation: u32, rows: u32, wide: bool },
+    EndOwner { name: u32 },
+    Caller { gaid: u32, incarnation: u32, flows: u32 },
+    Release { nth: usize },
+    RegisterElement { index: usize },
+    EndElement { index: usize },
+    RestartElement { index: usize },
+    Mute { index: usize, mute: bool },
+    Refuses { index: usize, gaid: Option<u32> },
+    Deliver { index: usize, pushes: u32 },
+    Pass { ms: u64 },
+    RestartController,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let index = 0..ELEMENTS;
+    prop_oneof![
+        6 => (0..NAMES, 1u32..4, prop::sample::select(vec![0u32, 5, 20, 40]), any::<bool>())
+            .prop_map(|(name, incarnation, rows, wide)| Step::Register { name, incarnation, rows, wide }),
+        2 => (0..NAMES).prop_map(|name| Step::EndOwner { name }),
+        6 => (1..NAMES + 2, 1u32..6, 0u32..5)
+            .prop_map(|(gaid, incarnation, flows)| Step::Caller { gaid, incarnation, flows }),
+        3 => (0usize..8).prop_map(|nth| Step::Release { nth }),
+        4 => index.clone().prop_map(|index| Step::RegisterElement { index }),
+        1 => index.clone().prop_map(|index| Step::EndElement { index }),
+        1 => index.clone().prop_map(|index| Step::RestartElement { index }),
+        2 => (index.clone(), any::<bool>()).prop_map(|(index, mute)| Step::Mute { index, mute }),
+        1 => (index.clone(), prop::option::of(1..NAMES + 1))
+            .prop_map(|(index, gaid)| Step::Refuses { index, gaid }),
+        10 => (index, 1u32..12).prop_map(|(index, pushes)| Step::Deliver { index, pushes }),
+        4 => prop::sample::select(vec![1u64, 300, 1000, 3000, 11_000]).prop_map(|ms| Step::Pass { ms }),
+        1 => Just(Step::RestartController),
+    ]
+}
+
+/// A world with what has been seen of it.
+struct History {
+    world: World,
+    owners: BTreeMap<u32, CallId>,
+    streams: BTreeMap<usize, CallId>,
+    /// What each (GAID, epoch) stood for: owner, memory, start of the element.
+    epochs: BTreeMap<(u32, u32), (u32, Option<MemoryRecord>, Option<u64>)>,
+    latest: BTreeMap<u32, u32>,
+    /// Who each id was given to.
+    gaids: BTreeMap<u32, String>,
+    endpoints: BTreeMap<u32, String>,
+    checked: usize,
+}
+
+impl History {
+    fn new() -> Self {
+        let mut world = World::new();
+        for _ in 0..ELEMENTS {
+            world.add_element(64, 64 * 48, 8);
+        }
+        Self {
+            world,
+            owners: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            epochs: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            gaids: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            checked: 0,
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let world = &mut self.world;
+        match step {
+            Step::Register { name, incarnation, rows, wide } => {
+                let width = if wide { 64 } else { 32 };
+                let incarnation = incarnation * 10 + name;
+                let request =
+                    RegisterApplicationRequest { width, ..application(&format!("app-{name}"), incarnation, rows) };
+                let call = world.register(request);
+                if world.refusal(call).is_none() {
+                    self.owners.insert(name, call);
+                }
+            }
+            Step::EndOwner { name } => {
+                if let Some(call) = self.owners.remove(&name) {
+                    world.input(Input::Ended(call));
+                }
+            }
+            Step::Caller { gaid, incarnation, flows } => drop(world.register_caller(gaid, incarnation, flows)),
+            Step::Release { nth } => {
+                if let Some(caller) = world.state.snapshot().endpoints.get(nth) {
+                    world.release(caller.gaid, caller.endpoint).unwrap();
+                }
+            }
+            Step::RegisterElement { index } => drop(self.streams.insert(index, world.register_element(index))),
+            Step::EndElement { index } => {
+                if let Some(call) = self.streams.remove(&index) {
+                    world.input(Input::Ended(call));
+                }
+            }
+            Step::RestartElement { index } => world.restart_element(index),
+            Step::Mute { index, mute } => world.elements[index].mute = mute,
+            Step::Refuses { index, gaid } => world.elements[index].refuses = gaid,
+            Step::Deliver { index, pushes } => {
+                for _ in 0..pushes {
+                    world.deliver(index);
+                }
+            }
+            Step::Pass { ms } => world.pass(Duration::from_millis(ms)),
+            Step::RestartController => {
+                world.restart_controller();
+                self.owners.clear();
+                self.streams.clear();
+            }
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let snapshot = self.world.state.snapshot();
+        let boot = |id| snapshot.elements.iter().find(|e| e.element == id).map(|element| element.boot_id);
+        for (i, a) in snapshot.applications.iter().enumerate() {
+            let stands_for = (a.incarnation, a.memory, a.memory.and_then(|memory| boot(memory.element)));
+            let before = self.epochs.entry((a.gaid, a.epoch)).or_insert(stands_for);
+            assert_eq!(*before, stands_for, "one epoch of {} stood for two things", a.name);
+            let latest = self.latest.entry(a.gaid).or_default();
+            assert!(*latest <= a.epoch, "an epoch of {} came back", a.name);
+            *latest = a.epoch;
+            assert_eq!(self.gaids.entry(a.gaid).or_insert_with(|| a.name.clone()), &a.name);
+            let owner = format!("{} {}", a.name, a.incarnation);
+            assert_eq!(self.endpoints.entry(a.endpoint).or_insert_with(|| owner.clone()), &owner);
+            for b in &snapshot.applications[..i] {
+                let (Some(x), Some(y)) = (a.memory, b.memory) else { continue };
+                assert!(x.element != y.element || apart(x.row_base, x.rows, y.row_base, y.rows));
+                let (x_len, y_len) = (x.rows * x.width, y.rows * y.width);
+                assert!(x.element != y.element || apart(x.lane_base, x_len, y.lane_base, y_len));
+            }
+        }
+        let element = |gaid| snapshot.applications.iter().find(|a| a.gaid == gaid).unwrap().memory.map(|m| m.element);
+        for (i, a) in snapshot.endpoints.iter().enumerate() {
+            let caller = format!("{} {} {}", a.gaid, a.incarnation, a.data_address);
+            if let Some(before) = self.endpoints.insert(a.endpoint, caller.clone()) {
+                assert_eq!(before, caller, "an endpoint id was used twice");
+            }
+            assert!(a.slots == 0 || element(a.gaid).is_some(), "slots of no element");
+            for b in &snapshot.endpoints[..i] {
+                assert!(element(a.gaid) != element(b.gaid) || apart(a.slot_base, a.slots, b.slot_base, b.slots));
+            }
+        }
+        self.check_answers(&snapshot);
+        let used = |id| self.world.state.status().elements.iter().find(|e| e.element == id).map(|e| e.rows_used);
+        for e in &snapshot.elements {
+            let memory = snapshot.applications.iter().filter_map(|a| a.memory).filter(|m| m.element == e.element);
+            assert_eq!(used(e.element), Some(memory.map(|m| m.rows).sum()));
+        }
+        // A state made of the records is this state, as far as records go.
+        let (again, _) = State::restore(TIMING, snapshot.clone(), self.world.now).unwrap();
+        assert_eq!(again.snapshot(), snapshot);
+    }
+
+    /// Nobody was told of something that the element did not have at that time. (Elements are
+    /// looked at after the step: what it has lost since, by a restart, can't be held against it.)
+    fn check_answers(&mut self, snapshot: &Snapshot) {
+        for answer in &self.world.answers[self.checked..] {
+            let (gaid, endpoint) = match answer {
+                Output::Application(_, Ok(grant)) if grant.memory.is_some() => (grant.gaid, grant.endpoint),
+                Output::Endpoint(_, Ok(grant)) if grant.flows > 0 => {
+                    let Some(caller) = snapshot.endpoints.iter().find(|e| e.endpoint == grant.endpoint) else {
+                        continue;
+                    };
+                    (caller.gaid, grant.endpoint)
+                }
+                _ => continue,
+            };
+            let Some(record) = snapshot.applications.iter().find(|a| a.gaid == gaid) else { continue };
+            let Some(memory) = record.memory else { continue };
+            let peer =
+                self.world.elements.iter().find(|peer| {
+                    peer.open.is_some_and(|(id, boot)| id == memory.element && boot == peer.request.boot_id)
+                });
+            let Some(peer) = peer else { continue };
+            let told = match answer {
+                Output::Application(_, Ok(grant)) => grant.epoch,
+                _ => record.epoch,
+            };
+            if told == record.epoch {
+                assert_eq!(peer.applications.get(&gaid).map(|a| a.epoch), Some(told), "{answer:?}");
+                assert!(peer.endpoints.contains_key(&endpoint), "{answer:?}");
+            }
+        }
+        self.checked = self.world.answers.len();
+    }
+
+    /// No more faults: everything settles, and what has ended leaves nothing behind.
+    fn settle(&mut self) {
+        for index in 0..ELEMENTS {
+            self.step(Step::Mute { index, mute: false });
+            self.step(Step::Refuses { index, gaid: None });
+            self.step(Step::RegisterElement { index });
+        }
+        self.world.deliver_all();
+        self.check();
+        self.world.assert_tables_are_as_recorded();
+        for name in 0..NAMES {
+            self.step(Step::EndOwner { name });
+        }
+        for _ in 0..40 {
+            self.step(Step::Pass { ms: 500 });
+            self.world.deliver_all();
+        }
+        self.check();
+        let elements = self.world.state.status().elements;
+        assert!(elements.iter().all(|e| (e.rows_used, e.lanes_used, e.slots_used) == (0, 0, 0)), "{elements:?}");
+        assert_eq!(self.world.state.snapshot().endpoints, []);
+        for peer in &self.world.elements {
+            assert!(peer.applications.is_empty() && peer.endpoints.is_empty() && peer.groups.is_empty(), "{peer:?}");
+        }
+        let (_, grant) = self.world.owner("newcomer", 999, 48);
+        assert_eq!(grant.memory.map(|memory| memory.rows), Some(48));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn every_history_is_sound(steps in prop::collection::vec(step(), 1..80)) {
+        let mut history = History::new();
+        for step in steps {
+            history.step(step);
+        }
+        history.settle();
+    }
+}

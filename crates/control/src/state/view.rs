@@ -1,0 +1,70 @@
+//! What can be asked about the state.
+
+use pathcall_proto::v1::{ApplicationStatus, ElementStatus, LookupReply, StatusReply};
+
+use super::{Refusal, Snapshot, State};
+
+impl State {
+    /// Where the server of an application is (NetRPC §3.2: name look-up).
+    ///
+    /// # Errors
+    /// When nobody has registered it.
+    pub fn lookup(&self, name: &str) -> Result<LookupReply, Refusal> {
+        let application = self.names.get(name).and_then(|gaid| self.applications.get(gaid));
+        let Some(application) = application else {
+            return Err(Refusal::UnknownApplication(format!("{:?}", super::shortened(name))));
+        };
+        Ok(LookupReply {
+            gaid: application.record.gaid,
+            service_address: application.record.service_address.clone(),
+            alive: !application.lease.is_over(),
+        })
+    }
+
+    /// Everything registered. The counters of elements are for others to read.
+    #[must_use]
+    pub fn status(&self) -> StatusReply {
+        let applications = self.applications.values().map(|application| {
+            let record = &application.record;
+            let owner = (!application.lease.is_over()).then_some(record.endpoint);
+            let endpoints = owner.into_iter().chain(application.callers.values().copied());
+            ApplicationStatus {
+                name: record.name.clone(),
+                gaid: record.gaid,
+                epoch: record.epoch,
+                alive: !application.lease.is_over(),
+                service_address: record.service_address.clone(),
+                memory: self.memory_grant(record),
+                endpoints: endpoints.filter_map(|endpoint| self.entry(record.gaid, endpoint)).collect(),
+            }
+        });
+        let elements = self.elements.values().map(|element| {
+            let record = &element.record;
+            ElementStatus {
+                element: record.element,
+                alive: !element.lease.is_over(),
+                data_address: record.data_address.clone(),
+                control_address: record.control_address.clone(),
+                rows: record.rows,
+                rows_used: element.rows.used(),
+                lanes: record.lanes,
+                lanes_used: element.lanes.used(),
+                slots: record.slots,
+                slots_used: element.slots.used(),
+                counters: None,
+            }
+        });
+        StatusReply { applications: applications.collect(), elements: elements.collect() }
+    }
+
+    /// The records, as the store should have them once all changes are committed.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            ids: Some(self.ids),
+            applications: self.applications.values().map(|application| application.record.clone()).collect(),
+            endpoints: self.endpoints.values().cloned().collect(),
+            elements: self.elements.values().map(|element| element.record.clone()).collect(),
+        }
+    }
+}
