@@ -99,7 +99,7 @@ impl Kind {
 pub struct Flags;
 
 impl Flags {
-    /// Flip bit: `(seq / w_max) % 2` (NetRPC §5.1).
+    /// Flip bit: `((seq - 1) / w_max) % 2` (NetRPC §5.1).
     pub const FLIP: u16 = 1 << 0;
     /// Congestion was met on the way.
     pub const ECN: u16 = 1 << 1;
@@ -115,11 +115,12 @@ impl Flags {
     pub const NOT_ADMITTED: u16 = 1 << 6;
 }
 
-/// The flip bit of a sequence number, as a flag.
+/// The flip bit of a sequence number, as a flag. Ours count from 1, the paper's from 0, so that
+/// every place's first frame carries 0.
 #[inline]
 #[must_use]
 pub const fn flip(seq: u32) -> u16 {
-    if (seq / crate::W_MAX) % 2 == 1 { Flags::FLIP } else { 0 }
+    if (seq.wrapping_sub(1) / crate::W_MAX) % 2 == 1 { Flags::FLIP } else { 0 }
 }
 
 impl<T: AsRef<[u8]>> Base<T> {

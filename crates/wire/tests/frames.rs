@@ -186,7 +186,7 @@ fn operators_are_those_of_table_8() {
 
 #[test]
 fn flip_changes_once_a_window() {
-    assert_eq!((base::flip(255), base::flip(256), base::flip(511), base::flip(512)), (0, 1, 1, 0));
+    assert_eq!((base::flip(1), base::flip(256), base::flip(257), base::flip(512), base::flip(513)), (0, 0, 1, 1, 0));
 }
 
 #[test]

@@ -1,0 +1,42 @@
+//! Admission: only what the controller has installed changes anything (NetRPC §5.2.2, App. C).
+
+use pathcall_wire::{Flags, Instant, Kind};
+
+use crate::{Application, Context, Tables};
+
+/// Why a frame is not worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Unknown application, epoch, endpoint, incarnation or slot.
+    NotAdmitted,
+    /// Says that it comes from the server, and does not.
+    Forged,
+}
+
+/// The application of an admitted frame; notes the time for the first-level time-out.
+pub(crate) fn admit(tables: &mut Tables, now: Instant, context: &Context<'_>) -> Result<Application, Refused> {
+    let base = &context.base;
+    let endpoint = tables.endpoint(base.src).filter(|e| e.incarnation == base.src_incarnation && e.gaid == base.gaid);
+    let endpoint = endpoint.copied();
+    let admitted = tables.entry_mut(base.gaid).filter(|entry| entry.application.epoch == base.epoch);
+    let (Some(entry), Some(endpoint)) = (admitted, endpoint) else {
+        if let Some(entry) = tables.entry_mut(base.gaid) {
+            entry.counters.not_admitted += 1;
+        }
+        return Err(Refused::NotAdmitted);
+    };
+    let from_server = base.flags & Flags::FROM_SERVER != 0;
+    if from_server != (base.src == entry.application.owner) {
+        return Err(Refused::Forged);
+    }
+    let crosses = base.flags & Flags::CROSS != 0;
+    let slots = endpoint.slot_base..endpoint.slot_base + endpoint.slots;
+    if context.frame.kind() == Kind::MapData && !from_server && !crosses && !slots.contains(&base.slot) {
+        entry.counters.not_admitted += 1;
+        return Err(Refused::NotAdmitted);
+    }
+    entry.last_seen = Some(now);
+    entry.counters.admitted += 1;
+    entry.counters.ecn_marked += u64::from(context.congested);
+    Ok(entry.application)
+}

@@ -1,0 +1,93 @@
+//! What the program has done, by application and element-wide.
+
+use crate::{Action, Reason};
+
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$fdoc:meta])* $field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub struct $name { $($(#[$fdoc])* pub $field: u64,)* }
+
+        impl $name {
+            /// Every counter with its name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Element-wide: frames, and drops by reason.
+    Counters {
+        /// Frames that came.
+        frames_in,
+        /// Frames that left, a multicast counting once.
+        frames_out,
+        /// Not frames, or contradicting their application's layout.
+        drop_malformed,
+        /// Said that they came from the server.
+        drop_forged,
+        /// Repeats of something acknowledged long ago.
+        drop_stale,
+        /// Worked on; `CntFwd` waits for more. Not a loss.
+        drop_counted,
+        /// Not admitted, and nobody to pass them on to.
+        drop_not_admitted,
+        /// Addressed to an endpoint that the application does not have.
+        drop_unknown_endpoint,
+    }
+}
+
+counters! {
+    /// Of one application.
+    ApplicationCounters {
+        /// Frames admitted.
+        admitted,
+        /// Frames of the application that were not.
+        not_admitted,
+        /// Frames whose work was done, each once.
+        applied,
+        /// Lanes added.
+        lanes_added,
+        /// Repeats, not worked on again.
+        repeats,
+        /// Repeats of something acknowledged long ago.
+        stale,
+        /// Late questions about a round that is over.
+        old,
+        /// Passed on to the server to be done there.
+        diverted,
+        /// Answers that a round or a lock waits.
+        held,
+        /// Frames that left with the sums of a round.
+        reached,
+        /// Lanes left out because they would have overflowed.
+        overflow_lanes,
+        /// Results of rounds that passed.
+        results,
+        /// Rounds cleared.
+        clears,
+        /// Rows read by the server.
+        reads,
+        /// Frames that met congestion here.
+        ecn_marked,
+        /// Frames passed on untouched because they asked for it.
+        cross,
+    }
+}
+
+impl Counters {
+    pub(crate) fn verdict(&mut self, action: Action) {
+        let counter = match action {
+            Action::Forward(_) | Action::Multicast(_) => &mut self.frames_out,
+            Action::Drop(Reason::Malformed) => &mut self.drop_malformed,
+            Action::Drop(Reason::Forged) => &mut self.drop_forged,
+            Action::Drop(Reason::Stale) => &mut self.drop_stale,
+            Action::Drop(Reason::Counted) => &mut self.drop_counted,
+            Action::Drop(Reason::NotAdmitted) => &mut self.drop_not_admitted,
+            Action::Drop(Reason::UnknownEndpoint) => &mut self.drop_unknown_endpoint,
+        };
+        *counter += 1;
+    }
+}

@@ -1,0 +1,138 @@
+//! Register arrays, declared with their sizes, and the proof that a frame uses them as a pipeline can.
+
+/// One frame's way through the arrays. A debug build panics when an array is touched twice, or
+/// after one of a later stage: no pipeline could do that.
+#[derive(Debug, Default)]
+pub struct Pass {
+    #[cfg(debug_assertions)]
+    next: u8,
+}
+
+impl Pass {
+    #[inline]
+    #[cfg_attr(not(debug_assertions), allow(unused_variables, clippy::unused_self))]
+    fn enter(&mut self, stage: u8) {
+        #[cfg(debug_assertions)]
+        {
+            assert!(stage >= self.next, "register array of stage {stage} touched after stage {}", self.next - 1);
+            self.next = stage + 1;
+        }
+    }
+}
+
+/// An array of registers that belongs to one stage.
+#[derive(Debug)]
+pub struct RegisterArray<T> {
+    stage: u8,
+    cells: Vec<T>,
+}
+
+impl<T: Clone> RegisterArray<T> {
+    /// `size` registers of the stage with this number.
+    #[must_use]
+    pub fn new(stage: u8, size: usize, value: T) -> Self {
+        Self { stage, cells: vec![value; size] }
+    }
+
+    /// The frame's one visit to this array: the registers it works on.
+    ///
+    /// # Panics
+    /// When the range is not inside the array (tables are checked when installed); in debug builds
+    /// also on a second visit or one out of stage order.
+    #[inline]
+    pub fn visit(&mut self, pass: &mut Pass, at: usize, len: usize) -> &mut [T] {
+        pass.enter(self.stage);
+        &mut self.cells[at..at + len]
+    }
+
+    /// Registers as the control service sees them, between frames.
+    #[must_use]
+    pub fn peek(&self, at: usize, len: usize) -> &[T] {
+        &self.cells[at..at + len]
+    }
+
+    /// Sets registers back, between frames.
+    pub fn reset(&mut self, at: usize, len: usize, value: T) {
+        self.cells[at..at + len].fill(value);
+    }
+
+    /// Number of registers.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.cells.len()
+    }
+}
+
+/// A place of the repeat filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    /// The last full sequence number.
+    pub(crate) seq: u32,
+    /// Hardware profile: the flip bit of the last frame; starts at 1 (NetRPC §5.1).
+    pub(crate) clear_flip: bool,
+}
+
+/// The state of a row's round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoundState {
+    /// The round that is open.
+    pub(crate) round: u32,
+    /// Workers that have contributed.
+    pub(crate) workers: u64,
+    /// What their contributions agree on.
+    pub(crate) tag: u32,
+    /// The sticky congestion mark.
+    pub(crate) ecn: bool,
+}
+
+impl Default for RoundState {
+    fn default() -> Self {
+        Self { round: 1, workers: 0, tag: 0, ecn: false }
+    }
+}
+
+/// All arrays, in stage order.
+#[derive(Debug)]
+pub struct Registers {
+    pub(crate) places: RegisterArray<Place>,
+    pub(crate) rounds: RegisterArray<RoundState>,
+    pub(crate) counts: RegisterArray<u32>,
+    pub(crate) lanes: RegisterArray<i32>,
+    /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
+    pub(crate) overflows: RegisterArray<u32>,
+}
+
+impl Registers {
+    pub(crate) fn new(size: &crate::Size) -> Self {
+        Self {
+            places: RegisterArray::new(1, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
+            rounds: RegisterArray::new(2, size.rows, RoundState::default()),
+            counts: RegisterArray::new(3, size.rows, 0),
+            lanes: RegisterArray::new(4, size.lanes, 0),
+            overflows: RegisterArray::new(5, size.slots * pathcall_wire::W_MAX as usize, 0),
+        }
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "touched after stage")]
+    fn an_array_is_not_visited_twice() {
+        let mut array = RegisterArray::new(1, 4, 0);
+        let mut pass = Pass::default();
+        array.visit(&mut pass, 0, 1);
+        array.visit(&mut pass, 1, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "touched after stage")]
+    fn stages_are_visited_in_order() {
+        let (mut first, mut second) = (RegisterArray::new(1, 1, 0), RegisterArray::new(2, 1, 0));
+        let mut pass = Pass::default();
+        second.visit(&mut pass, 0, 1);
+        first.visit(&mut pass, 0, 1);
+    }
+}

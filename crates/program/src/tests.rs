@@ -1,0 +1,306 @@
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, MapRepr};
+use proptest::prelude::*;
+
+use super::*;
+
+const APPLICATION: Application =
+    Application { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 32 };
+
+fn program() -> Program {
+    let mut program = Program::new(Size { rows: 16, lanes: 512, slots: 8 });
+    let tables = program.tables_mut();
+    tables.install(APPLICATION).expect("fits");
+    for (endpoint, slot_base, slots) in [(1, 0, 0), (10, 0, 2), (11, 2, 2)] {
+        tables.set_endpoint(Endpoint { endpoint, incarnation: 5, gaid: 7, slot_base, slots }).expect("fits");
+    }
+    tables.set_group(7, &[10, 11]).expect("known");
+    program
+}
+
+fn base(kind: Kind, src: u32, seq: u32) -> BaseRepr {
+    let slot = if src == 11 { 2 } else { 0 };
+    BaseRepr {
+        gaid: 7,
+        epoch: 3,
+        src,
+        src_incarnation: 5,
+        dst: 1,
+        dst_incarnation: 5,
+        slot,
+        seq,
+        ..BaseRepr::new(kind)
+    }
+}
+
+fn frame(base: BaseRepr, map: MapRepr, values: &[i32]) -> Vec<u8> {
+    let map = MapRepr { lanes: values.len() as u16, ..map };
+    let mut bytes = vec![0; frame_len(map.flags, values.len(), 0)];
+    let mut view = emit(&base, &map, &mut bytes);
+    for (i, value) in values.iter().enumerate() {
+        if map.flags & MapFlags::LINEAR != 0 {
+            view.bitmap_and_lanes_mut().1[i * 4..i * 4 + 4].copy_from_slice(&value.to_be_bytes());
+        } else {
+            view.set_keyed(i, 1, *value);
+        }
+        let word = view.bitmap(i / 32) | 1 << (i % 32);
+        view.set_bitmap(i / 32, word);
+    }
+    bytes
+}
+
+fn add(src: u32, seq: u32, values: &[i32]) -> Vec<u8> {
+    frame(base(Kind::MapData, src, seq), MapRepr { flags: MapFlags::ADD, ..MapRepr::default() }, values)
+}
+
+fn part(src: u32, seq: u32, round: u32, values: &[i32]) -> Vec<u8> {
+    let flags = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
+    let worker = u16::from(src == 11);
+    let map = MapRepr { flags, threshold: 2, worker, tag: 9, ..MapRepr::default() };
+    frame(BaseRepr { round, ..base(Kind::MapData, src, seq) }, map, values)
+}
+
+fn result(round: u32) -> Vec<u8> {
+    let flags = MapFlags::LINEAR | MapFlags::ROUND | MapFlags::CLEAR;
+    let base = BaseRepr { round, flags: Flags::FROM_SERVER | Flags::MCAST, slot: 0, ..base(Kind::MapResult, 1, 0) };
+    frame(base, MapRepr { flags, ..MapRepr::default() }, &[0])
+}
+
+fn run(program: &mut Program, mut bytes: Vec<u8>) -> (Action, Vec<u8>) {
+    let Verdict { action, len } = program.process(Instant(1), &mut bytes, false);
+    bytes.truncate(len);
+    (action, bytes)
+}
+
+fn registers(program: &Program) -> Vec<i32> {
+    program.tables().read_rows(7, 0, 4).expect("installed").to_vec()
+}
+
+#[test]
+fn pairs_are_added_once_and_acknowledged_again() {
+    let mut program = program();
+    for _ in 0..3 {
+        let (action, bytes) = run(&mut program, add(10, 1, &[5, -6]));
+        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        assert_eq!((action, frame.kind(), frame.bitmap(0)), (Action::Forward(10), Kind::MapAck, 0));
+        assert!(frame.lanes().is_empty());
+    }
+    assert_eq!(registers(&program)[32..34], [5, -6]);
+    let (.., counters) = program.tables().applications().next().expect("one");
+    assert_eq!((counters.applied, counters.repeats, counters.lanes_added), (1, 2, 2));
+}
+
+#[test]
+fn a_lane_that_would_overflow_is_left_out_and_flagged_on_repeats_too() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[i32::MAX, 1]));
+    for _ in 0..2 {
+        let (_, bytes) = run(&mut program, add(10, 2, &[1, 1]));
+        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        assert_eq!((frame.bitmap(0), frame.map().has(MapFlags::OVERFLOW)), (1, true));
+    }
+    assert_eq!(registers(&program)[32..34], [i32::MAX, 2]);
+}
+
+#[test]
+fn a_repeat_that_is_late_by_windows_is_stale() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[1]));
+    run(&mut program, add(10, 257, &[1]));
+    assert_eq!(run(&mut program, add(10, 1, &[1])).0, Action::Drop(Reason::Stale));
+    assert_eq!(registers(&program)[32], 2);
+}
+
+#[test]
+fn a_round_is_summed_read_once_complete_and_cleared_by_its_result() {
+    let mut program = program();
+    assert_eq!(run(&mut program, part(10, 1, 1, &[1, i32::MAX])).0, Action::Drop(Reason::Counted));
+    let (action, bytes) = run(&mut program, part(10, 1, 1, &[1, i32::MAX]));
+    assert_eq!((action, bytes[3]), (Action::Forward(10), Kind::MapHeld as u8));
+    for _ in 0..2 {
+        let (action, bytes) = run(&mut program, part(11, 1, 1, &[2, 5]));
+        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        assert_eq!(action, Action::Forward(1));
+        assert!(frame.map().has(MapFlags::REACHED));
+        assert_eq!((frame.linear(0), frame.linear(1)), (Some(3), Some(i64::from(i32::MAX))));
+    }
+    assert_eq!(run(&mut program, result(1)).0, Action::Multicast(7));
+    assert!(registers(&program).iter().all(|v| *v == 0));
+    let (action, bytes) = run(&mut program, part(10, 1, 1, &[1, 1]));
+    let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+    assert_eq!((action, frame.map().has(MapFlags::OLD)), (Action::Forward(1), true));
+    run(&mut program, part(10, 2, 2, &[4, 4]));
+    run(&mut program, result(1));
+    assert_eq!(registers(&program)[..2], [4, 4], "a late result must not wipe the next round");
+}
+
+#[test]
+fn a_round_ahead_or_of_another_shape_is_the_servers() {
+    let mut program = program();
+    run(&mut program, part(10, 1, 1, &[1]));
+    let mut other = part(11, 1, 1, &[1]);
+    MapFrame::new_checked(&mut other[..]).expect("own").map_mut().set_tag(10);
+    for bytes in [part(11, 2, 2, &[1]), other] {
+        let (action, bytes) = run(&mut program, bytes);
+        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        assert_eq!((action, frame.map().has(MapFlags::DIVERTED)), (Action::Forward(1), true));
+    }
+    assert_eq!(registers(&program)[0], 1);
+}
+
+#[test]
+fn a_congestion_mark_stays_with_its_round() {
+    let mut program = program();
+    let mut bytes = part(10, 1, 1, &[1]);
+    program.process(Instant(1), &mut bytes, true);
+    let (_, bytes) = run(&mut program, part(11, 1, 1, &[1]));
+    assert!(Base::new_checked(&bytes).expect("own").has(Flags::ECN));
+    let (_, bytes) = run(&mut program, result(1));
+    assert!(Base::new_checked(&bytes).expect("own").has(Flags::ECN));
+    let (_, bytes) = run(&mut program, part(10, 2, 2, &[1]));
+    assert!(!Base::new_checked(&bytes).expect("own").has(Flags::ECN));
+}
+
+#[test]
+fn the_server_reads_a_row() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[5, 6]));
+    let base = BaseRepr { flags: Flags::FROM_SERVER, ..base(Kind::MapRead, 1, 4) };
+    let map = MapRepr { flags: MapFlags::LINEAR | MapFlags::GET, index: 1, ..MapRepr::default() };
+    let (action, bytes) = run(&mut program, frame(base, map, &[0; 32]));
+    let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+    assert_eq!((action, frame.kind(), frame.linear(1)), (Action::Forward(1), Kind::MapValues, Some(6)));
+}
+
+#[test]
+fn what_is_not_admitted_is_passed_on_untouched_and_flagged() {
+    type Change = fn(&mut BaseRepr);
+    let changes: [Change; 4] = [|b| b.epoch = 2, |b| b.src_incarnation = 6, |b| b.src = 12, |b| b.slot = 3];
+    for change in changes {
+        let mut program = program();
+        let mut wrong = base(Kind::MapData, 10, 1);
+        change(&mut wrong);
+        let (action, bytes) =
+            run(&mut program, frame(wrong, MapRepr { flags: MapFlags::ADD, ..MapRepr::default() }, &[5]));
+        assert_eq!(action, Action::Forward(1));
+        assert!(Base::new_checked(&bytes).expect("own").has(Flags::NOT_ADMITTED));
+        assert!(registers(&program).iter().all(|v| *v == 0));
+    }
+    let mut program = program();
+    let forged = BaseRepr { flags: Flags::FROM_SERVER, ..base(Kind::MapResult, 10, 0) };
+    assert_eq!(run(&mut program, frame(forged, MapRepr::default(), &[])).0, Action::Drop(Reason::Forged));
+    let nobody = BaseRepr { gaid: 8, ..base(Kind::MapData, 10, 1) };
+    assert_eq!(run(&mut program, frame(nobody, MapRepr::default(), &[])).0, Action::Drop(Reason::NotAdmitted));
+}
+
+#[test]
+fn test_and_set_belongs_to_its_taker() {
+    let mut program = program();
+    let take = |src, seq| {
+        frame(
+            base(Kind::MapData, src, seq),
+            MapRepr { flags: MapFlags::COUNT, threshold: 1, ..MapRepr::default() },
+            &[],
+        )
+    };
+    for (src, seq, kind) in
+        [(10, 1, Kind::MapAck), (11, 1, Kind::MapHeld), (10, 1, Kind::MapAck), (11, 2, Kind::MapHeld)]
+    {
+        let (action, bytes) = run(&mut program, take(src, seq));
+        assert_eq!((action, bytes[3]), (Action::Forward(src), kind as u8));
+    }
+}
+
+#[test]
+fn a_count_forwards_at_its_threshold() {
+    let mut program = program();
+    let vote = |src, seq| {
+        let map = MapRepr { flags: MapFlags::COUNT, threshold: 2, to: Target::All as u8, ..MapRepr::default() };
+        frame(base(Kind::MapData, src, seq), map, &[])
+    };
+    assert_eq!(run(&mut program, vote(10, 1)).0, Action::Drop(Reason::Counted));
+    assert_eq!(run(&mut program, vote(10, 1)).0, Action::Forward(10), "a repeat is held");
+    assert_eq!(run(&mut program, vote(11, 1)).0, Action::Multicast(7));
+}
+
+#[test]
+fn memory_is_handed_out_once() {
+    let mut program = program();
+    let tables = program.tables_mut();
+    let other = Application { gaid: 8, row_base: 5, lane_base: 300, ..APPLICATION };
+    assert!(matches!(tables.install(other), Err(TableError::Overlap { what: "rows", .. })));
+    let other = Application { gaid: 8, row_base: 15, lane_base: 300, rows: 2, ..APPLICATION };
+    assert!(matches!(tables.install(other), Err(TableError::Range { what: "rows", .. })));
+    let taken = Endpoint { endpoint: 12, incarnation: 1, gaid: 7, slot_base: 3, slots: 1 };
+    assert!(matches!(tables.set_endpoint(taken), Err(TableError::Overlap { what: "slots", other: 11, .. })));
+    assert_eq!(tables.set_group(7, &[99]), Err(TableError::UnknownEndpoint(99)));
+}
+
+#[test]
+fn a_new_epoch_starts_from_zero_and_the_same_entry_changes_nothing() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[5]));
+    program.tables_mut().install(APPLICATION).expect("same");
+    assert_eq!(registers(&program)[32], 5);
+    program.tables_mut().install(Application { epoch: 4, ..APPLICATION }).expect("newer");
+    assert!(registers(&program).iter().all(|v| *v == 0));
+}
+
+proptest! {
+    #[test]
+    fn sums_are_those_of_frames_each_taken_once(
+        frames in proptest::collection::vec((0usize..2, 1u32..600, any::<i32>(), any::<bool>()), 1..200),
+    ) {
+        let mut program = program();
+        let (mut last, mut sum) = (std::collections::BTreeMap::new(), 0i32);
+        for (who, seq, value, wrong_epoch) in frames {
+            let src = [10, 11][who];
+            let mut bytes = add(src, seq, &[value]);
+            if wrong_epoch {
+                Base::new_checked(&mut bytes).expect("own").set_epoch(9);
+            } else {
+                let place = last.entry((src, seq % 256)).or_insert(0);
+                if seq > *place {
+                    *place = seq;
+                    sum = sum.checked_add(value).unwrap_or(sum);
+                }
+            }
+            run(&mut program, bytes);
+            prop_assert_eq!(registers(&program)[32], sum);
+        }
+    }
+
+    #[test]
+    fn the_flip_bit_agrees_inside_the_window(order in proptest::collection::vec((0u32..256, any::<bool>()), 1..600)) {
+        let size = Size { rows: 1, lanes: 1, slots: 1 };
+        let (mut full, mut flip) = (registers::Registers::new(&size), registers::Registers::new(&size));
+        let mut sent = 0;
+        for (back, repeat) in order {
+            let seq = if repeat && sent > 0 { sent - back.min(sent - 1) } else { sent += 1; sent };
+            let base = BaseRepr { seq, ..BaseRepr::new(Kind::MapData) };
+            let expected = once::meet(Profile::FullSequence, &mut full, &base, &mut Pass::default());
+            let got = once::meet(Profile::FlipBit, &mut flip, &base, &mut Pass::default());
+            prop_assert_eq!(got, expected, "frame {}", seq);
+        }
+    }
+
+    #[test]
+    fn hostile_bytes_change_nothing(flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), noise in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut program = program();
+        let mut noise = noise;
+        program.process(Instant(1), &mut noise, false);
+        let mut bytes = add(10, 1, &[1, 2, 3]);
+        for (at, with) in flips {
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+        }
+        let mut stranger = bytes.clone();
+        program.process(Instant(1), &mut bytes, false);
+        let before = registers(&program);
+        if let Ok(mut base) = Base::new_checked(&mut stranger) {
+            base.set_src_incarnation(77);
+        }
+        program.process(Instant(1), &mut stranger, true);
+        prop_assert_eq!(registers(&program), before);
+    }
+}
