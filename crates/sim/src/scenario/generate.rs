@@ -118,7 +118,7 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
         Purpose::Count { threshold, to } => (keyed::counts(random, callers, threshold, to), None),
         Purpose::Lock => (keyed::locks(random, callers), None),
     };
-    let queries = set.map(|set| keyed::queries(random, &set, Duration::from_millis(300))).unwrap_or_default();
+    let queries = set.map(|set| keyed::queries(random, &set)).unwrap_or_default();
     let joins_within = random.pick(&[0, 1, 50].map(Duration::from_millis));
     let habits = Habits {
         // An element that knows the callers but has no memory for the application passes on what they send.
@@ -195,7 +195,7 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         registered: through,
         by_element: through,
         joins: Instant(0) + random.up_to(habits.joins_within),
-        outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8]) },
+        outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,
     }
 }

@@ -35,8 +35,15 @@ pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
 
 /// Steps of callers that add, in the order of callers.
 pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: bool) -> Vec<Vec<Step>> {
-    let calls = random.range(1..=if set.len() > 150 { 6 } else { 30 });
-    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(30)]);
+    // Many small calls take a flow's numbers round its window several times while repeats are late.
+    let chatty = random.happens(Chance::percent(15));
+    let (calls, most_keys) = match (chatty, set.len()) {
+        (true, _) => (random.range(300..=1_500) / callers as u64, 3),
+        (false, 0..=150) => (random.range(1..=30), 150),
+        (false, _) => (random.range(1..=6), 400),
+    };
+    let pauses = if chatty { [0, 0, 100] } else { [0, 1_000, 30_000] };
+    let most_pause = random.pick(&pauses.map(Duration::from_micros));
     let large = random.pick(&[Chance(0), Chance::percent(2), Chance::percent(30)]);
     let cancels = random.happens(Chance::percent(20));
     let operators = random.happens(Chance::percent(30));
@@ -47,8 +54,10 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
             number += 1;
             let modify = if operators { modify(random) } else { Modify::default() };
             let narrow = modify.op != OpType::Nop;
-            let mut pairs: Vec<_> =
-                keys::choose(random, set, 400).into_iter().map(|key| (key, addend(random, large, narrow))).collect();
+            let mut pairs: Vec<_> = keys::choose(random, set, most_keys)
+                .into_iter()
+                .map(|key| (key, addend(random, large, narrow)))
+                .collect();
             let cancel = cancels && !get && modify.op == OpType::Nop && random.happens(Chance::percent(20));
             let cancel_after = cancel.then(|| random.up_to(Duration::from_millis(5)));
             if cancel {
@@ -76,8 +85,9 @@ fn addend(random: &mut Random, large: Chance, narrow: bool) -> i64 {
 }
 
 /// Queries while calls are under way, by time.
-pub(super) fn queries(random: &mut Random, set: &[Key], within: Duration) -> Vec<Query> {
-    let count = random.pick(&[0, 0, 1, 4]);
+pub(super) fn queries(random: &mut Random, set: &[Key]) -> Vec<Query> {
+    let count = random.pick(&[0, 0, 1, 4, 30]);
+    let within = random.pick(&[1, 20, 300].map(Duration::from_millis));
     let mut queries: Vec<Query> = (0..count)
         .map(|_| Query {
             at: Instant(0) + random.up_to(within),
@@ -92,7 +102,8 @@ pub(super) fn queries(random: &mut Random, set: &[Key], within: Duration) -> Vec
 pub(super) fn counts(random: &mut Random, callers: usize, threshold: u32, to: Target) -> Vec<Vec<Step>> {
     let calls = random.range(1..=15) as usize;
     let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5)]);
-    let per_call = random.pick(&[1, 1, 3, 100]);
+    // Which of several keys was forwarded to the server a call does not say.
+    let per_call = if to == Target::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
     let mut set = keys::draw(random, calls * per_call);
     set.truncate(calls * per_call);
     let mut steps = vec![Vec::new(); callers];
