@@ -21,9 +21,8 @@ struct Call {
     sums: Vec<i64>,
     modify: Modify,
     threshold: u32,
-    /// First chunk and number of chunks.
+    /// First chunk.
     first: u64,
-    count: u32,
     /// Chunks without a result.
     left: u32,
     /// Nobody waits for it.
@@ -96,7 +95,6 @@ impl SumCalls {
             modify,
             threshold,
             first: self.next_call,
-            count,
             left: count,
             detached: false,
         };
@@ -279,6 +277,7 @@ impl SumCalls {
     /// Forgets all calls; those that somebody waits for are returned.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.window.clear();
+        (self.next_send, self.start) = (self.next_call, self.next_call);
         let waiting = self.calls.iter().filter(|call| !call.detached && call.left > 0).map(|call| call.id).collect();
         self.calls.clear();
         waiting

@@ -13,12 +13,12 @@ use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
 use pathcall_wire::{Instant, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, OpType, Target, W_MAX};
 
 use super::super::{CallError, Dest, Key, Outbox};
-use super::{QueryId, ServerConfig, Shared};
+use super::{QueryId, ServerConfig, Shared, Values};
 use crate::flow::{Seen, Timing};
 use read::Read;
 use table::{FrameName, KeyState, KeyTable};
 
-pub(super) type Events = VecDeque<(QueryId, Result<Vec<(Key, i64)>, CallError>)>;
+pub(super) type Events = VecDeque<(QueryId, Values)>;
 type Waiter = (QueryId, Option<Vec<Key>>);
 
 pub(super) struct KeyedTruth {
@@ -226,7 +226,9 @@ impl KeyedTruth {
             self.refused.remove(&place);
             return &[];
         }
-        &self.refused.entry(place).insert_entry((name.seq, refused)).into_mut().1
+        let entry = self.refused.entry(place).or_default();
+        *entry = (name.seq, refused);
+        &entry.1
     }
 
     fn refused_of(&self, name: FrameName) -> &[u32] {
@@ -286,7 +288,7 @@ impl KeyedTruth {
     }
 
     /// Base plus register of these keys, or of all that were ever added to.
-    fn collect(&self, keys: Option<Vec<Key>>, registers: Option<&[i32]>) -> Result<Vec<(Key, i64)>, CallError> {
+    fn collect(&self, keys: Option<Vec<Key>>, registers: Option<&[i32]>) -> Values {
         if let Some(reason) = self.lost {
             return Err(CallError::DataLoss { reason });
         }

@@ -20,6 +20,9 @@ use sum::SumTruth;
 /// Rows that an application without element works with.
 pub const SOFTWARE_ROWS: u32 = 1024;
 
+/// What a query gets: keys with their values.
+pub type Values = Result<Vec<(Key, i64)>, CallError>;
+
 /// Names a query of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
@@ -117,7 +120,7 @@ pub struct MapServer {
     keyed: KeyedTruth,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
-    events: VecDeque<(QueryId, Result<Vec<(Key, i64)>, CallError>)>,
+    events: VecDeque<(QueryId, Values)>,
 }
 
 impl MapServer {
@@ -232,7 +235,7 @@ impl MapServer {
     }
 
     /// The next answered query.
-    pub fn next_event(&mut self) -> Option<(QueryId, Result<Vec<(Key, i64)>, CallError>)> {
+    pub fn next_event(&mut self) -> Option<(QueryId, Values)> {
         self.events.pop_front()
     }
 

@@ -45,11 +45,13 @@ pub(super) struct SumTruth {
     rows: Vec<Row>,
     /// Software rounds to be announced again: (when, row, round).
     announce: VecDeque<(Instant, u32, u32)>,
+    /// Why no further round can be summed, until a worker joins anew.
+    failed: Option<CallError>,
 }
 
 impl SumTruth {
     pub(super) fn new(rows: u32) -> Self {
-        Self { rows: (0..rows).map(|_| Row::default()).collect(), announce: VecDeque::new() }
+        Self { rows: (0..rows).map(|_| Row::default()).collect(), announce: VecDeque::new(), failed: None }
     }
 
     pub(super) fn rows(&self) -> u32 {
@@ -66,6 +68,7 @@ impl SumTruth {
     /// A worker's place has a new holder: every open round is summed here from nothing, whatever
     /// the last holder left in the element or here. Workers send again when they are told.
     pub(super) fn start_anew(&mut self, now: Instant, element: bool) {
+        self.failed = None;
         for (row, state) in self.rows.iter_mut().enumerate() {
             let begun = state.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
             if element || state.soft.is_some() {
@@ -102,6 +105,10 @@ impl SumTruth {
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
         }
+        if let Some(error) = &self.failed {
+            report(error, shared, out);
+            return Some(());
+        }
         if map.has(MapFlags::REACHED) && row.soft.is_none() {
             let saturated = |lane| lane == i32::MAX || lane == i32::MIN;
             if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
@@ -132,6 +139,7 @@ impl SumTruth {
             Err(error) => {
                 row.soft = None;
                 report(&error, shared, out);
+                self.failed = Some(error);
                 return Some(());
             }
         }

@@ -1,0 +1,150 @@
+//! A caller's task: [`MapHandle::call`] from anywhere, frames by one socket.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pathcall_wire::Instant;
+use tokio::sync::{mpsc, oneshot};
+
+use super::link::Link;
+use super::{Party, run};
+use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient};
+use crate::map::{CallError, Dest, Operation, Outbox, Output};
+
+type Reply = oneshot::Sender<Result<Output, CallError>>;
+
+enum Command {
+    Start(CallId, Operation, Reply),
+    Cancel(CallId),
+}
+
+/// A handle to one caller of one application. When the last clone is dropped, what was begun is
+/// driven to its end and the endpoint stops.
+#[derive(Debug, Clone)]
+pub struct MapHandle {
+    commands: mpsc::UnboundedSender<Command>,
+    next: Arc<AtomicU64>,
+    stats: Arc<Mutex<ClientStats>>,
+}
+
+impl MapHandle {
+    /// Starts the caller's task on the current tokio runtime. `element` and `server` are where
+    /// frames to them go.
+    #[must_use]
+    pub fn spawn(config: ClientConfig, link: Link, element: Option<SocketAddr>, server: SocketAddr) -> Self {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let stats = Arc::new(Mutex::new(ClientStats::default()));
+        let caller = Caller {
+            client: MapClient::new(config),
+            element: element.unwrap_or(server),
+            server,
+            waiting: HashMap::new(),
+            stats: stats.clone(),
+        };
+        tokio::spawn(run(caller, link, receiver));
+        Self { commands, next: Arc::default(), stats }
+    }
+
+    /// Does one call. Dropping the future cancels it: nothing more of it is begun, but what was
+    /// begun takes its course.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
+        let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        let (reply, outcome) = oneshot::channel();
+        self.commands.send(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
+        let mut guard = CancelOnDrop { id, commands: Some(&self.commands) };
+        let outcome = outcome.await.unwrap_or(Err(CallError::Closed));
+        guard.commands = None;
+        outcome
+    }
+
+    /// What this caller has done so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct CancelOnDrop<'a> {
+    id: CallId,
+    commands: Option<&'a mpsc::UnboundedSender<Command>>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(commands) = self.commands {
+            // A task that has ended has nothing to cancel.
+            let _ = commands.send(Command::Cancel(self.id));
+        }
+    }
+}
+
+struct Caller {
+    client: MapClient,
+    element: SocketAddr,
+    server: SocketAddr,
+    waiting: HashMap<CallId, Reply>,
+    stats: Arc<Mutex<ClientStats>>,
+}
+
+/// Gives frames the address of where they go.
+struct Roads<F> {
+    element: SocketAddr,
+    server: SocketAddr,
+    send: F,
+}
+
+impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<F> {
+    fn send(&mut self, to: Dest, frame: &[u8]) {
+        let to = if to == Dest::Element { self.element } else { self.server };
+        (self.send)(to, frame);
+    }
+}
+
+impl Party for Caller {
+    type Command = Command;
+
+    fn command(&mut self, now: Instant, command: Command) {
+        match command {
+            Command::Start(id, operation, reply) => {
+                self.waiting.insert(id, reply);
+                self.client.start(now, id, operation);
+            }
+            Command::Cancel(id) => {
+                if self.waiting.remove(&id).is_some() {
+                    self.client.cancel(now, id);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
+        self.client.handle(now, frame, &mut Roads { element: self.element, server: self.server, send });
+    }
+
+    fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
+        self.client.poll(now, &mut Roads { element: self.element, server: self.server, send });
+    }
+
+    fn settle(&mut self) {
+        while let Some((id, outcome)) = self.client.next_event() {
+            if let Some(reply) = self.waiting.remove(&id) {
+                // Nobody waits any more: the call was dropped in this very moment.
+                let _ = reply.send(outcome);
+            }
+        }
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.client.stats();
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.client.deadline()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.client.is_idle()
+    }
+}
