@@ -1,1 +1,201 @@
-//! Pathcall element.
+//! A network element in user space: the switch program between two ends of a UDP socket.
+//!
+//! ```text
+//!              frames                                    calls (gRPC)
+//!   hosts ◀──────────────▶ plane ◀── commands ── control ◀──────────── controller, operator
+//!                          │  own thread            register ─────────▶ controller
+//!                          ├─ link: UDP in batches
+//!                          └─ switch: the program and its routes, endpoint → UDP address
+//! ```
+//!
+//! Hosts address their frames to the element (overlay mode); it works on them in place and sends
+//! them on to the endpoint that the program names, or to all of an application's callers. In the
+//! order data meets them: [`run`] starts an element; `plane` is the data thread, the only one that
+//! touches program and socket, so frames and changes of the tables take effect one after the other
+//! and no frame takes a lock; `switch` is what it does to a frame and what commands change; `routes`
+//! its table of addresses; `control` answers the calls of service `Element`; `register` keeps the
+//! element known to its controller.
+
+mod control;
+mod error;
+mod plane;
+mod register;
+mod routes;
+mod switch;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use pathcall_program::Size;
+use pathcall_proto::v1::RegisterElementRequest;
+use pathcall_proto::v1::element_server::ElementServer;
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+pub use error::{Error, Port};
+pub use register::Registration;
+
+use control::Control;
+use plane::PlaneThread;
+
+/// Where an element listens for calls if not told otherwise.
+pub const CONTROL_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7701);
+/// Where an element listens for frames if not told otherwise.
+pub const DATA_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7702);
+/// Bytes waiting to be received from which on frames are marked as congested, if not told
+/// otherwise: well before the receive buffer (`RECV_BUFFER_BYTES`) is full of small frames, which
+/// take several times their length there.
+pub const CONGESTION_BYTES_DEFAULT: usize = 512 << 10;
+
+/// What an element is started with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// UDP address for frames; port 0 takes a free port.
+    pub data: SocketAddr,
+    /// TCP address of the control service; port 0 takes a free port.
+    pub control: SocketAddr,
+    /// `http://host:port` of the controller to register with; an element without one is set up by
+    /// whoever calls its control service.
+    pub controller: Option<String>,
+    /// The IP address that others reach this element by, where it listens on all addresses.
+    pub advertise: Option<IpAddr>,
+    /// Memory of the program.
+    pub size: Size,
+    /// Bytes waiting to be received from which on frames are marked as congested.
+    pub congestion_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            data: DATA_DEFAULT,
+            control: CONTROL_DEFAULT,
+            controller: None,
+            advertise: None,
+            size: Size::default(),
+            congestion_bytes: CONGESTION_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// A running element; dropping it stops it.
+#[derive(Debug)]
+pub struct Handle {
+    data: SocketAddr,
+    control: SocketAddr,
+    boot_id: u64,
+    registration: watch::Receiver<Registration>,
+    /// Dropping it ends the control service once its calls are answered.
+    stop: oneshot::Sender<()>,
+    service: JoinSet<()>,
+    /// Dropping it ends the registration.
+    _register: JoinSet<()>,
+    plane: PlaneThread,
+}
+
+/// Starts an element: binds both sockets, then serves until the handle is dropped or shut down.
+///
+/// # Errors
+/// When an address can't be bound or the configuration can't work; nothing is left running.
+pub async fn run(config: Config) -> Result<Handle, Error> {
+    let controller = match &config.controller {
+        Some(url) => Some((register::controller(url)?, config.reached_by()?)),
+        None => None,
+    };
+    let listener =
+        TcpListener::bind(config.control).await.map_err(|e| Error::bind(Port::Control, config.control, e))?;
+    let control = listener.local_addr().map_err(|e| Error::bind(Port::Control, config.control, e))?;
+    let plane = PlaneThread::start(config.data, config.size, config.congestion_bytes).await?;
+    let data = plane.local_addr();
+
+    // Another start is another boot: tables are empty again, and changes meant for the last one
+    // must not reach this one. 0 stays free for "unknown".
+    let boot_id = rand::random_range(1..=u64::MAX);
+    let (known, registration) = watch::channel(Registration::default());
+    let mut register = JoinSet::new();
+    if let Some((controller, reached)) = controller {
+        let request = RegisterElementRequest {
+            boot_id,
+            data_address: SocketAddr::new(reached.data, data.port()).to_string(),
+            control_address: format!("http://{}", SocketAddr::new(reached.control, control.port())),
+            rows: saturate(config.size.rows),
+            lanes: saturate(config.size.lanes),
+            slots: saturate(config.size.slots),
+        };
+        register.spawn(register::keep_registered(controller, request, known));
+    }
+
+    let (stop, stopped) = oneshot::channel();
+    let service = ElementServer::new(Control::new(boot_id, plane.handle()));
+    let server = Server::builder().add_service(service);
+    let mut service = JoinSet::new();
+    service.spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+            tracing::error!(%control, %error, "the element's control service ended");
+        }
+    });
+    tracing::info!(%data, %control, boot_id, "element started");
+    Ok(Handle { data, control, boot_id, registration, stop, service, _register: register, plane })
+}
+
+impl Handle {
+    /// UDP address that frames are received on.
+    #[must_use]
+    pub fn data_addr(&self) -> SocketAddr {
+        self.data
+    }
+
+    /// TCP address of the control service.
+    #[must_use]
+    pub fn control_addr(&self) -> SocketAddr {
+        self.control
+    }
+
+    /// What tells this start of the element from any other.
+    #[must_use]
+    pub fn boot_id(&self) -> u64 {
+        self.boot_id
+    }
+
+    /// Whether the controller knows the element, now and on every change.
+    #[must_use]
+    pub fn registration(&self) -> watch::Receiver<Registration> {
+        self.registration.clone()
+    }
+
+    /// Stops: answers the calls that have begun, sends the frames that are queued, and frees both
+    /// ports before it returns.
+    pub async fn shutdown(self) {
+        let Self { stop, mut service, _register, plane, .. } = self;
+        drop(_register);
+        drop(stop);
+        while service.join_next().await.is_some() {}
+        plane.stop().await;
+    }
+}
+
+/// The IP addresses that others reach the element by.
+struct ReachedBy {
+    data: IpAddr,
+    control: IpAddr,
+}
+
+impl Config {
+    fn reached_by(&self) -> Result<ReachedBy, Error> {
+        let reached_by = |port, addr: SocketAddr| match self.advertise {
+            Some(ip) => Ok(ip),
+            None if addr.ip().is_unspecified() => Err(Error::Unspecified { port, addr }),
+            None => Ok(addr.ip()),
+        };
+        Ok(ReachedBy { data: reached_by(Port::Data, self.data)?, control: reached_by(Port::Control, self.control)? })
+    }
+}
+
+/// A size as the contract carries it.
+fn saturate(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,105 @@
+//! Why an element does not start: one line each.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+/// Why an element does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another program listens there.
+    #[error(
+        "{} port {} is in use on {}: another element may be running; choose another with {}",
+        port.transport(), addr.port(), addr.ip(), port.option()
+    )]
+    PortInUse {
+        /// Which of the element's ports.
+        port: Port,
+        /// Address asked for.
+        addr: SocketAddr,
+    },
+    /// The address is another machine's.
+    #[error("{} is not an address of this machine: choose one with {}", addr.ip(), port.option())]
+    NotLocal {
+        /// Which of the element's ports.
+        port: Port,
+        /// Address asked for.
+        addr: SocketAddr,
+    },
+    /// The system refused for another reason.
+    #[error("{} {addr} can't be used for {port}: {source}", port.transport())]
+    Bind {
+        /// Which of the element's ports.
+        port: Port,
+        /// Address asked for.
+        addr: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The controller would be told an address that nobody can reach.
+    #[error("{addr} ({port}) is no address that others can reach: name one with --advertise")]
+    Unspecified {
+        /// Which of the element's ports.
+        port: Port,
+        /// Address bound.
+        addr: SocketAddr,
+    },
+    /// The controller's address can't be understood.
+    #[error("controller address {got:?}: expected http://host:port, as in http://127.0.0.1:7700")]
+    Controller {
+        /// What was given.
+        got: String,
+    },
+    /// The data thread could not be started.
+    #[error("the element's data thread can't be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// One of the two sockets of an element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Port {
+    /// UDP, for frames.
+    Data,
+    /// TCP, for the control service.
+    Control,
+}
+
+impl Port {
+    /// What runs over it.
+    #[must_use]
+    pub const fn transport(self) -> &'static str {
+        match self {
+            Self::Data => "UDP",
+            Self::Control => "TCP",
+        }
+    }
+
+    /// The command-line option that sets it.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        match self {
+            Self::Data => "--data",
+            Self::Control => "--control",
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data => "frames",
+            Self::Control => "control calls",
+        })
+    }
+}
+
+impl Error {
+    /// Names what `bind` of `addr` failed for.
+    pub(crate) fn bind(port: Port, addr: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => Self::PortInUse { port, addr },
+            io::ErrorKind::AddrNotAvailable => Self::NotLocal { port, addr },
+            _ => Self::Bind { port, addr, source },
+        }
+    }
+}

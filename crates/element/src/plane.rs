@@ -1,0 +1,181 @@
+//! The data thread: frames in, through the program, frames out; commands in between.
+//!
+//! It alone owns program, socket and routes. A command is a closure that is run there between two
+//! batches of frames; whoever sent it waits for what it returns. So a change is in force for every
+//! frame that arrives after it was answered, and nothing is locked or shared.
+
+use std::net::SocketAddr;
+use std::thread;
+
+use pathcall_endpoint::driver::link::{Link, LinkStats};
+use pathcall_program::Size;
+use pathcall_proto::v1::CountersReply;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::switch::Switch;
+use crate::{Error, Port};
+
+/// Commands that may wait for the data thread; whoever sends one more waits.
+const COMMANDS_MAX: usize = 64;
+
+type Command = Box<dyn FnOnce(&mut Plane) + Send>;
+
+/// The running data thread; ends when this and all calls in progress are gone.
+#[derive(Debug)]
+pub(crate) struct PlaneThread {
+    local: SocketAddr,
+    commands: mpsc::Sender<Command>,
+    thread: thread::JoinHandle<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl PlaneThread {
+    /// Starts the thread, which binds `data`; returns when it has.
+    pub(crate) async fn start(data: SocketAddr, size: Size, congestion_bytes: usize) -> Result<Self, Error> {
+        let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
+        let (bound, binding) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let work = move || {
+            let _end = end;
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(bound.send(Err(Error::Thread(error)))),
+            };
+            runtime.block_on(async {
+                match Link::bind(data) {
+                    Ok(link) => {
+                        let local = link.local_addr();
+                        let plane = Plane::new(link, size, congestion_bytes);
+                        if bound.send(Ok(local)).is_ok() {
+                            plane.run(receiver).await;
+                        }
+                    }
+                    Err(error) => drop(bound.send(Err(Error::bind(Port::Data, data, error)))),
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("pathcall-plane".into()).spawn(work).map_err(Error::Thread)?;
+        let local = binding.await.map_err(|_| Error::Thread(std::io::Error::other("it ended at once")))??;
+        Ok(Self { local, commands, thread, ended })
+    }
+
+    /// The address frames are received on.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// A way to send commands that does not keep the thread running.
+    pub(crate) fn handle(&self) -> PlaneHandle {
+        PlaneHandle(self.commands.downgrade())
+    }
+
+    /// Ends the thread and waits until its socket is closed.
+    pub(crate) async fn stop(self) {
+        drop(self.commands);
+        // The sender is dropped, never used: an error is the end.
+        let _ = self.ended.await;
+        if self.thread.join().is_err() {
+            tracing::error!("the element's data thread panicked");
+        }
+    }
+}
+
+/// Sends commands to the data thread.
+#[derive(Debug, Clone)]
+pub(crate) struct PlaneHandle(mpsc::WeakSender<Command>);
+
+/// The data thread has ended or is about to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the element is stopping")]
+pub(crate) struct Stopped;
+
+impl PlaneHandle {
+    /// Runs `command` on the data thread, between two batches of frames, and returns what it returns.
+    pub(crate) async fn call<R: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Plane) -> R + Send + 'static,
+    ) -> Result<R, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        // Whoever asked may have gone; what was asked is done all the same.
+        let command: Command = Box::new(move |plane| drop(answer.send(command(plane))));
+        let commands = self.0.upgrade().ok_or(Stopped)?;
+        commands.send(command).await.map_err(|_| Stopped)?;
+        answered.await.map_err(|_| Stopped)
+    }
+}
+
+/// What the data thread owns.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    link: Link,
+    switch: Switch,
+}
+
+impl Plane {
+    fn new(link: Link, size: Size, congestion_bytes: usize) -> Self {
+        Self { link, switch: Switch::new(size, congestion_bytes) }
+    }
+
+    /// Works until no command can come any more.
+    async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => command(&mut self),
+                    None => break,
+                },
+                ready = self.link.readable() => if ready.is_err() {
+                    break;
+                },
+            }
+            while let Ok(command) = commands.try_recv() {
+                command(&mut self);
+            }
+            self.forward();
+            if self.link.is_blocked() {
+                // Only the runtime's own turn finds out that the socket can be written to again.
+                tokio::task::yield_now().await;
+            }
+        }
+        self.link.flush();
+    }
+
+    /// Takes one batch of frames from the socket and sends what comes of it.
+    fn forward(&mut self) {
+        let now = self.switch.now();
+        let switch = &mut self.switch;
+        let received = self.link.exchange(|out, _, congested, frame| switch.forward(now, congested, frame, out));
+        if let Err(error) = received {
+            // A datagram socket reports what befell an earlier datagram; the next call goes on.
+            tracing::debug!(%error, "receiving frames");
+        }
+        self.link.flush();
+    }
+
+    /// The program and its routes, for commands.
+    pub(crate) fn switch(&mut self) -> &mut Switch {
+        &mut self.switch
+    }
+
+    /// What the program has counted, and the link: `link_…`.
+    pub(crate) fn counters(&self) -> CountersReply {
+        let LinkStats { frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error } =
+            self.link.stats();
+        let link = [
+            ("link_frames_in", frames_in),
+            ("link_bytes_in", bytes_in),
+            ("link_calls_in", calls_in),
+            ("link_frames_out", frames_out),
+            ("link_bytes_out", bytes_out),
+            ("link_calls_out", calls_out),
+            ("link_lost_full", lost_full),
+            ("link_lost_error", lost_error),
+        ];
+        let mut counters = self.switch.counters();
+        counters.element.extend(link.map(|(name, count)| (name.to_owned(), count)));
+        counters
+    }
+}
+
+#[cfg(test)]
+mod tests;

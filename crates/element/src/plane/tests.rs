@@ -1,0 +1,126 @@
+//! The data thread's work, batch by batch, without the thread.
+
+use std::net::Ipv4Addr;
+
+use pathcall_program::{Application, Endpoint};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr};
+
+use super::*;
+
+const GAID: u32 = 1;
+const SERVER: u32 = 1;
+const WORKERS: [u32; 2] = [2, 3];
+const ROWS: u32 = 100;
+
+fn link() -> Link {
+    Link::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
+}
+
+/// A plane with an application whose endpoints are all at `hosts`.
+fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
+    let size = Size { rows: ROWS as usize, lanes: ROWS as usize * LINEAR_LANES, slots: 8 };
+    let mut plane = Plane::new(link(), size, congestion_bytes);
+    let width = LINEAR_LANES as u32;
+    let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
+    let switch = plane.switch();
+    switch.install(application).unwrap();
+    for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
+        let entry = Endpoint { endpoint, incarnation: endpoint, gaid: GAID, slot_base: endpoint, slots };
+        switch.set_endpoints(&[(entry, hosts)]).unwrap();
+    }
+    switch.set_group(GAID, &WORKERS).unwrap();
+    plane
+}
+
+/// One host's frame of a row's round: a worker's contribution, or the server's result to all.
+fn frame(src: u32, row: u32, round: u32) -> Vec<u8> {
+    let (kind, base_flags, flags) = match src {
+        SERVER => (Kind::MapResult, Flags::FROM_SERVER | Flags::MCAST, MapFlags::CLEAR),
+        _ => (Kind::MapData, 0, MapFlags::ADD | MapFlags::COUNT),
+    };
+    let base = BaseRepr {
+        flags: base_flags,
+        gaid: GAID,
+        epoch: 1,
+        src,
+        src_incarnation: src,
+        dst: SERVER,
+        dst_incarnation: SERVER,
+        slot: src,
+        seq: (round - 1) * 256 + row + 1,
+        round,
+        ..BaseRepr::new(kind)
+    };
+    let map = MapRepr {
+        flags: flags | MapFlags::LINEAR | MapFlags::ROUND,
+        lanes: LINEAR_LANES as u16,
+        index: row,
+        threshold: 2,
+        worker: src as u16 - 1,
+        ..MapRepr::default()
+    };
+    let mut bytes = vec![0; frame_len(map.flags, LINEAR_LANES, 0)];
+    emit(&base, &map, &mut bytes);
+    bytes
+}
+
+#[tokio::test]
+async fn frames_take_no_memory_once_the_batches_have_grown() {
+    let mut hosts = link();
+    let mut plane = plane(hosts.local_addr(), usize::MAX);
+    for round in 1..=4 {
+        for src in [WORKERS[0], WORKERS[1], SERVER] {
+            for row in 0..ROWS {
+                hosts.queue(plane.link.local_addr(), &frame(src, row, round));
+            }
+            hosts.flush();
+        }
+        let before = plane.link.stats();
+        while plane.link.stats().frames_in < u64::from(round * 3 * ROWS) {
+            plane.link.readable().await.unwrap();
+            let allocated = allocation_counter::measure(|| plane.forward());
+            assert!(round == 1 || allocated.count_total == 0, "{} allocations", allocated.count_total);
+        }
+        // Half of the contributions wait, the other half leave as sums; a result goes to both.
+        assert_eq!(plane.link.stats().frames_out - before.frames_out, u64::from(3 * ROWS));
+        while hosts.stats().frames_in < plane.link.stats().frames_out {
+            hosts.readable().await.unwrap();
+            hosts.recv(|_, _, _| ()).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
+    let mut hosts = link();
+    let length = frame(SERVER, 0, 1).len();
+    let mut plane = plane(hosts.local_addr(), 5 * length);
+    for (queued, marked) in [(4, false), (5, true), (20, true), (1, false)] {
+        for row in 0..queued {
+            let mut frame = frame(WORKERS[0], row, 1);
+            let mut base = Base::new_checked(&mut frame[..]).unwrap();
+            base.set_flags(base.flags() | Flags::CROSS);
+            hosts.queue(plane.link.local_addr(), &frame);
+        }
+        hosts.flush();
+        plane.link.readable().await.unwrap();
+        plane.forward();
+        let mut marks = Vec::new();
+        while marks.len() < queued as usize {
+            hosts.readable().await.unwrap();
+            hosts.recv(|_, _, frame| marks.push(Base::new_checked(frame).unwrap().has(Flags::ECN))).unwrap();
+        }
+        assert_eq!(marks, vec![marked; queued as usize]);
+    }
+}
+
+#[tokio::test]
+async fn commands_end_with_the_thread() {
+    let addr = (Ipv4Addr::LOCALHOST, 0).into();
+    let thread = PlaneThread::start(addr, Size { rows: 1, lanes: 1, slots: 1 }, usize::MAX).await.unwrap();
+    let handle = thread.handle();
+    assert_eq!(handle.call(|plane| plane.counters().applications.len()).await, Ok(0));
+    thread.stop().await;
+    assert_eq!(handle.call(|_| ()).await, Err(Stopped));
+}

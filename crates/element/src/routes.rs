@@ -1,0 +1,83 @@
+//! Where endpoints are: the overlay's forwarding table.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::SocketAddr;
+
+/// UDP address by endpoint id. Looked up once per frame; changed by commands only.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    addresses: HashMap<u32, SocketAddr, BuildHasherDefault<IdHasher>>,
+}
+
+impl Routes {
+    /// The address of an endpoint, if it has one.
+    #[inline]
+    pub(crate) fn get(&self, endpoint: u32) -> Option<SocketAddr> {
+        self.addresses.get(&endpoint).copied()
+    }
+
+    /// Sets the address of an endpoint.
+    pub(crate) fn set(&mut self, endpoint: u32, addr: SocketAddr) {
+        self.addresses.insert(endpoint, addr);
+    }
+
+    /// Forgets an endpoint.
+    pub(crate) fn remove(&mut self, endpoint: u32) {
+        self.addresses.remove(&endpoint);
+    }
+
+    /// Forgets the endpoints that `keep` does not want.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        self.addresses.retain(|&endpoint, _| keep(endpoint));
+    }
+
+    /// How many endpoints have an address.
+    pub(crate) fn len(&self) -> usize {
+        self.addresses.len()
+    }
+}
+
+/// Hashes an id that the controller chose, so nobody gains from collisions: one multiplication.
+#[derive(Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, id: u32) {
+        // 2^64 / golden ratio: spreads consecutive ids over the high bits, which the table uses.
+        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_until_removed() {
+        let mut routes = Routes::default();
+        let addr = |i: u32| SocketAddr::from(([10, 0, 0, 1], i as u16));
+        for i in (0..5000).chain([u32::MAX]) {
+            routes.set(i, addr(i));
+        }
+        routes.set(7, addr(8));
+        routes.remove(9);
+        assert_eq!(routes.get(7), Some(addr(8)));
+        assert_eq!(routes.get(9), None);
+        assert_eq!(routes.get(4999), Some(addr(4999)));
+        assert_eq!(routes.get(u32::MAX), Some(addr(u32::MAX)));
+        assert_eq!(routes.get(5000), None);
+        routes.retain(|endpoint| endpoint < 3);
+        assert_eq!((routes.len(), routes.get(2), routes.get(3)), (3, Some(addr(2)), None));
+    }
+}

@@ -1,0 +1,135 @@
+//! An element and its controller: found late, lost, and found again.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::time::Duration;
+
+use common::config;
+use pathcall_element::{Config, Registration, run};
+use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
+use pathcall_proto::v1::{
+    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
+    StatusRequest,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+const WAIT: Duration = Duration::from_secs(20);
+
+type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+type Grants = mpsc::Sender<Result<ElementGrant, Status>>;
+
+/// A controller that hands each registration to the test.
+struct Fake(mpsc::Sender<(RegisterElementRequest, Grants)>);
+
+#[tonic::async_trait]
+impl Controller for Fake {
+    type RegisterApplicationStream = Stream<ApplicationGrant>;
+    type RegisterElementStream = Stream<ElementGrant>;
+
+    async fn register_element(
+        &self,
+        request: Request<RegisterElementRequest>,
+    ) -> Result<Response<Self::RegisterElementStream>, Status> {
+        let (grants, stream) = mpsc::channel(1);
+        self.0.send((request.into_inner(), grants)).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn register_application(
+        &self,
+        _: Request<RegisterApplicationRequest>,
+    ) -> Result<Response<Self::RegisterApplicationStream>, Status> {
+        Err(Status::unavailable("elements only"))
+    }
+
+    async fn register_endpoint(&self, _: Request<RegisterEndpointRequest>) -> Result<Response<EndpointGrant>, Status> {
+        Err(Status::unavailable("elements only"))
+    }
+
+    async fn release_endpoint(
+        &self,
+        _: Request<ReleaseEndpointRequest>,
+    ) -> Result<Response<ReleaseEndpointReply>, Status> {
+        Err(Status::unavailable("elements only"))
+    }
+
+    async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {
+        Err(Status::unavailable("elements only"))
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusReply>, Status> {
+        Err(Status::unavailable("elements only"))
+    }
+}
+
+struct FakeController {
+    registrations: mpsc::Receiver<(RegisterElementRequest, Grants)>,
+    server: JoinHandle<()>,
+}
+
+async fn controller(addr: SocketAddr) -> (SocketAddr, FakeController) {
+    let listener = TcpListener::bind(addr).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (sender, registrations) = mpsc::channel(1);
+    let server = Server::builder().add_service(ControllerServer::new(Fake(sender)));
+    let server = tokio::spawn(async move { server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap() });
+    (addr, FakeController { registrations, server })
+}
+
+async fn until(registration: &mut watch::Receiver<Registration>, expected: Registration) {
+    tokio::time::timeout(WAIT, registration.wait_for(|state| *state == expected)).await.expect("in time").unwrap();
+}
+
+#[tokio::test]
+async fn an_element_registers_again_whenever_its_controller_comes_back() {
+    // A port that nobody listens on yet.
+    let addr = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let element = run(Config { controller: Some(format!("http://{addr}")), ..config() }).await.unwrap();
+    let mut registration = element.registration();
+    assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "it serves without");
+
+    for element_id in [1, 2] {
+        let (_, mut controller) = controller(addr).await;
+        let asked = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+        let (request, grants) = asked;
+        assert_eq!(request.boot_id, element.boot_id());
+        assert_eq!(request.data_address, element.data_addr().to_string());
+        assert_eq!(request.control_address, format!("http://{}", element.control_addr()));
+        let size = config().size;
+        let sizes = [request.rows, request.lanes, request.slots].map(|size| size as usize);
+        assert_eq!(sizes, [size.rows, size.lanes, size.slots]);
+
+        grants.send(Ok(ElementGrant { element: element_id, endpoint: 100 })).await.unwrap();
+        until(&mut registration, Registration::Known { element: element_id, endpoint: 100 }).await;
+        controller.server.abort();
+        assert!(controller.server.await.unwrap_err().is_cancelled());
+        drop(grants);
+        until(&mut registration, Registration::Unknown).await;
+    }
+    element.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_advertised_address_is_what_the_controller_is_told() {
+    let (addr, mut controller) = controller((Ipv4Addr::LOCALHOST, 0).into()).await;
+    let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let advertise = Some(Ipv4Addr::new(192, 0, 2, 9).into());
+    let controller_url = Some(format!("http://{addr}"));
+    let element = run(Config { data: all, control: all, advertise, controller: controller_url, ..config() });
+    let element = element.await.unwrap();
+    let asked = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+    assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));
+    assert_eq!(asked.0.control_address, format!("http://192.0.2.9:{}", element.control_addr().port()));
+}
