@@ -61,9 +61,6 @@ impl State {
         let slots = flows.min(element.slots.largest());
         let Some(slot_base) = element.slots.take(slots) else { return false };
         (caller.slot_base, caller.slots) = (slot_base, slots);
-        if record::remove(&mut element.record.stale_endpoints, endpoint) {
-            self.changed.elements.insert(element.record.element);
-        }
         self.changed.endpoints.insert(endpoint);
         true
     }

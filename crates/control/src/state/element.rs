@@ -117,15 +117,6 @@ impl State {
         };
         let mut endpoints = vec![application.record.endpoint];
         endpoints.extend(self.group(gaid));
-        if let Some(element) = self.elements.get_mut(&memory.element) {
-            let mut stale = record::remove(&mut element.record.stale_applications, gaid);
-            for &endpoint in &endpoints {
-                stale |= record::remove(&mut element.record.stale_endpoints, endpoint);
-            }
-            if stale {
-                self.changed.elements.insert(memory.element);
-            }
-        }
         self.push(memory.element, Push::Install(entry), Subject::Application(gaid));
         self.push_endpoints(gaid, endpoints);
         self.push_group(gaid);
@@ -183,15 +174,21 @@ impl State {
         while element.unconfirmed.front().is_some_and(|(pushed, _)| *pushed <= seq) {
             let Some((_, subject)) = element.unconfirmed.pop_front() else { break };
             element.progress = self.now;
-            let stale = match subject {
-                Subject::Removed(gaid) => record::remove(&mut element.record.stale_applications, gaid),
-                Subject::RemovedEndpoints(endpoints) => {
-                    let stale = &mut element.record.stale_endpoints;
-                    endpoints.iter().fold(false, |any, &endpoint| record::remove(stale, endpoint) | any)
+            // What has been removed again since is still to be confirmed.
+            let again =
+                |subject: &Subject, id| element.unconfirmed.iter().any(|(_, later)| later.removes_again(subject, id));
+            let confirmed = match &subject {
+                Subject::Removed(gaid) if !again(&subject, *gaid) => {
+                    record::remove(&mut element.record.stale_applications, *gaid)
                 }
-                Subject::Strangers | Subject::Application(_) => false,
+                Subject::RemovedEndpoints(endpoints) => {
+                    let gone = endpoints.iter().filter(|&&endpoint| !again(&subject, endpoint));
+                    let stale = &mut element.record.stale_endpoints;
+                    gone.fold(false, |any, &endpoint| record::remove(stale, endpoint) | any)
+                }
+                Subject::Removed(_) | Subject::Strangers | Subject::Application(_) => false,
             };
-            if stale {
+            if confirmed {
                 self.changed.elements.insert(id);
             }
         }
@@ -275,7 +272,7 @@ impl State {
         let waiters = std::mem::take(&mut element.waiters);
         let control_address = element.record.control_address.clone();
         self.changed.elements.insert(id);
-        self.outputs.push(Output::Close { element: id });
+        self.outputs.push(Output::Close { element: id, reason: reason.to_owned() });
         if let Lease::Held(call) = lease {
             self.streams.remove(&call);
             let reason = reason.to_owned();

@@ -167,6 +167,8 @@ pub enum Output {
     Close {
         /// Id of the element.
         element: u32,
+        /// Why it is given up.
+        reason: String,
     },
 }
 

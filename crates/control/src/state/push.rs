@@ -38,5 +38,16 @@ pub(super) enum Subject {
     RemovedEndpoints(Vec<u32>),
 }
 
+impl Subject {
+    /// Whether this removes `id` as `earlier` did.
+    pub(super) fn removes_again(&self, earlier: &Self, id: u32) -> bool {
+        match (earlier, self) {
+            (Self::Removed(_), Self::Removed(gaid)) => *gaid == id,
+            (Self::RemovedEndpoints(_), Self::RemovedEndpoints(endpoints)) => endpoints.contains(&id),
+            _ => false,
+        }
+    }
+}
+
 /// Entries in one push: far below gRPC's 4 MiB limit of a message.
 pub(super) const ENTRIES_MAX: usize = 4096;

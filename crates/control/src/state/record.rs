@@ -136,10 +136,11 @@ pub struct ElementRecord {
     /// Whether its lease runs.
     #[prost(bool, tag = "9")]
     pub alive: bool,
-    /// Applications whose removal this start of the element has not confirmed, ascending.
+    /// Applications whose last removal this start of the element has not confirmed, ascending. They
+    /// may have an entry there that is older than the present one, so they are removed first.
     #[prost(uint32, repeated, tag = "10")]
     pub stale_applications: Vec<u32>,
-    /// Endpoints whose removal this start of the element has not confirmed, ascending.
+    /// The same of endpoints.
     #[prost(uint32, repeated, tag = "11")]
     pub stale_endpoints: Vec<u32>,
 }

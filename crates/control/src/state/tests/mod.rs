@@ -44,6 +44,8 @@ struct FakeElement {
     mute: bool,
     /// Refuses entries of this application.
     refuses: Option<u32>,
+    /// Applications that it has refused something of.
+    refused: BTreeSet<u32>,
     /// Its id at the controller and the boot id that pushes are meant for.
     open: Option<(u32, u64)>,
     queue: VecDeque<(u64, Push)>,
@@ -89,7 +91,7 @@ impl World {
                     peer.queue.clear();
                 }
                 Output::Push { element, seq, push } => self.peer(element).expect("open").queue.push_back((seq, push)),
-                Output::Close { element } => {
+                Output::Close { element, .. } => {
                     if let Some(peer) = self.peer(element) {
                         peer.open = None;
                         peer.queue.clear();
@@ -231,7 +233,8 @@ impl World {
         let Some((seq, push)) = peer.queue.pop_front() else { return false };
         let input = if boot_id != peer.request.boot_id {
             Input::Restarted { element, seq }
-        } else if peer.refuses.is_some() && peer.refuses == gaid_of(&push) {
+        } else if let Some(gaid) = gaid_of(&push).filter(|gaid| peer.refuses == Some(*gaid)) {
+            peer.refused.insert(gaid);
             Input::Refused { element, seq, reason: "no".into() }
         } else {
             peer.apply(push);
@@ -322,13 +325,15 @@ impl FakeElement {
                     for old in self.endpoints.values().filter(|old| old.endpoint != new.endpoint) {
                         assert!(apart(old.slot_base, old.slots, new.slot_base, new.slots), "slots: {old:?} {new:?}");
                     }
-                    assert!(self.applications.contains_key(&new.gaid), "endpoints come after their application");
+                    let known = self.applications.contains_key(&new.gaid) || self.refused.contains(&new.gaid);
+                    assert!(known, "endpoints come after their application");
                     self.endpoints.insert(new.endpoint, new);
                 }
             }
             Push::RemoveEndpoints(endpoints) => self.endpoints.retain(|endpoint, _| !endpoints.contains(endpoint)),
             Push::SetGroup { gaid, endpoints } => {
-                assert!(endpoints.iter().all(|endpoint| self.endpoints.contains_key(endpoint)));
+                let known = endpoints.iter().all(|endpoint| self.endpoints.contains_key(endpoint));
+                assert!(known || self.refused.contains(&gaid), "a group comes after its endpoints");
                 self.groups.insert(gaid, endpoints);
             }
         }

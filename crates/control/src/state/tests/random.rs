@@ -46,13 +46,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Incarnation of the owner, its memory, start of the element.
+type StandsFor = (u32, Option<MemoryRecord>, Option<u64>);
+
 /// A world with what has been seen of it.
 struct History {
     world: World,
     owners: BTreeMap<u32, CallId>,
     streams: BTreeMap<usize, CallId>,
-    /// What each (GAID, epoch) stood for: owner, memory, start of the element.
-    epochs: BTreeMap<(u32, u32), (u32, Option<MemoryRecord>, Option<u64>)>,
+    /// What each (GAID, epoch) stood for.
+    epochs: BTreeMap<(u32, u32), StandsFor>,
     latest: BTreeMap<u32, u32>,
     /// Who each id was given to.
     gaids: BTreeMap<u32, String>,

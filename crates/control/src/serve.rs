@@ -1,0 +1,147 @@
+//! A running controller: its socket, its engine, and the handle that stops both.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use pathcall_proto::v1::controller_server::ControllerServer;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::Error;
+use crate::engine::{Engine, Message};
+use crate::service::Service;
+use crate::state::Timing;
+use crate::store::{Place, Store};
+
+/// How often a silent peer is asked whether it lives, and how long it may take to answer: a peer
+/// that is gone without a word is noticed, and its grace period begins, within twice this.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// Calls and streams that one connection may have open.
+const STREAMS_MAX: u32 = 16_384;
+
+/// What a controller is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// Where registrations are kept.
+    pub store: Place,
+    /// The times that leases go by.
+    pub timing: Timing,
+}
+
+/// Listens on `addr`; port 0 takes a free port.
+///
+/// # Errors
+/// When the address can't be had.
+pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(addr).await.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortInUse { addr },
+        io::ErrorKind::AddrNotAvailable => Error::NotLocal { addr },
+        _ => Error::Bind { addr, source },
+    })
+}
+
+/// Serves on `listener` until the handle is dropped or shut down. Registrations that the store has
+/// are in force again when this returns.
+///
+/// # Errors
+/// When the store can't be used; nothing is left running.
+pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Error> {
+    let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
+    let (messages, received) = mpsc::unbounded_channel();
+    let opening = tokio::task::spawn_blocking(move || {
+        let store = Store::open(&config.store)?;
+        Engine::start(store, config.timing, received)
+    });
+    let (engine, effects) = opening.await.map_err(Error::Defect)??;
+    let service = ControllerServer::new(Service::new(messages.downgrade()));
+    let (failure, failures) = mpsc::channel(2);
+    let engine = supervise(failure.clone(), engine.run(effects));
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .max_concurrent_streams(STREAMS_MAX)
+        .add_service(service);
+    let server = supervise(failure, async move {
+        let stopped = async { drop(stopped.await) };
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        server.serve_with_incoming_shutdown(incoming, stopped).await.map_err(Error::Serve)
+    });
+    tracing::info!(%addr, "controller started");
+    Ok(Handle { addr, messages, stop, engine, server, failures })
+}
+
+/// Runs a part of the controller; if it fails, that is reported.
+fn supervise<E>(
+    failure: mpsc::Sender<Error>,
+    part: impl Future<Output = Result<(), E>> + Send + 'static,
+) -> JoinHandle<()>
+where
+    Error: From<E>,
+    E: Send + 'static,
+{
+    let part = tokio::spawn(part);
+    tokio::spawn(async move {
+        let error = match part.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.into(),
+            Err(error) => Error::Defect(error),
+        };
+        tracing::error!(%error, "the controller has ended");
+        // There is room for one of each part.
+        let _ = failure.try_send(error);
+    })
+}
+
+/// A running controller; dropping it stops it.
+#[derive(Debug)]
+pub struct Handle {
+    addr: SocketAddr,
+    /// Dropping it ends the engine, and with it all streams.
+    messages: mpsc::UnboundedSender<Message>,
+    /// Dropping it ends the server once its calls are answered.
+    stop: oneshot::Sender<()>,
+    engine: JoinHandle<()>,
+    server: JoinHandle<()>,
+    failures: mpsc::Receiver<Error>,
+}
+
+impl Handle {
+    /// The address it listens on.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// `http://ip:port` for those who register.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// Waits until the controller ends by itself, which it does only for an error: the reason is
+    /// returned, once.
+    pub async fn failed(&mut self) -> Error {
+        match self.failures.recv().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Stops: ends all streams, answers the calls that have begun, and closes socket and store
+    /// before it returns. What is registered stays in the store.
+    pub async fn shutdown(self) {
+        let Self { messages, stop, engine, server, .. } = self;
+        // The engine first: the server waits for its streams, which end with the engine. Neither
+        // task can fail: what they supervise has reported it.
+        drop(messages);
+        let _ = engine.await;
+        drop(stop);
+        let _ = server.await;
+    }
+}

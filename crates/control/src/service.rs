@@ -1,0 +1,152 @@
+//! Service `Controller`: turns calls into messages for the engine, and grants into streams.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pathcall_proto::v1::controller_server::Controller;
+use pathcall_proto::v1::{
+    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
+    StatusRequest,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::WatchStream;
+use tonic::{Request, Response, Status};
+
+use crate::engine::{Latest, Message, read_counters};
+use crate::state::CallId;
+
+/// Longest wait for an element's counters.
+const COUNTERS_MAX: Duration = Duration::from_millis(500);
+
+/// The service. Clones serve the same controller.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    /// Weak, so that the engine ends when the handle lets it.
+    engine: mpsc::WeakUnboundedSender<Message>,
+    calls: Arc<AtomicU64>,
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+
+impl Service {
+    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>) -> Self {
+        Self { engine, calls: Arc::default() }
+    }
+
+    fn call(&self) -> CallId {
+        CallId(self.calls.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn send(&self, message: Message) -> Result<(), Status> {
+        let sent = self.engine.upgrade().map(|engine| engine.send(message));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(stopped()),
+        }
+    }
+
+    /// Asks for something that is answered once.
+    async fn ask<T>(&self, message: impl FnOnce(CallId, oneshot::Sender<T>) -> Message) -> Result<T, Status> {
+        let (answer, answered) = oneshot::channel();
+        self.send(message(self.call(), answer))?;
+        answered.await.map_err(|_| stopped())
+    }
+
+    /// Registers something for as long as the stream that comes back.
+    async fn register<T: Clone + Send + Sync + 'static>(
+        &self,
+        message: impl FnOnce(CallId, watch::Sender<Latest<T>>) -> Message,
+    ) -> Reply<Grants<T>> {
+        let (grants, mut latest) = watch::channel(None);
+        // From here on the end of the stream is told, even if the caller goes before it has begun.
+        let registration = Registration { call: self.call(), engine: self.engine.clone() };
+        self.send(message(registration.call, grants))?;
+        if let Some(Err(refusal)) = latest.wait_for(Option::is_some).await.map_err(|_| stopped())?.as_ref() {
+            return Err(refusal.clone());
+        }
+        Ok(Response::new(Grants { latest: WatchStream::new(latest), _registration: registration }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Service {
+    type RegisterApplicationStream = Grants<ApplicationGrant>;
+    type RegisterElementStream = Grants<ElementGrant>;
+
+    async fn register_application(
+        &self,
+        request: Request<RegisterApplicationRequest>,
+    ) -> Reply<Grants<ApplicationGrant>> {
+        self.register(|call, grants| Message::RegisterApplication(call, request.into_inner(), grants)).await
+    }
+
+    async fn register_endpoint(&self, request: Request<RegisterEndpointRequest>) -> Reply<EndpointGrant> {
+        let answer = self.ask(|call, answer| Message::RegisterEndpoint(call, request.into_inner(), answer)).await?;
+        answer.map(Response::new)
+    }
+
+    async fn release_endpoint(&self, request: Request<ReleaseEndpointRequest>) -> Reply<ReleaseEndpointReply> {
+        let answer = self.ask(|call, answer| Message::ReleaseEndpoint(call, request.into_inner(), answer)).await?;
+        answer.map(|()| Response::new(ReleaseEndpointReply {}))
+    }
+
+    async fn register_element(&self, request: Request<RegisterElementRequest>) -> Reply<Grants<ElementGrant>> {
+        self.register(|call, grants| Message::RegisterElement(call, request.into_inner(), grants)).await
+    }
+
+    async fn lookup(&self, request: Request<LookupRequest>) -> Reply<LookupReply> {
+        let answer = self.ask(|_, answer| Message::Lookup(request.into_inner().name, answer)).await?;
+        answer.map(Response::new)
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
+        let standing = self.ask(|_, answer| Message::Status(answer)).await?;
+        Ok(Response::new(read_counters(standing, COUNTERS_MAX).await))
+    }
+}
+
+fn stopped() -> Status {
+    Status::unavailable("the controller is stopping")
+}
+
+/// The stream that answers a registration: the latest grant, whenever there is another one. One
+/// that is out of date before it was read is skipped.
+pub(crate) struct Grants<T> {
+    latest: WatchStream<Latest<T>>,
+    _registration: Registration,
+}
+
+impl<T: Clone + Send + Sync + 'static> Stream for Grants<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            match ready!(Pin::new(&mut self.latest).poll_next(cx)) {
+                Some(Some(grant)) => return Poll::Ready(Some(grant)),
+                Some(None) => {}
+                None => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+/// Tells the engine when the stream ends, in whatever way.
+#[derive(Debug)]
+struct Registration {
+    call: CallId,
+    engine: mpsc::WeakUnboundedSender<Message>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.upgrade() {
+            // An engine that has ended needs to know of no streams.
+            let _ = engine.send(Message::Ended(self.call));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The store: the controller's records in an embedded database, so that a restart loses none.
+//!
+//! Changes are committed together or not at all, and are on disk when [`Store::commit`] returns.
+//! Each kind of record has a table by id; a record is the protobuf message of [`crate::state`].
+
+use std::path::{Path, PathBuf};
+
+use prost::Message;
+use redb::backends::InMemoryBackend;
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+
+use crate::state::{Change, Snapshot};
+
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const APPLICATIONS: TableDefinition<u32, &[u8]> = TableDefinition::new("applications");
+const ENDPOINTS: TableDefinition<u32, &[u8]> = TableDefinition::new("endpoints");
+const ELEMENTS: TableDefinition<u32, &[u8]> = TableDefinition::new("elements");
+
+/// Keys of the table `meta`.
+const IDS: &str = "ids";
+const FORMAT: &str = "format";
+/// What this version writes, and the only thing it reads.
+const FORMAT_NOW: u8 = 1;
+/// Memory for pages of the database; all records of a large controller fit.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Where the records are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Place {
+    /// In memory: they end with the controller.
+    #[default]
+    Memory,
+    /// In this file, made if there is none.
+    File(PathBuf),
+}
+
+/// Why the store can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process has the file open.
+    #[error("store {} is in use: another controller may be running; choose another with --store", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file can't be opened or made.
+    #[error("store {} can't be opened: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the database says.
+        source: Box<DatabaseError>,
+    },
+    /// Another version of the controller wrote the file.
+    #[error("the store has format {got}, expected {FORMAT_NOW}: another version of the controller wrote it")]
+    Format {
+        /// The format found.
+        got: u8,
+    },
+    /// A record can't be understood.
+    #[error("the store's record {id} in {table} is damaged: {source}")]
+    Record {
+        /// The table.
+        table: &'static str,
+        /// Its key.
+        id: String,
+        /// What is wrong with it.
+        source: prost::DecodeError,
+    },
+    /// Reading or writing failed.
+    #[error("the store failed: {0}")]
+    Failed(#[source] Box<redb::Error>),
+}
+
+/// The open store. One process at a time has it.
+#[derive(Debug)]
+pub struct Store {
+    database: Database,
+}
+
+impl Store {
+    /// Opens the store, making it if there is none.
+    ///
+    /// # Errors
+    /// When the file can't be used, or is not a store of this version.
+    pub fn open(place: &Place) -> Result<Self, StoreError> {
+        let mut builder = Builder::new();
+        builder.set_cache_size(CACHE_BYTES);
+        let (database, path): (_, &Path) = match place {
+            Place::Memory => (builder.create_with_backend(InMemoryBackend::new()), Path::new("in memory")),
+            Place::File(path) => (builder.create(path), path),
+        };
+        let database = database.map_err(|source| match source {
+            DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.into() },
+            source => StoreError::Open { path: path.into(), source: Box::new(source) },
+        })?;
+        let store = Self { database };
+        store.claim()?;
+        Ok(store)
+    }
+
+    /// Makes the tables of a new store; refuses one of another format.
+    fn claim(&self) -> Result<(), StoreError> {
+        let write = self.database.begin_write().map_err(failed)?;
+        {
+            let mut meta = write.open_table(META).map_err(failed)?;
+            let format = meta.get(FORMAT).map_err(failed)?.map(|value| value.value().first().copied().unwrap_or(0));
+            match format {
+                Some(FORMAT_NOW) => {}
+                Some(got) => return Err(StoreError::Format { got }),
+                None => drop(meta.insert(FORMAT, [FORMAT_NOW].as_slice()).map_err(failed)?),
+            }
+            for table in [APPLICATIONS, ENDPOINTS, ELEMENTS] {
+                write.open_table(table).map_err(failed)?;
+            }
+        }
+        write.commit().map_err(failed)
+    }
+
+    /// All records.
+    ///
+    /// # Errors
+    /// When reading fails or a record is damaged.
+    pub fn load(&self) -> Result<Snapshot, StoreError> {
+        let read = self.database.begin_read().map_err(failed)?;
+        let meta = read.open_table(META).map_err(failed)?;
+        let ids = meta.get(IDS).map_err(failed)?;
+        Ok(Snapshot {
+            ids: ids.map(|bytes| decode("meta", IDS, bytes.value())).transpose()?,
+            applications: records("applications", &read.open_table(APPLICATIONS).map_err(failed)?)?,
+            endpoints: records("endpoints", &read.open_table(ENDPOINTS).map_err(failed)?)?,
+            elements: records("elements", &read.open_table(ELEMENTS).map_err(failed)?)?,
+        })
+    }
+
+    /// Makes the changes, all or none; they are on disk when this returns. It blocks.
+    ///
+    /// # Errors
+    /// When writing fails; what is on disk is then as before.
+    pub fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+        let write = self.database.begin_write().map_err(failed)?;
+        for change in changes {
+            match change {
+                Change::Ids(ids) => {
+                    let mut meta = write.open_table(META).map_err(failed)?;
+                    meta.insert(IDS, ids.encode_to_vec().as_slice()).map_err(failed)?;
+                }
+                Change::PutApplication(record) => put(&write, APPLICATIONS, record.gaid, record)?,
+                Change::RemoveApplication(gaid) => remove(&write, APPLICATIONS, *gaid)?,
+                Change::PutEndpoint(record) => put(&write, ENDPOINTS, record.endpoint, record)?,
+                Change::RemoveEndpoint(endpoint) => remove(&write, ENDPOINTS, *endpoint)?,
+                Change::PutElement(record) => put(&write, ELEMENTS, record.element, record)?,
+                Change::RemoveElement(element) => remove(&write, ELEMENTS, *element)?,
+            }
+        }
+        write.commit().map_err(failed)
+    }
+}
+
+type Table = TableDefinition<'static, u32, &'static [u8]>;
+
+fn put(write: &WriteTransaction, table: Table, id: u32, record: &impl Message) -> Result<(), StoreError> {
+    let mut table = write.open_table(table).map_err(failed)?;
+    table.insert(id, record.encode_to_vec().as_slice()).map_err(failed)?;
+    Ok(())
+}
+
+fn remove(write: &WriteTransaction, table: Table, id: u32) -> Result<(), StoreError> {
+    let mut table = write.open_table(table).map_err(failed)?;
+    table.remove(id).map_err(failed)?;
+    Ok(())
+}
+
+fn records<T: Message + Default>(
+    name: &'static str,
+    table: &impl ReadableTable<u32, &'static [u8]>,
+) -> Result<Vec<T>, StoreError> {
+    let mut records = Vec::new();
+    for entry in table.iter().map_err(failed)? {
+        let (id, bytes) = entry.map_err(failed)?;
+        records.push(decode(name, &id.value().to_string(), bytes.value())?);
+    }
+    Ok(records)
+}
+
+fn decode<T: Message + Default>(table: &'static str, id: &str, bytes: &[u8]) -> Result<T, StoreError> {
+    T::decode(bytes).map_err(|source| StoreError::Record { table, id: id.into(), source })
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    StoreError::Failed(Box::new(error.into()))
+}
