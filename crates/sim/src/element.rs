@@ -49,6 +49,10 @@ impl Element {
             slot_base: caller.slot_base,
             slots: caller.flows,
         })?;
+        if plan.memory.is_none() {
+            // Not installed: the element passes on what callers send, and is sent nothing for all of them.
+            return Ok(());
+        }
         self.members.push((plan.gaid, caller.endpoint));
         let group: Vec<u32> = self.members.iter().filter(|(gaid, _)| *gaid == plan.gaid).map(|(_, e)| *e).collect();
         tables.set_group(plan.gaid, &group)

@@ -37,7 +37,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         wire: WireSpec::default(),
         faults: Faults::default(),
         faults_until: Instant(0),
-        element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize, counters: 8 }),
+        element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize }),
         applications: vec![ApplicationPlan {
             gaid: 1,
             epoch: 1,

@@ -52,12 +52,7 @@ pub fn generate(seed: u64) -> Scenario {
     let count = random.pick(&[1, 1, 2, 3]);
     let applications: Vec<_> =
         (0..count).map(|index| application(&mut random, index, with_element, &mut given)).collect();
-    let size = Size {
-        rows: given.rows as usize,
-        lanes: given.lanes as usize,
-        slots: given.slots as usize,
-        counters: given.rows as usize,
-    };
+    let size = Size { rows: given.rows as usize, lanes: given.lanes as usize, slots: given.slots as usize };
     Scenario { seed, wire, faults, faults_until, element: with_element.then_some(size), applications }
 }
 
