@@ -24,6 +24,7 @@ mod routes;
 mod switch;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use pathcall_program::Size;
 use pathcall_proto::v1::RegisterElementRequest;
@@ -48,6 +49,9 @@ pub const DATA_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 /// otherwise: well before the receive buffer (`RECV_BUFFER_BYTES`) is full of small frames, which
 /// take several times their length there.
 pub const CONGESTION_BYTES_DEFAULT: usize = 512 << 10;
+
+/// How long calls in progress may take to end when an element is shut down.
+pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// What an element is started with.
 #[derive(Debug, Clone)]
@@ -167,13 +171,15 @@ impl Handle {
         self.registration.clone()
     }
 
-    /// Stops: answers the calls that have begun, sends the frames that are queued, and frees both
-    /// ports before it returns.
+    /// Stops: answers the calls that have begun (those that take longer than [`DRAIN_MAX`] are cut
+    /// off), sends the frames that are queued, and frees both ports before it returns.
     pub async fn shutdown(self) {
         let Self { stop, mut service, _register, plane, .. } = self;
         drop(_register);
         drop(stop);
-        while service.join_next().await.is_some() {}
+        if tokio::time::timeout(DRAIN_MAX, service.join_next()).await.is_err() {
+            service.shutdown().await;
+        }
         plane.stop().await;
     }
 }

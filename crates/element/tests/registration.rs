@@ -4,6 +4,7 @@ mod common;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::config;
@@ -132,4 +133,38 @@ async fn the_advertised_address_is_what_the_controller_is_told() {
     let asked = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
     assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));
     assert_eq!(asked.0.control_address, format!("http://192.0.2.9:{}", element.control_addr().port()));
+}
+
+#[tokio::test]
+async fn a_controller_that_cannot_be_reached_is_reported_once() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // Somebody listens, but is no controller: each try is seen here.
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let controller = format!("http://{}", listener.local_addr().unwrap());
+    let element = run(Config { controller: Some(controller), ..config() }).await.unwrap();
+    // A try makes up to two connections: these are three tries at least.
+    for _ in 0..8 {
+        drop(tokio::time::timeout(WAIT, listener.accept()).await.expect("another try").unwrap());
+    }
+    element.shutdown().await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(log.matches("can't register with the controller").count(), 1, "{log}");
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
