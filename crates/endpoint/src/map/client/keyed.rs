@@ -76,7 +76,7 @@ impl KeyedCalls {
             let fits = i32::try_from(call.values[i as usize]).is_ok();
             match self.book.find(&call.keys[i as usize]) {
                 Some(KeyPlace::Mapped { lane, row }) if fits && by_element => self.book.put_in_lane(lane, i, row),
-                Some(KeyPlace::Logical) if fits && matches!(call.work, Work::Add { .. }) => logical.push(i),
+                Some(KeyPlace::Logical) if fits && matches!(call.work, Work::Add { get: false }) => logical.push(i),
                 _ => whole.push(i),
             }
         }
