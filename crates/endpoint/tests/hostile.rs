@@ -1,0 +1,170 @@
+//! Frames that pass admission but mean nothing, or the wrong thing: no panic, no wrong sum.
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
+use proptest::prelude::*;
+
+#[derive(Default)]
+struct Sent(Vec<(Dest, Vec<u8>)>);
+
+impl Outbox for Sent {
+    fn send(&mut self, to: Dest, frame: &[u8]) {
+        self.0.push((to, frame.to_vec()));
+    }
+}
+
+fn client() -> MapClient {
+    MapClient::new(ClientConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 10,
+        incarnation: 5,
+        server: 1,
+        server_incarnation: 5,
+        slot_base: 0,
+        flows: 2,
+        element: true,
+        rows: 4,
+        width: 256,
+        worker: 0,
+        start_chunk: 0,
+        timing: Timing::default(),
+    })
+}
+
+fn server(threshold: u32) -> MapServer {
+    let grant = Some(Grant { rows: 4, width: if threshold > 0 { 256 } else { 32 } });
+    let mut server = MapServer::new(ServerConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 1,
+        incarnation: 5,
+        grant,
+        threshold,
+        mapping: true,
+        width: if threshold > 0 { 256 } else { 32 },
+        timing: Timing::default(),
+    });
+    for endpoint in [10, 11] {
+        server.join(Instant(0), Member { endpoint, incarnation: 5, element: true }).expect("room");
+    }
+    server
+}
+
+/// Frames that pass every check of identity, with anything else in them.
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let header = (1u8..=10, any::<u16>(), prop::sample::select(vec![1u32, 10, 11]), 0u32..4, 0u32..8, 0u32..4);
+    let map = (0u8..=10, 0u8..=2, any::<u16>(), 0u16..260, prop::sample::select(vec![0u16, 128, 3]), 0u32..6);
+    let rest = (0u32..4, 0u16..70, prop::sample::select(vec![0u32, 1, 9]), prop::collection::vec(any::<u8>(), 0..64));
+    (header, map, rest).prop_map(|(header, map, rest)| {
+        let (kind, flags, peer, slot, seq, round) = header;
+        let (op, to, map_flags, lanes, first_lane, index) = map;
+        let (threshold, worker, tag, payload) = rest;
+        let to_server = peer != 1 || kind == 7;
+        let base = BaseRepr {
+            flags: flags & !Flags::TOKEN,
+            gaid: 7,
+            epoch: 1,
+            src: peer,
+            src_incarnation: 5,
+            dst: if to_server { 1 } else { 10 },
+            dst_incarnation: 5,
+            slot,
+            seq,
+            round,
+            ..BaseRepr::new(Kind::parse(kind).expect("in range"))
+        };
+        let map = MapRepr {
+            op,
+            to,
+            flags: map_flags,
+            lanes,
+            first_lane,
+            para: 3,
+            index,
+            threshold,
+            worker,
+            payload_len: payload.len() as u16,
+            tag,
+        };
+        let mut bytes = vec![0; frame_len(map.flags, lanes.into(), payload.len())];
+        emit(&base, &map, &mut bytes).payload_mut().copy_from_slice(&payload);
+        bytes
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_frame_makes_anybody_panic(frames in prop::collection::vec(frame(), 1..60)) {
+        let mut out = Sent::default();
+        let mut now = Instant(0);
+        let (mut client, mut sums, mut keyed) = (client(), server(2), server(0));
+        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700], modify: Modify::default(), threshold: 2 });
+        let pairs = (0..90).map(|i| (Key::from(i), i)).collect();
+        client.start(now, CallId(2), Operation::Add { pairs, modify: Modify::default(), get: false });
+        keyed.query(now, QueryId(1), None);
+        for bytes in frames {
+            now = Instant(now.0 + 3_000_000);
+            client.handle(now, &bytes, &mut out);
+            client.poll(now, &mut out);
+            for server in [&mut sums, &mut keyed] {
+                server.handle(now, &bytes, &mut out);
+                server.poll(now, &mut out);
+            }
+            prop_assert!(out.0.len() < 100_000);
+        }
+    }
+
+    #[test]
+    fn noise_is_ignored(noise in prop::collection::vec(any::<u8>(), 0..300)) {
+        let mut out = Sent::default();
+        let (mut client, mut server) = (client(), server(2));
+        client.handle(Instant(1), &noise, &mut out);
+        server.handle(Instant(1), &noise, &mut out);
+        prop_assert!(out.0.is_empty());
+        prop_assert_eq!((client.stats().frames_ignored, server.stats().frames_ignored), (1, 1));
+    }
+}
+
+#[test]
+fn frames_of_another_application_epoch_or_incarnation_change_nothing() {
+    let wrong = [
+        BaseRepr { gaid: 8, ..own() },
+        BaseRepr { epoch: 2, ..own() },
+        BaseRepr { src_incarnation: 6, ..own() },
+        BaseRepr { src: 99, ..own() },
+        BaseRepr { dst: 2, ..own() },
+    ];
+    for base in wrong {
+        let (mut server, mut out) = (server(2), Sent::default());
+        let map = MapRepr { flags: MapFlags::LINEAR | MapFlags::ROUND, lanes: 4, tag: 1, ..MapRepr::default() };
+        let mut bytes = vec![0; frame_len(map.flags, 4, 0)];
+        emit(&base, &map, &mut bytes);
+        server.handle(Instant(1), &bytes, &mut out);
+        assert_eq!((server.stats().frames_ignored, out.0.len()), (1, 0), "{base:?}");
+    }
+    let (mut server, mut out) = (server(2), Sent::default());
+    let map = MapRepr { flags: MapFlags::LINEAR | MapFlags::ROUND, lanes: 4, tag: 1, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, 4, 0)];
+    emit(&own(), &map, &mut bytes);
+    server.handle(Instant(1), &bytes, &mut out);
+    assert_eq!(server.stats().software_adds, 4, "the same frame with the right names counts");
+}
+
+fn own() -> BaseRepr {
+    BaseRepr {
+        gaid: 7,
+        epoch: 1,
+        src: 10,
+        src_incarnation: 5,
+        dst: 1,
+        dst_incarnation: 5,
+        seq: 1,
+        round: 1,
+        ..BaseRepr::new(Kind::MapData)
+    }
+}
