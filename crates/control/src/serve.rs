@@ -24,12 +24,20 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
 const STREAMS_MAX: u32 = 16_384;
 
 /// What a controller is started with.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Where registrations are kept.
     pub store: Place,
     /// The times that leases go by.
     pub timing: Timing,
+    /// [`KEEP_ALIVE`].
+    pub keep_alive: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { store: Place::default(), timing: Timing::default(), keep_alive: KEEP_ALIVE }
+    }
 }
 
 /// Listens on `addr`; port 0 takes a free port.
@@ -52,8 +60,9 @@ pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
 pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Error> {
     let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
     let (messages, received) = mpsc::unbounded_channel();
+    let place = config.store;
     let opening = tokio::task::spawn_blocking(move || {
-        let store = Store::open(&config.store)?;
+        let store = Store::open(&place)?;
         Engine::start(store, config.timing, received)
     });
     let (engine, effects) = opening.await.map_err(Error::Defect)??;
@@ -63,8 +72,8 @@ pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Erro
 
     let (stop, stopped) = oneshot::channel::<()>();
     let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEP_ALIVE))
-        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .http2_keepalive_interval(Some(config.keep_alive))
+        .http2_keepalive_timeout(Some(config.keep_alive))
         .max_concurrent_streams(STREAMS_MAX)
         .add_service(service);
     let server = supervise(failure, async move {

@@ -190,3 +190,43 @@ fn decode<T: Message + Default>(table: &'static str, id: &str, bytes: &[u8]) -> 
 fn failed(error: impl Into<redb::Error>) -> StoreError {
     StoreError::Failed(Box::new(error.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{ApplicationRecord, IdsRecord};
+
+    #[test]
+    fn a_commit_is_kept_whole() {
+        let store = Store::open(&Place::Memory).unwrap();
+        assert_eq!(store.load().unwrap(), Snapshot::default());
+        let ids = IdsRecord { gaid: 3, endpoint: 9, element: 1, first_epoch: 77 };
+        let application = |gaid| ApplicationRecord { gaid, name: format!("app-{gaid}"), ..Default::default() };
+        let changes =
+            [Change::Ids(ids), Change::PutApplication(application(2)), Change::PutApplication(application(1))];
+        store.commit(&changes).unwrap();
+        store.commit(&[Change::RemoveApplication(1), Change::RemoveEndpoint(5)]).unwrap();
+        let expected = Snapshot { ids: Some(ids), applications: vec![application(2)], ..Snapshot::default() };
+        assert_eq!(store.load().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_store_of_another_version_is_refused() {
+        let store = Store::open(&Place::Memory).unwrap();
+        let write = store.database.begin_write().unwrap();
+        write.open_table(META).unwrap().insert(FORMAT, [9].as_slice()).unwrap();
+        write.commit().unwrap();
+        let refused = store.claim().unwrap_err().to_string();
+        assert_eq!(refused, "the store has format 9, expected 1: another version of the controller wrote it");
+    }
+
+    #[test]
+    fn a_damaged_record_is_named() {
+        let store = Store::open(&Place::Memory).unwrap();
+        let write = store.database.begin_write().unwrap();
+        write.open_table(ELEMENTS).unwrap().insert(7, [0xff; 3].as_slice()).unwrap();
+        write.commit().unwrap();
+        let damaged = store.load().unwrap_err().to_string();
+        assert!(damaged.starts_with("the store's record 7 in elements is damaged: "), "{damaged}");
+    }
+}

@@ -17,6 +17,7 @@ use pathcall_proto::v1::{
 use pathcall_wire::Instant;
 
 use super::*;
+use crate::store::{Place, Store};
 
 const TIMING: Timing = Timing {
     grace: Duration::from_millis(3000),
@@ -31,6 +32,8 @@ struct World {
     now: Instant,
     calls: u64,
     store: BTreeMap<(u8, u32), Change>,
+    /// A real store, where one is wanted.
+    database: Option<Store>,
     elements: Vec<FakeElement>,
     /// All outputs that are answers, in order.
     answers: Vec<Output>,
@@ -58,7 +61,8 @@ impl World {
     fn new() -> Self {
         let state = State::new(TIMING, FIRST_EPOCH);
         let (store, elements) = (BTreeMap::new(), Vec::new());
-        let mut world = Self { state, now: Instant::default(), calls: 0, store, elements, answers: Vec::new() };
+        let now = Instant::default();
+        let mut world = Self { state, now, calls: 0, store, database: None, elements, answers: Vec::new() };
         world.input(Input::Tick);
         world
     }
@@ -70,6 +74,9 @@ impl World {
     }
 
     fn take(&mut self, effects: Effects) {
+        if let Some(database) = &self.database {
+            database.commit(&effects.changes).unwrap();
+        }
         for change in effects.changes {
             let key = match &change {
                 Change::Ids(_) => (0, 0),
@@ -127,7 +134,11 @@ impl World {
             peer.open = None;
             peer.queue.clear();
         }
-        let (state, effects) = State::restore(TIMING, self.stored(), self.now).unwrap();
+        let stored = self.stored();
+        if let Some(database) = &self.database {
+            assert_eq!(database.load().unwrap(), stored);
+        }
+        let (state, effects) = State::restore(TIMING, stored, self.now).unwrap();
         self.state = state;
         self.take(effects);
     }

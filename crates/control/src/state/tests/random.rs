@@ -81,6 +81,15 @@ impl History {
         }
     }
 
+    /// The same with a real store.
+    fn stored() -> Self {
+        let mut history = Self::new();
+        let store = Store::open(&Place::Memory).unwrap();
+        store.commit(&history.world.store.values().cloned().collect::<Vec<_>>()).unwrap();
+        history.world.database = Some(store);
+        history
+    }
+
     fn step(&mut self, step: Step) {
         let world = &mut self.world;
         match step {
@@ -242,5 +251,17 @@ proptest! {
             history.step(step);
         }
         history.settle();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #[test]
+    fn the_store_has_what_the_state_has(steps in prop::collection::vec(step(), 1..60)) {
+        let mut history = History::stored();
+        for step in steps {
+            history.step(step);
+        }
+        history.step(Step::RestartController);
     }
 }

@@ -1,0 +1,266 @@
+//! An element that is only its tables, over real gRPC, and the calls that tests make.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_proto::v1::element_server::{Element, ElementServer};
+use pathcall_proto::v1::*;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tonic::transport::Channel;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Short leases, so that tests that wait for their end are short.
+pub(crate) const TIMING: Timing = Timing {
+    grace: Duration::from_millis(150),
+    restart_grace: Duration::from_secs(20),
+    confirm: Duration::from_secs(5),
+};
+
+/// What an element has been told.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Tables {
+    pub(crate) applications: BTreeMap<u32, ElementApplication>,
+    pub(crate) endpoints: BTreeMap<u32, EndpointEntry>,
+    pub(crate) groups: BTreeMap<u32, Vec<u32>>,
+    /// Every change, in order.
+    pub(crate) log: Vec<String>,
+}
+
+/// A running element; dropping it stops it.
+pub(crate) struct FakeElement {
+    pub(crate) boot_id: u64,
+    pub(crate) address: SocketAddr,
+    pub(crate) tables: watch::Receiver<Tables>,
+    state: Arc<Shared>,
+    /// Its process: all of its connections end with it.
+    process: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    boot_id: u64,
+    tables: watch::Sender<Tables>,
+    mute: watch::Sender<bool>,
+}
+
+#[derive(Debug, Clone)]
+struct Service(Arc<Shared>);
+
+impl FakeElement {
+    /// An element at a free port.
+    pub(crate) async fn start(boot_id: u64) -> Self {
+        Self::start_at(boot_id, "127.0.0.1:0".parse().unwrap()).await
+    }
+
+    /// An element at this address.
+    pub(crate) async fn start_at(boot_id: u64, address: SocketAddr) -> Self {
+        let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = process.spawn(TcpListener::bind(address)).await.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let (tables, receiver) = watch::channel(Tables::default());
+        let state = Arc::new(Shared { boot_id, tables, mute: watch::Sender::new(false) });
+        let service = ElementServer::new(Service(Arc::clone(&state)));
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        process.spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        Self { boot_id, address, tables: receiver, state, process: Some(process) }
+    }
+
+    /// Its process ends: the port is free, and connections to it are broken.
+    pub(crate) async fn stop(mut self) -> SocketAddr {
+        let process = self.process.take();
+        tokio::task::spawn_blocking(move || drop(process)).await.unwrap();
+        self.address
+    }
+
+    /// From now on it answers nothing, or answers again.
+    pub(crate) fn mute(&self, mute: bool) {
+        self.state.mute.send_replace(mute);
+    }
+
+    pub(crate) fn registration(&self) -> RegisterElementRequest {
+        RegisterElementRequest {
+            boot_id: self.boot_id,
+            data_address: "127.0.0.1:7702".into(),
+            control_address: format!("http://{}", self.address),
+            rows: 1024,
+            lanes: 1024 * 64,
+            slots: 16,
+        }
+    }
+
+    pub(crate) fn tables(&self) -> Tables {
+        self.tables.borrow().clone()
+    }
+
+    /// Waits until its tables are as they should be.
+    pub(crate) async fn until(&self, tables: impl FnMut(&Tables) -> bool) {
+        within(self.tables.clone().wait_for(tables)).await.unwrap();
+    }
+}
+
+impl Drop for FakeElement {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.shutdown_background();
+        }
+    }
+}
+
+impl Service {
+    async fn change(&self, boot_id: u64, what: String, change: impl FnOnce(&mut Tables)) -> Reply<ElementReply> {
+        self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
+        if boot_id != self.0.boot_id {
+            return Err(Status::failed_precondition(format!("boot id is {}, got {boot_id}", self.0.boot_id)));
+        }
+        self.0.tables.send_modify(|tables| {
+            change(tables);
+            tables.log.push(what);
+        });
+        Ok(Response::new(ElementReply {}))
+    }
+}
+
+type Reply<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Element for Service {
+    async fn install(&self, request: Request<InstallRequest>) -> Reply<ElementReply> {
+        let InstallRequest { boot_id, application } = request.into_inner();
+        let application = application.unwrap();
+        let what = format!("install {} epoch {}", application.gaid, application.epoch);
+        self.change(boot_id, what, |tables| tables.applications.extend([(application.gaid, application)])).await
+    }
+
+    async fn remove(&self, request: Request<RemoveRequest>) -> Reply<ElementReply> {
+        let RemoveRequest { boot_id, gaid } = request.into_inner();
+        let change = |tables: &mut Tables| {
+            tables.applications.remove(&gaid);
+            tables.groups.remove(&gaid);
+        };
+        self.change(boot_id, format!("remove {gaid}"), change).await
+    }
+
+    async fn set_endpoints(&self, request: Request<SetEndpointsRequest>) -> Reply<ElementReply> {
+        let SetEndpointsRequest { boot_id, endpoints } = request.into_inner();
+        let what = format!("set {:?}", endpoints.iter().map(|e| e.endpoint).collect::<Vec<_>>());
+        self.change(boot_id, what, |tables| tables.endpoints.extend(endpoints.into_iter().map(|e| (e.endpoint, e))))
+            .await
+    }
+
+    async fn remove_endpoints(&self, request: Request<RemoveEndpointsRequest>) -> Reply<ElementReply> {
+        let RemoveEndpointsRequest { boot_id, endpoints } = request.into_inner();
+        let what = format!("remove endpoints {endpoints:?}");
+        self.change(boot_id, what, |tables| tables.endpoints.retain(|id, _| !endpoints.contains(id))).await
+    }
+
+    async fn set_group(&self, request: Request<SetGroupRequest>) -> Reply<ElementReply> {
+        let SetGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
+        let what = format!("group {gaid} {endpoints:?}");
+        self.change(boot_id, what, |tables| drop(tables.groups.insert(gaid, endpoints))).await
+    }
+
+    async fn read_registers(&self, _: Request<ReadRegistersRequest>) -> Reply<ReadRegistersReply> {
+        Err(Status::unimplemented("no registers"))
+    }
+
+    async fn reset_registers(&self, _: Request<ResetRegistersRequest>) -> Reply<ElementReply> {
+        Err(Status::unimplemented("no registers"))
+    }
+
+    async fn counters(&self, _: Request<CountersRequest>) -> Reply<CountersReply> {
+        self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
+        let changes = self.0.tables.borrow().log.len() as u64;
+        Ok(Response::new(CountersReply { element: [("changes".to_owned(), changes)].into(), ..Default::default() }))
+    }
+
+    async fn last_seen(&self, _: Request<LastSeenRequest>) -> Reply<LastSeenReply> {
+        self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
+        let gaids: BTreeSet<u32> = self.0.tables.borrow().applications.keys().copied().collect();
+        Ok(Response::new(LastSeenReply { age_ns: gaids.into_iter().map(|gaid| (gaid, 0)).collect() }))
+    }
+}
+
+/// A controller with its own store in memory.
+pub(crate) async fn controller() -> Handle {
+    start(Config { timing: TIMING, ..Config::default() }).await
+}
+
+/// A controller at a free port.
+pub(crate) async fn start(config: Config) -> Handle {
+    start_at("127.0.0.1:0".parse().unwrap(), config).await
+}
+
+/// A controller at this address.
+pub(crate) async fn start_at(addr: SocketAddr, config: Config) -> Handle {
+    let listener = pathcall_control::bind(addr).await.unwrap();
+    pathcall_control::serve(listener, config).await.unwrap()
+}
+
+pub(crate) async fn client(controller: &Handle) -> ControllerClient<Channel> {
+    ControllerClient::connect(controller.url()).await.unwrap()
+}
+
+pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRequest {
+    RegisterApplicationRequest {
+        name: name.into(),
+        filter_digest: 7,
+        width: 32,
+        rows: 100,
+        data_address: "127.0.0.1:9000".into(),
+        incarnation,
+        service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
+    }
+}
+
+pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
+    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4 }
+}
+
+/// The next message of a stream that has not ended.
+pub(crate) async fn next<T>(stream: &mut Streaming<T>) -> T {
+    within(stream.message()).await.unwrap().expect("the stream has ended")
+}
+
+/// Fails instead of hanging.
+pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("nothing happened for 20 s")
+}
+
+/// A file name of its own for each test; the file is removed at the end.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let file = format!("{name}-{}-{}.redb", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(file))
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        Place::File(self.0.clone())
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config { store: self.place(), timing: TIMING, ..Config::default() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
