@@ -1,0 +1,19 @@
+//! Bytes as frames and as pairs: every accessor, no panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pathcall_wire::{MapFrame, pairs};
+
+fuzz_target!(|data: &[u8]| {
+    let mut entries = pairs::entries(data);
+    while entries.next().is_some() {}
+    let _ = pairs::answers(data).count();
+    let mut bytes = data.to_vec();
+    let Ok(mut frame) = MapFrame::new_checked(&mut bytes[..]) else { return };
+    let _ = (frame.kind(), frame.op(), frame.target(), frame.base().token(), frame.payload().len());
+    for lane in 0..=frame.lane_count() {
+        let _ = (frame.linear(lane), frame.keyed(lane), frame.marked(lane));
+    }
+    let len = frame.strip();
+    assert!(MapFrame::new_checked(&bytes[..len]).is_ok());
+});
