@@ -149,31 +149,46 @@ async fn a_lock_is_held_by_one() {
     let locked = owner.lock(names(&["door"], "mine")).await.unwrap();
     assert_eq!(locked.metadata().get("pathcall-forwarded").unwrap(), "true");
     assert_eq!(locked.get_ref().text, "mine");
-    let denied = other.lock(names(&["door"], "mine")).await.unwrap_err();
-    assert_eq!(denied.code(), Code::Aborted);
-    // The denied call did not reach the handler.
+    let denied = other.lock(within(50, names(&["door", "gate"], "mine"))).await.unwrap_err();
+    assert_eq!(denied.code(), Code::DeadlineExceeded);
+    // The denied call did not reach the handler, and holds nothing.
     assert_eq!(server.seen.calls(), 1);
+    owner.lock(names(&["gate"], "")).await.unwrap();
+
+    let waiting = tokio::spawn(async move { other.lock(names(&["door"], "")).await });
     owner.release(names(&["door"], "")).await.unwrap();
-    other.lock(names(&["door"], "")).await.unwrap();
+    waiting.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn votes_are_forwarded_at_the_threshold() {
+async fn votes_are_answered_at_the_threshold() {
     let server = Running::start().await;
-    let mut a = LocksClient::new(server.channel().await);
-    let mut b = LocksClient::new(server.channel().await);
-    let first = a.vote(names(&["ballot"], "a")).await.unwrap();
-    assert_eq!(first.metadata().get("pathcall-forwarded").unwrap(), "false");
-    assert_eq!(first.get_ref().text, "");
-    let second = b.vote(names(&["ballot"], "b")).await.unwrap();
-    assert_eq!(second.metadata().get("pathcall-forwarded").unwrap(), "true");
-    assert_eq!(second.get_ref().text, "b");
-    assert_eq!(server.seen.calls(), 1);
+    let channels = [server.channel().await, server.channel().await];
+    let [mut a, mut b] = channels.map(LocksClient::new);
+    let (first, second) = tokio::join!(a.vote(names(&["ballot"], "a")), b.vote(names(&["ballot"], "b")));
+    assert_eq!(first.unwrap().get_ref().text, "a");
+    assert_eq!(second.unwrap().get_ref().text, "b");
 
     // Everything is cleared, so counting starts again.
     assert_eq!(a.reset(note("all")).await.unwrap().into_inner().text, "all");
-    let third = a.vote(names(&["ballot"], "a")).await.unwrap();
-    assert_eq!(third.metadata().get("pathcall-forwarded").unwrap(), "false");
+    let alone = a.vote(within(50, names(&["ballot"], ""))).await.unwrap_err();
+    assert_eq!(alone.code(), Code::DeadlineExceeded);
+    b.vote(names(&["ballot"], "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn votes_for_the_server_are_forwarded_at_the_threshold() {
+    let server = Running::start().await;
+    let channels = [server.channel().await, server.channel().await];
+    let [mut a, mut b] = channels.map(LocksClient::new);
+    let first = a.elect(names(&["leader"], "a")).await.unwrap();
+    assert_eq!(first.metadata().get("pathcall-forwarded").unwrap(), "false");
+    assert_eq!(first.get_ref().text, "");
+    assert_eq!(server.seen.calls(), 0);
+    let second = b.elect(names(&["leader"], "b")).await.unwrap();
+    assert_eq!(second.metadata().get("pathcall-forwarded").unwrap(), "true");
+    assert_eq!(second.get_ref().text, "b");
+    assert_eq!(server.seen.calls(), 1);
 }
 
 #[tokio::test]

@@ -119,7 +119,14 @@ async fn an_application_is_registered_with_what_it_needs() {
     let asked: Vec<_> = registered.iter().map(|request| (request.name.as_str(), request.width, request.rows)).collect();
     assert_eq!(
         asked,
-        [("T-BUMP", 32, 0), ("T-LOCKS", 32, 0), ("T-SUM", 256, 1024), ("T-VOTE", 32, 0), ("T-WORDS", 32, 1024)]
+        [
+            ("T-BUMP", 32, 0),
+            ("T-ELECT", 32, 0),
+            ("T-LOCKS", 32, 0),
+            ("T-SUM", 256, 1024),
+            ("T-VOTE", 32, 0),
+            ("T-WORDS", 32, 1024)
+        ]
     );
     for request in &registered {
         let data: SocketAddr = request.data_address.parse().unwrap();
@@ -152,7 +159,7 @@ async fn a_port_in_use_is_said() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // One port can't do for all applications.
     let error = Server::builder(&PATHCALL).data_address(taken).build().await.unwrap_err().to_string();
-    assert!(error.starts_with("no UDP port for T-LOCKS on 127.0.0.1:"), "{error}");
+    assert!(error.starts_with("no UDP port for T-ELECT on 127.0.0.1:"), "{error}");
     assert!(error.contains("in use"), "{error}");
     let error = Server::builder(&PATHCALL).controller("not a uri").build().await.unwrap_err().to_string();
     assert!(error.starts_with("not the address of a controller: not a uri"), "{error}");
@@ -168,7 +175,7 @@ async fn a_controller_that_is_away_is_found_again() {
 
     let controller = FakeController::default();
     controller.start(&away.to_string()).await;
-    until(|| controller.book().registered.len() == 5).await;
+    until(|| controller.book().registered.len() == 6).await;
     let rows = |app: &str| controller.book().registered.iter().find(|request| request.name == app).unwrap().rows;
     // Memory would be of no use to an application that has begun without.
     assert_eq!((rows("T-WORDS"), rows("T-SUM")), (0, 1024));
@@ -200,19 +207,19 @@ async fn with_memory_a_caller_is_registered_and_released() {
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let mut stream = peer.join(request.clone()).await.unwrap().into_inner();
     let grant = stream.message().await.unwrap().unwrap();
-    assert_eq!((grant.gaid, grant.epoch, grant.server), (3, 7, 103));
+    assert_eq!((grant.gaid, grant.epoch, grant.server), (4, 7, 104));
     assert_eq!((grant.endpoint, grant.slot_base, grant.flows), (1000, 16, 2));
     assert_eq!((grant.element_address, grant.rows, grant.width), (element_address, 8, 256));
     let endpoints = controller.book().endpoints.clone();
-    let registered = RegisterEndpointRequest { gaid: 3, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3 };
+    let registered = RegisterEndpointRequest { gaid: 4, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3 };
     assert_eq!(endpoints, [registered]);
     drop(stream);
     until(|| !controller.book().released.is_empty()).await;
-    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 3, endpoint: 1000 }]);
+    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000 }]);
 
     // The memory moves: those who come now work past the element.
-    let moved = ApplicationGrant { gaid: 3, epoch: 8, endpoint: 103, memory: None };
-    let sender = controller.book().streams[2].clone();
+    let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None };
+    let sender = controller.book().streams[3].clone();
     sender.send(Ok(moved)).await.unwrap();
     until(|| server.pathcall.stats().iter().all(|application| !application.element)).await;
     let mut stream = peer.join(request).await.unwrap().into_inner();

@@ -51,9 +51,10 @@ impl Inner {
             None => None,
         };
         let answer = work.answer(method, output);
-        let forwarded = forwarded(method, &answer)?;
+        // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
+        let dropped = answer == Answer::Counted { forwarded: false };
         let response = match request.handler {
-            Some(message) if forwarded => {
+            Some(message) if !dropped => {
                 self.counters.handler.add();
                 mark(&mut parts.headers, headers::CALL, deadline);
                 let request = assemble::handler_request(method, parts, &message)?;
@@ -80,22 +81,6 @@ impl Inner {
         let keys = keys::read(&message)
             .map_err(|error| Status::internal(format!("{}: the keys to clear: {error}", method.path)))?;
         Ok(keys.into_iter().map(|key| (key, 0)).collect())
-    }
-}
-
-/// NetRPC Table 2: `CntFwd` forwards a message when its counter reaches the threshold and drops it
-/// otherwise.
-///
-/// A vote that was not forwarded has been counted, and its caller is told so. With a threshold of 1
-/// (test-and-set) it was not even that: somebody else was first, and the call fails.
-fn forwarded(method: &Method, answer: &Answer) -> Result<bool, Status> {
-    match (answer, method.kind) {
-        (Answer::Counted { forwarded: false }, Kind::Count { threshold: 1, .. }) => Err(Status::aborted(format!(
-            "{} ({}): a key of this call is set by somebody else: try again when it is cleared",
-            method.path, method.app
-        ))),
-        (Answer::Counted { forwarded }, _) => Ok(*forwarded),
-        _ => Ok(true),
     }
 }
 

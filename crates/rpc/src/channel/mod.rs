@@ -50,9 +50,10 @@ use crate::deadline::Deadline;
 /// cancelled wherever it is; if that strikes in the middle of a call of many frames, some of them
 /// may have taken effect.
 ///
-/// A counted call (Agreement) that `CntFwd` does not forward never reaches the handler: its reply
-/// has defaults and the metadata `pathcall-forwarded: false`. Test-and-set (threshold 1) fails with
-/// ABORTED instead when somebody else was first, so that an OK always means the lock is held.
+/// A counted call (Agreement) to SRC or ALL waits until its keys have reached the threshold; with a
+/// threshold of 1 (test-and-set), until they are its own. One to SERVER does not wait: if it is not
+/// the call that reaches the threshold, `CntFwd` does not forward it, so the handler does not run,
+/// and the reply has defaults and the metadata `pathcall-forwarded: false`.
 ///
 /// Stubs must not compress requests: a compressed message can't be looked into.
 #[derive(Clone, Debug)]

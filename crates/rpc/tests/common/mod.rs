@@ -155,6 +155,10 @@ impl Locks for Handlers {
         self.lock(request).await
     }
 
+    async fn elect(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
+        self.lock(request).await
+    }
+
     async fn reset(&self, request: Request<Note>) -> Result<Response<Said>, Status> {
         let text = request.into_inner().text;
         self.0.handle(&text).await;

@@ -1,0 +1,13 @@
+{
+  "AppName": "T-ELECT",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": {
+    "to": "SERVER",
+    "threshold": 2,
+    "key": "Names.names",
+  },
+}
