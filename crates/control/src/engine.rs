@@ -181,7 +181,11 @@ impl Engine {
             let commit = tokio::task::spawn_blocking(move || store.commit(&changes));
             match commit.await {
                 Ok(committed) => committed?,
-                Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+                Err(ended) => match ended.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // The runtime is ending. What may not be kept is not told.
+                    Err(_) => return Ok(()),
+                },
             }
         }
         for output in outputs {

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersRequest, InstallRequest, LastSeenRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
-    SetGroupRequest,
+    CountersRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest, SetGroupRequest,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -75,6 +74,8 @@ impl Worker {
             let element = self.element;
             let input = match self.settle(&push).await {
                 Ok(()) => Input::Confirmed { element, seq },
+                // What is to be removed is not there: so it should be.
+                Err(status) if push.removes() && status.code() == Code::NotFound => Input::Confirmed { element, seq },
                 Err(status) if status.code() == Code::FailedPrecondition => Input::Restarted { element, seq },
                 Err(status) => {
                     let reason = format!("{:?}: {}", status.code(), status.message());
@@ -134,10 +135,10 @@ impl Worker {
 
     /// Removes what this controller does not know of: its store was lost, or is another one.
     async fn retain(&mut self, keep: &[u32]) -> Result<(), Status> {
-        let seen = self.client.last_seen(LastSeenRequest {}).await?.into_inner().age_ns.into_keys();
-        let counted = self.client.counters(CountersRequest {}).await?.into_inner().applications.into_keys();
-        let unknown: BTreeSet<_> = seen.chain(counted).filter(|gaid| !keep.contains(gaid)).collect();
-        for gaid in unknown {
+        // The counters name every application that is installed.
+        let counters = self.client.counters(CountersRequest {}).await?.into_inner();
+        let installed: BTreeSet<_> = counters.applications.into_keys().collect();
+        for gaid in installed.into_iter().filter(|gaid| !keep.contains(gaid)) {
             tracing::info!(element = self.element, gaid, "removing an application of another controller");
             self.client.remove(RemoveRequest { boot_id: self.boot_id, gaid }).await?;
         }

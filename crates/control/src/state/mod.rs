@@ -10,13 +10,15 @@
 //! changes before delivering any output, so nothing is told to anyone that a restart would forget.
 //! [`State::restore`] makes the same state of what was committed.
 //!
-//! `application` has owners and reserves memory, `caller` leases slots to callers, `element` keeps
-//! the tables of elements; `ranges` is the reservation itself, `record` what is kept.
+//! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
+//! leases slots to callers, `element` keeps the tables of elements by `push`; `ranges` is the
+//! reservation itself, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
 //! period everything stays as it is, and the same incarnation (element: boot id) gets it all back.
 //! After that memory, slots and the owner's callers are released. So a crashed host leaks no
-//! register, without reading time stamps of the element (NetRPC §5.2.2: first-level time-out).
+//! register (NetRPC §5.2.2 finds it out by time stamps of the element: first-level time-out). An
+//! owner that lives keeps its memory, idle or not.
 //!
 //! **Epochs** (NOTES: one per application) grow whenever its registers can no longer be trusted:
 //! the element restarted or is out of service, the memory moved, the owner changed.
@@ -24,6 +26,7 @@
 mod application;
 mod caller;
 mod element;
+mod event;
 mod push;
 mod ranges;
 mod record;
@@ -34,12 +37,9 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest,
-};
 use pathcall_wire::Instant;
 
+pub use event::{CallId, Effects, Input, Output};
 pub use push::Push;
 pub use record::{ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, Snapshot};
 pub use refusal::Refusal;
@@ -88,98 +88,6 @@ impl Default for Timing {
     fn default() -> Self {
         Self { grace: GRACE_DEFAULT, restart_grace: RESTART_GRACE_DEFAULT, confirm: CONFIRM_DEFAULT }
     }
-}
-
-/// Names a call and the stream that answers it. The driver chooses it; each call another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId(pub u64);
-
-/// What can happen.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// A server takes an application; answered by [`Output::Application`], again at each change.
-    RegisterApplication(CallId, RegisterApplicationRequest),
-    /// An owner registers a caller; answered by [`Output::Endpoint`].
-    RegisterEndpoint(CallId, RegisterEndpointRequest),
-    /// An owner reports that a caller left; answered by [`Output::Released`].
-    ReleaseEndpoint(CallId, ReleaseEndpointRequest),
-    /// An element offers its memory; answered by [`Output::Element`].
-    RegisterElement(CallId, RegisterElementRequest),
-    /// The stream of a registration has ended.
-    Ended(CallId),
-    /// The element has made all changes up to this one.
-    Confirmed {
-        /// Id of the element.
-        element: u32,
-        /// Number of the push.
-        seq: u64,
-    },
-    /// The element refuses a change.
-    Refused {
-        /// Id of the element.
-        element: u32,
-        /// Number of the push.
-        seq: u64,
-        /// What it says.
-        reason: String,
-    },
-    /// Another start of the element answers than the one the push was meant for.
-    Restarted {
-        /// Id of the element.
-        element: u32,
-        /// Number of the push.
-        seq: u64,
-    },
-    /// Time has passed.
-    Tick,
-}
-
-/// What is to be done about it, in this order.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Output {
-    /// To the owner of an application; an error ends its stream.
-    Application(CallId, Result<ApplicationGrant, Refusal>),
-    /// To an element; an error ends its stream.
-    Element(CallId, Result<ElementGrant, Refusal>),
-    /// Where a caller stands.
-    Endpoint(CallId, Result<EndpointGrant, Refusal>),
-    /// A caller was released.
-    Released(CallId, Result<(), Refusal>),
-    /// Start sending pushes to this start of an element, and stop those of an earlier `Open`.
-    Open {
-        /// Id of the element.
-        element: u32,
-        /// The start of it that pushes are meant for.
-        boot_id: u64,
-        /// Where its control service is.
-        control_address: String,
-    },
-    /// Send this to an element after all earlier ones; try again until it is answered.
-    Push {
-        /// Id of the element.
-        element: u32,
-        /// Number to confirm it by.
-        seq: u64,
-        /// The change.
-        push: Push,
-    },
-    /// Stop sending to the element.
-    Close {
-        /// Id of the element.
-        element: u32,
-        /// Why it is given up.
-        reason: String,
-    },
-}
-
-/// What came of an input: commit the changes, then deliver the outputs.
-#[derive(Debug, Clone, Default, PartialEq)]
-#[must_use]
-pub struct Effects {
-    /// To be committed together.
-    pub changes: Vec<Change>,
-    /// To be delivered then, in order.
-    pub outputs: Vec<Output>,
 }
 
 /// The controller's state.

@@ -25,6 +25,14 @@ pub enum Push {
     },
 }
 
+impl Push {
+    /// Whether it only removes entries.
+    #[must_use]
+    pub const fn removes(&self) -> bool {
+        matches!(self, Self::Retain(_) | Self::Remove(_) | Self::RemoveEndpoints(_))
+    }
+}
+
 /// What is known when a push is confirmed or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {

@@ -1,7 +1,7 @@
 //! An element that is only its tables, over real gRPC, and the calls that tests make.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,11 +143,14 @@ impl Element for Service {
 
     async fn remove(&self, request: Request<RemoveRequest>) -> Reply<ElementReply> {
         let RemoveRequest { boot_id, gaid } = request.into_inner();
+        let known = self.0.tables.borrow().applications.contains_key(&gaid);
         let change = |tables: &mut Tables| {
             tables.applications.remove(&gaid);
+            tables.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
             tables.groups.remove(&gaid);
         };
-        self.change(boot_id, format!("remove {gaid}"), change).await
+        let reply = self.change(boot_id, format!("remove {gaid}"), change).await?;
+        if known { Ok(reply) } else { Err(Status::not_found(format!("no application {gaid}"))) }
     }
 
     async fn set_endpoints(&self, request: Request<SetEndpointsRequest>) -> Reply<ElementReply> {
@@ -179,14 +182,14 @@ impl Element for Service {
 
     async fn counters(&self, _: Request<CountersRequest>) -> Reply<CountersReply> {
         self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
-        let changes = self.0.tables.borrow().log.len() as u64;
-        Ok(Response::new(CountersReply { element: [("changes".to_owned(), changes)].into(), ..Default::default() }))
+        let tables = self.0.tables.borrow().clone();
+        let element = [("changes".to_owned(), tables.log.len() as u64)].into();
+        let applications = tables.applications.into_keys().map(|gaid| (gaid, ApplicationCounters::default())).collect();
+        Ok(Response::new(CountersReply { element, applications }))
     }
 
     async fn last_seen(&self, _: Request<LastSeenRequest>) -> Reply<LastSeenReply> {
-        self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
-        let gaids: BTreeSet<u32> = self.0.tables.borrow().applications.keys().copied().collect();
-        Ok(Response::new(LastSeenReply { age_ns: gaids.into_iter().map(|gaid| (gaid, 0)).collect() }))
+        Err(Status::unimplemented("no frames"))
     }
 }
 

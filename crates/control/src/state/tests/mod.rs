@@ -328,6 +328,7 @@ impl FakeElement {
             }
             Push::Remove(gaid) => {
                 self.applications.remove(&gaid);
+                self.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
                 self.groups.remove(&gaid);
             }
             Push::SetEndpoints(entries) => {
