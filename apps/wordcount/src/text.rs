@@ -1,0 +1,53 @@
+//! The text: files, or one made from a seed with words as frequent as in a language (Zipf).
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+/// Words of the made text, and how many different ones.
+const WORDS: usize = 400_000;
+const VOCABULARY: usize = 20_000;
+
+/// All files, one after the other; without any, the made text.
+pub(crate) fn read(files: &[PathBuf]) -> Result<String> {
+    if files.is_empty() {
+        return Ok(made());
+    }
+    let mut text = String::new();
+    for file in files {
+        let part = std::fs::read(file).with_context(|| format!("can't read {}", file.display()))?;
+        text.push_str(&String::from_utf8_lossy(&part));
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn made() -> String {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut roll = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut text = String::with_capacity(WORDS * 8);
+    for _ in 0..WORDS {
+        // Inverse of the harmonic distribution: rank r with probability about 1/r.
+        let rank = (VOCABULARY as f64).powf(roll()) as usize;
+        text.push_str(&word(rank));
+        text.push(' ');
+    }
+    text
+}
+
+/// The word of a rank: syllables, shorter for the frequent ones.
+fn word(mut rank: usize) -> String {
+    const SYLLABLES: [&str; 16] =
+        ["ba", "ce", "di", "fo", "gu", "ka", "le", "mi", "no", "pu", "ra", "se", "ti", "vo", "wu", "ze"];
+    let mut word = String::new();
+    loop {
+        word.push_str(SYLLABLES[rank % SYLLABLES.len()]);
+        rank /= SYLLABLES.len();
+        if rank == 0 {
+            return word;
+        }
+    }
+}
