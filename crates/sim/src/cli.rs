@@ -117,3 +117,58 @@ fn table(first_seed: u64, report: &Report) -> String {
     ];
     rows.iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::{Failure, Node, Tally};
+
+    #[derive(Debug, Parser)]
+    struct Wrapper {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    fn parsed(line: &str) -> Result<MapArgs, clap::Error> {
+        let Ability::Map(args) = Wrapper::try_parse_from(line.split(' '))?.sim.ability;
+        Ok(args)
+    }
+
+    #[test]
+    fn the_command_line_is_read() {
+        let args = parsed("sim map --seeds 5 --first-seed 3").expect("valid");
+        assert_eq!((args.seeds, args.first_seed, args.seed), (5, 3, None));
+        assert_eq!(parsed("sim map").expect("valid").seeds, 2000);
+        assert_eq!(parsed("sim map --seed 9").expect("valid").seed, Some(9));
+        assert!(parsed("sim map --seed 9 --seeds 2").is_err(), "one seed or many");
+        assert!(parsed("sim").is_err(), "an ability is asked for");
+    }
+
+    #[test]
+    fn a_failure_is_told_with_the_command_that_shows_it_again() {
+        let failure = Failure::NotIdle { node: Node::Caller(1, 2) };
+        let outcome = Outcome {
+            seed: 77,
+            trace_hash: 0xabc,
+            tally: Tally { calls: 3, frames: 20, ..Tally::default() },
+            owners: Vec::new(),
+            failure: Some((pathcall_wire::Instant(1_500_000), failure)),
+        };
+        let text = summary(&outcome);
+        assert!(text.contains("seed 77: 3 calls, 20 frames, trace 0000000000000abc\n"), "{text}");
+        assert!(text.contains("seed 77, after 1.500000 ms: a1 caller 2 is not idle"), "{text}");
+        assert!(text.ends_with("\n  replay: pathcall sim map --seed 77"), "{text}");
+    }
+
+    #[test]
+    fn the_table_has_shares() {
+        let tally = Tally { frames: 200, lost: 5, lanes_element: 3, lanes_software: 1, ..Tally::default() };
+        let report = Report { seeds: 12, tally, ..Report::default() };
+        let table = table(4, &report);
+        assert!(table.contains("seeds                 12 from 4\n"), "{table}");
+        assert!(table.contains("lost                  5 (2.5 %)\n"), "{table}");
+        assert!(table.contains("lanes in the element  3 (75.0 %)\n"), "{table}");
+    }
+}

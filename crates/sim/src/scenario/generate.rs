@@ -10,6 +10,9 @@ use super::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step, keyed,
 use crate::link::{Faults, WireSpec};
 use crate::random::{Chance, Random};
 
+/// Bytes of a queue that is never full.
+const ROOMY: u64 = 10_000_000;
+
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
 struct Given {
@@ -50,8 +53,9 @@ pub fn generate(seed: u64) -> Scenario {
     let with_element = random.happens(Chance::percent(85));
     let mut given = Given::default();
     let count = random.pick(&[1, 1, 2, 3]);
-    let applications: Vec<_> =
-        (0..count).map(|index| application(&mut random, index, with_element, &mut given)).collect();
+    let applications: Vec<_> = (0..count)
+        .map(|index| application(&mut random, index, timing(wire, faults), with_element, &mut given))
+        .collect();
     let size = Size { rows: given.rows as usize, lanes: given.lanes as usize, slots: given.slots as usize };
     Scenario { seed, wire, faults, faults_until, element: with_element.then_some(size), applications }
 }
@@ -63,7 +67,7 @@ fn wire(random: &mut Random) -> WireSpec {
         delay,
         jitter: if random.happens(Chance::percent(50)) { delay / 2 } else { Duration::ZERO },
         rate_bytes: if narrow { 12_500_000 } else { 1_250_000_000 },
-        queue_bytes: if narrow { random.range(20_000..=200_000) } else { 10_000_000 },
+        queue_bytes: if narrow { random.range(20_000..=200_000) } else { ROOMY },
         mark_bytes: if narrow { random.range(5_000..=40_000) } else { 200_000 },
     }
 }
@@ -84,7 +88,13 @@ fn faults(random: &mut Random) -> Faults {
     }
 }
 
-fn application(random: &mut Random, index: u32, with_element: bool, given: &mut Given) -> ApplicationPlan {
+fn application(
+    random: &mut Random,
+    index: u32,
+    timing: Timing,
+    with_element: bool,
+    given: &mut Given,
+) -> ApplicationPlan {
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
     let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add);
@@ -114,7 +124,8 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
         Purpose::Lock => (keyed::locks(random, callers), None),
     };
     let queries = set.map(|set| keyed::queries(random, &set)).unwrap_or_default();
-    let joins_within = random.pick(&[0, 1, 50].map(Duration::from_millis));
+    // A worker that comes after the others' give-up time must still find them waiting.
+    let joins_within = random.pick(&[0, 0, 1, 1, 50, 50, 50, 9_000].map(Duration::from_millis));
     let habits = Habits {
         // An element that knows the callers but has no memory for the application passes on what they send.
         through: with_element && holds_memory && (memory.is_some() || random.happens(Chance::percent(30))),
@@ -131,15 +142,16 @@ fn application(random: &mut Random, index: u32, with_element: bool, given: &mut 
         width,
         purpose,
         doom,
-        timing: patient(),
+        timing,
         callers: steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect(),
         queries,
     }
 }
 
-/// Time-outs as they are, but nobody gives up: with faults, the shortest of silences can be long.
-fn patient() -> Timing {
-    Timing { give_up: Duration::from_secs(3600), ..Timing::default() }
+/// Time-outs as they are by default; but where much is lost, nobody gives up.
+fn timing(wire: WireSpec, faults: Faults) -> Timing {
+    let quiet = faults.loss <= Chance::percent(2) && wire.queue_bytes >= ROOMY;
+    if quiet { Timing::default() } else { Timing { give_up: Duration::from_secs(3600), ..Timing::default() } }
 }
 
 fn purpose(random: &mut Random, callers: usize) -> Purpose {
