@@ -174,17 +174,15 @@ impl State {
         while element.unconfirmed.front().is_some_and(|(pushed, _)| *pushed <= seq) {
             let Some((_, subject)) = element.unconfirmed.pop_front() else { break };
             element.progress = self.now;
-            // What has been removed again since is still to be confirmed.
-            let again =
-                |subject: &Subject, id| element.unconfirmed.iter().any(|(_, later)| later.removes_again(subject, id));
             let confirmed = match &subject {
-                Subject::Removed(gaid) if !again(&subject, *gaid) => {
+                // Unless it was installed and removed again since. (Endpoints are removed twice only
+                // with their application, which takes them along.)
+                Subject::Removed(gaid) if !element.unconfirmed.iter().any(|(_, later)| *later == subject) => {
                     record::remove(&mut element.record.stale_applications, *gaid)
                 }
                 Subject::RemovedEndpoints(endpoints) => {
-                    let gone = endpoints.iter().filter(|&&endpoint| !again(&subject, endpoint));
                     let stale = &mut element.record.stale_endpoints;
-                    gone.fold(false, |any, &endpoint| record::remove(stale, endpoint) | any)
+                    endpoints.iter().fold(false, |any, &endpoint| record::remove(stale, endpoint) | any)
                 }
                 Subject::Removed(_) | Subject::Strangers | Subject::Application(_) => false,
             };

@@ -10,7 +10,7 @@ pub enum Push {
     /// Admit frames of an application. Another epoch than before begins with empty registers; the
     /// same one keeps them.
     Install(ElementApplication),
-    /// Admit no more frames of an application.
+    /// Admit no more frames of an application; its endpoints go with it.
     Remove(u32),
     /// Add these endpoints or replace those of the same id.
     SetEndpoints(Vec<EndpointEntry>),
@@ -44,17 +44,6 @@ pub(super) enum Subject {
     Removed(u32),
     /// The endpoints are gone.
     RemovedEndpoints(Vec<u32>),
-}
-
-impl Subject {
-    /// Whether this removes `id` as `earlier` did.
-    pub(super) fn removes_again(&self, earlier: &Self, id: u32) -> bool {
-        match (earlier, self) {
-            (Self::Removed(_), Self::Removed(gaid)) => *gaid == id,
-            (Self::RemovedEndpoints(_), Self::RemovedEndpoints(endpoints)) => endpoints.contains(&id),
-            _ => false,
-        }
-    }
 }
 
 /// Entries in one push: far below gRPC's 4 MiB limit of a message.

@@ -216,3 +216,17 @@ fn ids_end_before_those_that_servers_give_out() {
     let endpoint = world.register_caller(1, 5, 1);
     assert!(matches!(world.endpoint(endpoint), Some(Err(Refusal::Full { .. }))));
 }
+
+#[test]
+fn who_asks_again_waits_for_what_it_asked_for_last() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    world.register(application("MR-1", 5, 100));
+    let until_here = world.elements[0].queue.len();
+    let moved = RegisterApplicationRequest { data_address: "10.9.9.9:9".into(), ..application("MR-1", 5, 100) };
+    let call = world.register(moved);
+    (0..until_here).for_each(|_| assert!(world.deliver(0)));
+    assert!(world.grants(call).is_empty(), "the element has its old address");
+    world.deliver_all();
+    assert_eq!(world.grants(call).len(), 1);
+}

@@ -308,3 +308,27 @@ fn older_entries_are_removed_before_a_restarted_controller_installs_anything() {
     assert_eq!(world.elements[0].applications[&1].lane_base, 5 * 32);
     world.assert_tables_are_as_recorded();
 }
+
+#[test]
+fn a_removal_is_settled_by_its_last_confirmation_only() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    world.owner("first", 5, 0);
+    let (_, grant) = world.owner("second", 6, 5);
+    let caller = world.caller(grant.gaid, 9, 4);
+    // Everything is removed, installed again, removed again …
+    world.register(application("second", 6, 0));
+    world.register(application("second", 6, 5));
+    world.register_caller(grant.gaid, 9, 4);
+    let until_here = world.elements[0].queue.len();
+    world.register(application("second", 6, 0));
+    // … and its registers go to another, but the element gets to hear the first half only.
+    world.register(application("first", 5, 5));
+    world.register(application("second", 6, 5));
+    (0..until_here).for_each(|_| assert!(world.deliver(0)));
+    assert!(world.elements[0].endpoints.contains_key(&caller.endpoint));
+    world.restart_controller();
+    world.deliver_all();
+    assert_eq!(world.elements[0].applications[&1].row_base, 0);
+    world.assert_tables_are_as_recorded();
+}
