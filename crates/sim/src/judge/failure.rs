@@ -65,9 +65,9 @@ pub enum Failure {
         /// For which key.
         key: Key,
         /// All that took effect before it was asked for, and of the rest what lowers it.
-        low: i64,
+        low: i128,
         /// All that took effect before it was asked for, and of the rest what raises it.
-        high: i64,
+        high: i128,
         /// What it got.
         got: i64,
     },

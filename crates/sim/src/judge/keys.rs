@@ -15,17 +15,17 @@ use crate::scenario::{marked, modified};
 /// Sums of what raises and what lowers a key.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tally {
-    raised: i64,
-    lowered: i64,
+    raised: i128,
+    lowered: i128,
 }
 
 impl Tally {
     fn add(&mut self, effect: i64) {
-        *(if effect >= 0 { &mut self.raised } else { &mut self.lowered }) += effect;
+        *(if effect >= 0 { &mut self.raised } else { &mut self.lowered }) += i128::from(effect);
     }
 
     fn subtract(&mut self, effect: i64) {
-        *(if effect >= 0 { &mut self.raised } else { &mut self.lowered }) -= effect;
+        *(if effect >= 0 { &mut self.raised } else { &mut self.lowered }) -= i128::from(effect);
     }
 }
 
@@ -62,6 +62,18 @@ impl<'a> KeyLedger<'a> {
                 ended.add(effect);
             }
         }
+    }
+
+    /// An addition has taken effect but for one pair, whose sum would have left 64 bits; false if
+    /// it could not have.
+    pub(super) fn refused(&mut self, operation: &Operation, position: usize) -> bool {
+        self.end(operation);
+        let Some((key, effect)) = effects(operation).nth(position) else { return false };
+        let Some((begun, ended)) = self.keys.get_mut(key) else { return false };
+        let possible = begun.raised > i64::MAX.into() || begun.lowered < i64::MIN.into();
+        begun.subtract(effect);
+        ended.subtract(effect);
+        possible
     }
 
     /// A cancelled addition either took effect or did not: its marker says which.
@@ -142,7 +154,7 @@ impl<'a> KeyLedger<'a> {
         let (begun, _) = self.keys.get(key).copied().unwrap_or_default();
         let ended = before.get(key).copied().unwrap_or_default();
         let (low, high) = (ended.raised + begun.lowered, begun.raised + ended.lowered);
-        if (low..=high).contains(&got) {
+        if (low..=high).contains(&got.into()) {
             return Ok(());
         }
         Err(Failure::Value { node, key: key.clone(), low, high, got })

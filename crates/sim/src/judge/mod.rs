@@ -216,6 +216,11 @@ impl<'a> Application<'a> {
         if let Some(doom) = self.plan.doom {
             return self.doomed(node, caller, step, doom, outcome);
         }
+        if let (Work::Call(operation), Err(CallError::Overflow { position })) = (self.work(caller, id), outcome)
+            && self.keys.refused(operation, *position)
+        {
+            return Ok(());
+        }
         let output = outcome.as_ref().map_err(|error| {
             let error = error.clone();
             Failure::CallFailed { node, step, error }

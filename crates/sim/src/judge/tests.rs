@@ -177,6 +177,23 @@ fn at_the_end_values_are_exact_and_a_cancelled_call_took_effect_wholly_or_not() 
 }
 
 #[test]
+fn an_addition_is_refused_only_where_the_sum_could_leave_64_bits() {
+    let most = 3 << 61;
+    let scenario = scenario(Purpose::Add, vec![vec![add(most, false)], vec![add(most, false)]]);
+    let refused = || Report::Finished(FIRST, Err(CallError::Overflow { position: 0 }));
+    let begin = [(ONE, started(0)), (OTHER, started(0)), (OTHER, refused())];
+    assert_eq!(heard(&scenario, &begin), Ok(()));
+    assert!(matches!(heard(&scenario, &[&begin[..], &[(ONE, refused())]].concat()), Err(Failure::CallFailed { .. })));
+    let asked = (OWNER, Report::Asked(QueryId(0)));
+    let value = |got| {
+        let end = [(ONE, finished(0, Output::Done)), asked.clone(), (OWNER, answered(got))];
+        heard(&scenario, &[&begin[..], &end].concat())
+    };
+    assert_eq!(value(most), Ok(()));
+    assert!(matches!(value(0), Err(Failure::Value { .. })));
+}
+
+#[test]
 fn a_lock_has_one_holder() {
     let scenario = scenario(Purpose::Lock, vec![vec![lock()], vec![lock()]]);
     let granted = |node| (node, finished(0, Output::Counted { forwarded: true }));

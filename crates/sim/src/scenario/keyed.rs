@@ -23,6 +23,9 @@ pub(crate) fn marked(key: &Key) -> bool {
     key.as_int().is_some_and(|int| int >= MARKER)
 }
 
+/// What two callers can't both add to one key: the second sum would leave 64 bits.
+const MOST: i64 = 3 << 61;
+
 /// Keys of an application: few or many.
 pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
     let count = match random.below(10) {
@@ -47,6 +50,7 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
     let large = random.pick(&[Chance(0), Chance::percent(2), Chance::percent(30)]);
     let cancels = random.happens(Chance::percent(20));
     let operators = random.happens(Chance::percent(30));
+    let filling = random.happens(Chance::percent(10));
     let mut number = 0;
     let mut steps = vec![Vec::new(); callers];
     for steps in &mut steps {
@@ -62,6 +66,10 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
             let cancel_after = cancel.then(|| random.up_to(Duration::from_millis(5)));
             if cancel {
                 pairs.push((marker(number), 1));
+                random.shuffle(&mut pairs);
+            }
+            if filling && !cancel && !narrow && random.below(calls) < 2 {
+                pairs.push((Key::from("full"), MOST));
                 random.shuffle(&mut pairs);
             }
             let operation = Operation::Add { pairs, modify, get };
