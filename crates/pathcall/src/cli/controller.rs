@@ -1,0 +1,44 @@
+//! `pathcall controller`: runs a controller until it is told to stop.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use pathcall_control::{Config, Handle, LISTEN_DEFAULT, Place};
+
+use crate::cli::failure::Failure;
+use crate::cli::{print, signal};
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArgs {
+    /// TCP address to listen on; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT)]
+    listen: SocketAddr,
+    /// File that keeps registrations across restarts; without one they are kept in memory
+    #[arg(long, value_name = "PATH")]
+    store: Option<PathBuf>,
+}
+
+impl ControllerArgs {
+    /// A controller in memory on a free port of the loopback interface.
+    pub(crate) fn scratch() -> Self {
+        Self { listen: SocketAddr::new(LISTEN_DEFAULT.ip(), 0), store: None }
+    }
+
+    pub(crate) async fn start(self) -> Result<Handle, Failure> {
+        let listener = pathcall_control::bind(self.listen).await?;
+        let store = self.store.map_or(Place::Memory, Place::File);
+        Ok(pathcall_control::serve(listener, Config { store, ..Config::default() }).await?)
+    }
+}
+
+pub(crate) async fn run(args: ControllerArgs) -> Result<(), Failure> {
+    let mut controller = args.start().await?;
+    print(&format!("ready: controller at {}\n", controller.url()))?;
+    let ended = tokio::select! {
+        stopped = signal::stopped() => stopped,
+        error = controller.failed() => Err(error.into()),
+    };
+    controller.shutdown().await;
+    ended
+}

@@ -1,0 +1,79 @@
+//! `pathcall element`: runs an element until it is told to stop.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clap::Args;
+use pathcall_control::LISTEN_DEFAULT;
+use pathcall_element::{CONTROL_DEFAULT, Config, DATA_DEFAULT, Handle};
+
+use crate::cli::failure::Failure;
+use crate::cli::{print, signal};
+
+#[derive(Debug, Args)]
+pub(crate) struct ElementArgs {
+    /// Controller to register with; tried until it answers
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
+    controller: String,
+    #[command(flatten)]
+    sockets: SocketArgs,
+}
+
+/// What `element` and `up` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct SocketArgs {
+    /// UDP address for frames; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = DATA_DEFAULT)]
+    data: SocketAddr,
+    /// TCP address of the element's control service; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = CONTROL_DEFAULT)]
+    control: SocketAddr,
+    /// IP address that others reach the element by, where it listens on all addresses
+    #[arg(long, value_name = "IP")]
+    advertise: Option<IpAddr>,
+    /// Register rows
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.rows)]
+    rows: usize,
+    /// Lane registers of 32 bits
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.lanes)]
+    lanes: usize,
+    /// Flows that the repeat filter has room for
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.slots)]
+    slots: usize,
+}
+
+impl SocketArgs {
+    /// An element on free ports of the loopback interface.
+    pub(crate) fn scratch() -> Self {
+        let size = Config::default().size;
+        Self {
+            data: SocketAddr::new(DATA_DEFAULT.ip(), 0),
+            control: SocketAddr::new(CONTROL_DEFAULT.ip(), 0),
+            advertise: None,
+            rows: size.rows,
+            lanes: size.lanes,
+            slots: size.slots,
+        }
+    }
+
+    /// Starts an element that registers with the controller at `controller`.
+    pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
+        let Self { data, control, advertise, rows, lanes, slots } = self;
+        let mut config = Config { data, control, advertise, controller: Some(controller), ..Config::default() };
+        (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
+        Ok(pathcall_element::run(config).await?)
+    }
+}
+
+/// `frames at …, control calls at …`.
+pub(crate) fn addresses(element: &Handle) -> String {
+    format!("frames at {} (UDP), control calls at http://{}", element.data_addr(), element.control_addr())
+}
+
+pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
+    let ElementArgs { controller, sockets } = args;
+    let element = sockets.start(controller.clone()).await?;
+    print(&format!("ready: element, {}, controller {controller}\n", addresses(&element)))?;
+    let ended = signal::stopped().await;
+    element.shutdown().await;
+    ended
+}

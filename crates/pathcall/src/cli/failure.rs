@@ -1,0 +1,58 @@
+//! Why a command fails: one line each, printed behind `pathcall: `.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why a command fails.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The controller does not start, or ended.
+    #[error(transparent)]
+    Controller(#[from] pathcall_control::Error),
+    /// The element does not start.
+    #[error(transparent)]
+    Element(#[from] pathcall_element::Error),
+    /// No controller is there.
+    #[error(transparent)]
+    NoController(#[from] pathcall_control::client::ControllerError),
+    /// Something is there and does not answer as a controller does.
+    #[error("the controller at {url} does not answer: {reason}")]
+    Call { url: String, reason: String },
+    /// The element stopped before it was known to its controller.
+    #[error("the element ended before the controller knew it")]
+    Unregistered,
+    /// A program of the demo is not there.
+    #[error("{} is missing: build it with: make demo", path.display())]
+    Missing { path: PathBuf },
+    /// A program of the demo can't be run.
+    #[error("{program} can't be run: {source}")]
+    Spawn { program: String, source: io::Error },
+    /// A program of the demo failed.
+    #[error("{run} failed ({status}): {said}")]
+    Run { run: String, status: std::process::ExitStatus, said: String },
+    /// A program of the demo does not end.
+    #[error("{run} has not ended within {} s", after.as_secs())]
+    Stuck { run: String, after: Duration },
+    /// A program of the demo printed something else than a report.
+    #[error("{run} printed no report: expected a line of JSON, got {got:?}: {source}")]
+    NoReport { run: String, got: String, source: serde_json::Error },
+    /// The paths of the demo differ in their results.
+    #[error("results differ: {0}")]
+    Differ(String),
+    /// Somebody stopped the demo.
+    #[error("interrupted")]
+    Interrupted,
+    /// Where this program lies can't be found out.
+    #[error("the place of this program can't be found out: {0}")]
+    NoPlace(#[source] io::Error),
+    /// Threads can't be started.
+    #[error("the runtime can't be started: {0}")]
+    Runtime(#[source] io::Error),
+    /// Signals can't be received.
+    #[error("signals can't be received: {0}")]
+    Signals(#[source] io::Error),
+    /// The output can't be written.
+    #[error("the output can't be written: {0}")]
+    Output(#[source] io::Error),
+}

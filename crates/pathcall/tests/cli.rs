@@ -1,0 +1,156 @@
+//! The command as its users meet it: arguments in, output, errors and exit codes out.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn pathcall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
+    command.args(args).current_dir(fixtures()).stdin(Stdio::null());
+    command
+}
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn output(args: &[&str]) -> Output {
+    pathcall(args).output().expect("the command is built")
+}
+
+#[track_caller]
+fn fails(args: &[&str], expected: &str) {
+    let Output { status, stdout, stderr } = output(args);
+    assert_eq!(String::from_utf8_lossy(&stderr), format!("{expected}\n"));
+    assert_eq!(String::from_utf8_lossy(&stdout), "");
+    assert_eq!(status.code(), Some(1));
+}
+
+/// Something listens on the port for as long as the listener lives.
+fn used_port() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    (listener, port)
+}
+
+/// A port that nobody listens on: it was free a moment ago.
+fn unused_port() -> u16 {
+    used_port().1
+}
+
+/// A command that runs until it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+/// `up` on free ports, and the URL of its controller.
+fn up() -> (Running, String) {
+    let args = ["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"];
+    let mut child = pathcall(&args).stdout(Stdio::piped()).spawn().expect("the command is built");
+    let stdout = child.stdout.take().expect("piped");
+    let running = Running(child);
+    let mut ready = String::new();
+    BufReader::new(stdout).read_line(&mut ready).expect("a line");
+    let url = ready.strip_prefix("ready: controller at ").and_then(|rest| rest.split(',').next());
+    let url = url.unwrap_or_else(|| panic!("no ready line: {ready:?}")).to_owned();
+    (running, url)
+}
+
+#[test]
+fn check_prints_what_the_filters_mean() {
+    let Output { status, stdout, stderr } = output(&["check", "good.proto"]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert_eq!(String::from_utf8_lossy(&stderr), "");
+    assert!(stdout.contains("training.Training") && stdout.contains("DT-1"), "{stdout}");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn check_names_the_place_of_a_mistake() {
+    fails(
+        &["check", "bad.proto"],
+        "bad.nf:5:12: error: addTo: `NewGrad` has no field `tensr`: expected one of `name`, `tensor`, got `tensr`\n  \
+         hint: did you mean \"NewGrad.tensor\"?",
+    );
+}
+
+#[test]
+fn status_without_a_controller_says_so() {
+    let url = format!("http://127.0.0.1:{}", unused_port());
+    fails(
+        &["status", "--controller", &url],
+        &format!(
+            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
+             start one, or name another with --controller"
+        ),
+    );
+}
+
+#[test]
+fn up_on_a_used_port_says_so() {
+    let (_listener, port) = used_port();
+    fails(
+        &["up", "--listen", &format!("127.0.0.1:{port}")],
+        &format!(
+            "pathcall: port {port} is in use: another controller may be running on 127.0.0.1; \
+             choose another with --listen"
+        ),
+    );
+    fails(
+        &["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", &format!("127.0.0.1:{port}")],
+        &format!(
+            "pathcall: TCP port {port} is in use on 127.0.0.1: another element may be running; \
+             choose another with --control"
+        ),
+    );
+}
+
+#[test]
+fn status_shows_the_element_of_up() {
+    let (_up, url) = up();
+    let Output { status, stdout, stderr } = output(&["status", "--controller", &url]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert_eq!((String::from_utf8_lossy(&stderr).as_ref(), status.code()), ("", Some(0)));
+    assert!(stdout.starts_with("no applications\n\nelement "), "{stdout}");
+    assert!(stdout.contains("0/40960") && !stdout.contains("(gone)"), "{stdout}");
+
+    let Output { stdout, .. } = output(&["status", "--json", "--controller", &url]);
+    let status: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    assert_eq!(status["elements"][0]["rows"], 40_960);
+    assert_eq!(status["elements"][0]["counters"]["element"]["drop_malformed"], 0);
+}
+
+#[test]
+fn sim_plays_seeds() {
+    let Output { status, stdout, .. } = output(&["sim", "map", "--seeds", "5"]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert!(stdout.contains("5 from 1") && stdout.ends_with("all results right\n"), "{stdout}");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn demo_without_its_applications_says_how_to_get_them() {
+    let nowhere = fixtures();
+    let missing = nowhere.join(format!("wordcount{}", std::env::consts::EXE_SUFFIX));
+    fails(
+        &["demo", "--applications", &nowhere.display().to_string()],
+        &format!("pathcall: {} is missing: build it with: make demo", missing.display()),
+    );
+}
+
+#[test]
+fn wrong_usage_is_another_exit_code() {
+    assert_eq!(output(&["up", "--listen", "nowhere"]).status.code(), Some(2));
+    assert_eq!(output(&["sim", "map", "--seed", "1", "--seeds", "2"]).status.code(), Some(2));
+}
+
+#[test]
+fn version_is_the_packages() {
+    let stdout = output(&["--version"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&stdout), format!("pathcall {}\n", env!("CARGO_PKG_VERSION")));
+}
