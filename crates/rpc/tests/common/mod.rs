@@ -16,8 +16,8 @@ use pathcall_rpc_stubs::{
 };
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_stream::{Stream, StreamExt};
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
 /// What a note must say for its handler never to answer.
@@ -192,7 +192,7 @@ impl Running {
             .add_service(TrainingServer::new(handlers.clone()).max_encoding_message_size(usize::MAX))
             .add_service(WordsServer::new(handlers.clone()))
             .add_service(LocksServer::new(handlers))
-            .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
+            .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
                 let _ = stopped.await;
                 closing.close();
             });
@@ -224,7 +224,7 @@ pub(crate) async fn start_plain() -> (SocketAddr, Arc<Seen>) {
     let server = tonic::transport::Server::builder()
         .add_service(TrainingServer::new(handlers.clone()))
         .add_service(WordsServer::new(handlers))
-        .serve_with_incoming(TcpListenerStream::new(listener));
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
     tokio::spawn(server);
     (address, seen)
 }
