@@ -18,7 +18,7 @@ use pathcall::types::FpArray;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -97,7 +97,7 @@ async fn run(args: Args) -> Result<()> {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
     let url = format!("http://{}", listener.local_addr()?);
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let service = TrainingServer::new(handler.clone());
     let mut server = None;
     if args.plain {

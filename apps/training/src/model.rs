@@ -36,7 +36,10 @@ impl Data {
     /// Every `of`-th sample, from `index` on.
     pub(crate) fn shard(&self, index: usize, of: usize) -> Self {
         let pick = (index..self.rows()).step_by(of);
-        Self { inputs: pick.clone().map(|i| self.inputs[i]).collect(), targets: pick.map(|i| self.targets[i]).collect() }
+        Self {
+            inputs: pick.clone().map(|i| self.inputs[i]).collect(),
+            targets: pick.map(|i| self.targets[i]).collect(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use clap::Parser;
 use pathcall::types::StrintMap;
 use prost::Message;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -60,10 +60,7 @@ struct Handler {
 
 #[tonic::async_trait]
 impl MapReduce for Handler {
-    async fn reduce_by_key(
-        &self,
-        request: Request<pb::ReduceRequest>,
-    ) -> Result<Response<pb::ReduceReply>, Status> {
+    async fn reduce_by_key(&self, request: Request<pb::ReduceRequest>) -> Result<Response<pb::ReduceReply>, Status> {
         let request = request.into_inner();
         self.bytes.fetch_add(request.encoded_len() as u64, Ordering::Relaxed);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +97,7 @@ async fn run(args: Args) -> Result<()> {
     let handler = Handler::default();
     let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
     let url = format!("http://{}", listener.local_addr()?);
-    let incoming = TcpListenerStream::new(listener);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
     let mut server = None;
     if args.plain {

@@ -1,0 +1,1 @@
+//! The house style as a test: see `tests/tidy.rs`.

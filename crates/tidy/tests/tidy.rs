@@ -1,0 +1,92 @@
+//! Style that the build enforces: size and opening of files, banned calls, linked pages, one-way arrows.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file should fit the head.
+const LINES_MAX: usize = 420;
+/// Longer ones, with the reason.
+const LONG: [(&str, &str); 1] =
+    [("crates/wire/src/map.rs", "one header with its view: splitting it would part the layout from its checks")];
+/// Crates that each crate may use, lowest first (the house's one-way arrows).
+const LAYERS: [(&str, &[&str]); 9] = [
+    ("wire", &[]),
+    ("proto", &["wire"]),
+    ("program", &["wire"]),
+    ("endpoint", &["wire"]),
+    ("build", &["wire", "proto"]),
+    ("element", &["wire", "proto", "program", "endpoint"]),
+    ("control", &["wire", "proto", "program", "endpoint"]),
+    ("rpc", &["wire", "proto", "endpoint"]),
+    ("sim", &["wire", "program", "endpoint"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn tracked() -> Vec<String> {
+    let output = Command::new("git").arg("-C").arg(root()).arg("ls-files").output().expect("git");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("names").lines().map(str::to_owned).collect()
+}
+
+fn read(file: &str) -> Option<String> {
+    std::fs::read_to_string(root().join(file)).ok()
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    let mut wrong = Vec::new();
+    for file in tracked().iter().filter(|f| f.ends_with(".rs") && !f.contains("/golden/")) {
+        let Some(text) = read(file) else { continue };
+        let lines = text.lines().count();
+        if lines > LINES_MAX && !LONG.iter().any(|(name, _)| name == file) {
+            wrong.push(format!("{file}: {lines} lines, at most {LINES_MAX}"));
+        }
+        let tests = file.ends_with("tests.rs") || file.contains("/tests/");
+        if !tests && !text.starts_with("//!") {
+            wrong.push(format!("{file}: does not open with what it is (//!)"));
+        }
+        let banned =
+            [concat!("to", "do!("), concat!("db", "g!("), concat!("unimple", "mented!("), concat!("/wo", "rk/")];
+        for call in banned.into_iter().filter(|call| text.contains(call)) {
+            wrong.push(format!("{file}: has {call}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn pages_are_linked() {
+    let pages: Vec<String> = tracked().into_iter().filter(|f| f.ends_with(".md")).collect();
+    let all: String = pages.iter().filter_map(|page| read(page)).collect();
+    for page in pages.iter().filter(|page| page.as_str() != "README.md") {
+        let name = page.rsplit('/').next().expect("a name");
+        assert!(all.contains(&format!("{name})")), "{page} is linked from nowhere");
+    }
+}
+
+#[test]
+fn arrows_point_one_way() {
+    for (name, allowed) in LAYERS {
+        let text = read(&format!("crates/{name}/Cargo.toml")).expect("a crate");
+        let normal = text.split("[dev-dependencies]").next().expect("text");
+        for used in normal.lines().filter_map(|line| line.strip_prefix("pathcall-")) {
+            let used = used.split(['.', ' ', '=']).next().expect("a name");
+            assert!(allowed.contains(&used), "crates/{name} must not use crates/{used}");
+        }
+    }
+}
+
+#[test]
+fn every_workspace_dependency_is_used() {
+    let text = read("Cargo.toml").expect("the workspace");
+    let (_, rest) = text.split_once("[workspace.dependencies]").expect("dependencies");
+    let manifests: String = tracked().iter().filter(|f| f.ends_with("Cargo.toml")).filter_map(|f| read(f)).collect();
+    for line in rest.lines().skip(1).take_while(|line| !line.starts_with('[')) {
+        let Some((name, _)) = line.split_once(" = ") else { continue };
+        let used = [format!("\n{name}.workspace"), format!("\n{name} = {{ workspace")];
+        assert!(used.iter().any(|u| manifests.contains(u)), "workspace dependency {name} is used by nobody");
+    }
+}
