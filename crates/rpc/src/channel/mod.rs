@@ -7,8 +7,8 @@
 //! stub ◄── assemble ◄── handler's reply and the map's answer
 //! ```
 //!
-//! [`builder`] opens a channel; [`transport`] is the gRPC connection beneath it; [`session`] is its
-//! part in one application; [`call`] takes a call through; [`stats`] counts.
+//! `builder` opens a channel; `transport` is the gRPC connection beneath it; `session` is its
+//! part in one application; `call` takes a call through; `stats` counts.
 
 pub mod builder;
 mod call;

@@ -8,8 +8,8 @@
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
-//! [`builder`] starts it; [`hosted`] is an application and the truth of its map; [`registration`]
-//! speaks to the controller; [`peer`] lets callers in; [`layer`] sorts the calls.
+//! `builder` starts it; `hosted` is an application and the truth of its map; `registration`
+//! speaks to the controller; `peer` lets callers in; `layer` sorts the calls.
 
 pub mod builder;
 mod hosted;
