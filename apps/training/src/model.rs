@@ -76,12 +76,12 @@ impl Model {
         for (input, target) in shard.inputs.iter().zip(&shard.targets) {
             let error = 2.0 * (self.forward(input, &mut hidden) - target) / rows as f64;
             gradient[Self::SIZE - 1] += error;
-            for unit in 0..HIDDEN {
-                let at = unit * (INPUTS + 2);
-                gradient[at + INPUTS + 1] += error * hidden[unit];
-                let back = error * self.0[at + INPUTS + 1] * (1.0 - hidden[unit] * hidden[unit]);
-                gradient[at + INPUTS] += back;
-                gradient[at..at + INPUTS].iter_mut().zip(input).for_each(|(g, x)| *g += back * x);
+            let units = gradient.chunks_exact_mut(INPUTS + 2).zip(self.0.chunks_exact(INPUTS + 2));
+            for ((gradient, weights), active) in units.zip(&hidden) {
+                gradient[INPUTS + 1] += error * active;
+                let back = error * weights[INPUTS + 1] * (1.0 - active * active);
+                gradient[INPUTS] += back;
+                gradient[..INPUTS].iter_mut().zip(input).for_each(|(g, x)| *g += back * x);
             }
         }
         gradient
