@@ -96,7 +96,7 @@ pub enum Severity {
 /// One complaint. Its `Display` is one line in the manner of compilers, and one more per hint:
 ///
 /// ```text
-/// agtr.nf:5:12: error: addTo: `NewGrad` has no field `tensr`: expected one of `name`, `tensor`, got `tensr`
+/// agtr.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`
 ///   hint: did you mean "NewGrad.tensor"?
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]

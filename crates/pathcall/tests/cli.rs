@@ -74,7 +74,7 @@ fn check_prints_what_the_filters_mean() {
 fn check_names_the_place_of_a_mistake() {
     fails(
         &["check", "bad.proto"],
-        "bad.nf:5:12: error: addTo: `NewGrad` has no field `tensr`: expected one of `name`, `tensor`, got `tensr`\n  \
+        "bad.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`\n  \
          hint: did you mean \"NewGrad.tensor\"?",
     );
 }
