@@ -66,12 +66,14 @@ impl Report {
     }
 }
 
-/// FNV-1a of the parts of a result.
+/// FNV-1a of the parts of a result and of where each ends.
 #[must_use]
 pub fn digest<'a>(parts: impl Iterator<Item = &'a [u8]>) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in parts.flatten() {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    for part in parts {
+        for byte in (part.len() as u64).to_be_bytes().iter().chain(part) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
     }
     format!("{hash:016x}")
 }

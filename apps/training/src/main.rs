@@ -18,6 +18,7 @@ use pathcall::types::FpArray;
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
@@ -115,13 +116,18 @@ async fn run(args: Args) -> Result<()> {
 
     let expected = one_worker(&data, args.epochs);
     let began = Instant::now();
-    let workers = (0..WORKERS).map(|i| tokio::spawn(worker(url.clone(), args.plain, data.clone(), i, args.epochs)));
-    let (mut latencies, mut share) = (Vec::new(), (0, 0));
-    for worker in workers.collect::<Vec<_>>() {
-        let done = worker.await??;
+    let mut workers = JoinSet::new();
+    for i in 0..WORKERS {
+        workers.spawn(worker(url.clone(), args.plain, data.clone(), i, args.epochs));
+    }
+    let (mut latencies, mut share, mut losses) = (Vec::new(), (0, 0), Vec::new());
+    // Whichever ends first: the others of a round wait for one that failed.
+    while let Some(done) = workers.join_next().await {
+        let done = done??;
         let same = done.losses.iter().map(|l| l.to_bits()).eq(expected.iter().map(|l| l.to_bits()));
         ensure!(same, "the loss curve differs from one worker's: {:?}, expected {expected:?}", done.losses);
         latencies.extend(done.latencies);
+        losses = done.losses;
         share = (share.0 + done.element, share.1 + done.software);
     }
     let took = began.elapsed();
@@ -132,11 +138,11 @@ async fn run(args: Args) -> Result<()> {
         None => handler.bytes.load(Ordering::Relaxed),
     };
     report.element_share = server.is_some().then(|| share.0 as f64 / (share.0 + share.1).max(1) as f64);
-    let bits: Vec<[u8; 8]> = expected.iter().map(|loss| loss.to_be_bytes()).collect();
+    let bits: Vec<[u8; 8]> = losses.iter().map(|loss| loss.to_be_bytes()).collect();
     report.digest = digest(bits.iter().map(|b| &b[..]));
     report.print(args.json);
     if !args.json {
-        let (first, last) = (expected.first().unwrap_or(&0.0), expected.last().unwrap_or(&0.0));
+        let (first, last) = (losses.first().unwrap_or(&0.0), losses.last().unwrap_or(&0.0));
         println!("  {} parameters, loss {first:.4} to {last:.4} in {} epochs", Model::SIZE, args.epochs);
     }
     Ok(())

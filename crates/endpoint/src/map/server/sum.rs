@@ -12,6 +12,8 @@ use super::Shared;
 
 /// Pause between announcements of a software round: a copy may have been lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);
+/// Longest pause between reports that the application can't go on; the pause doubles up to it.
+const REPORT_MAX: Duration = Duration::from_secs(1);
 /// Announcements kept in line; a round beyond it is announced when a worker's frame asks again.
 const MAX_ANNOUNCED: usize = 1 << 16;
 
@@ -41,12 +43,20 @@ struct Row {
     soft: Option<Box<SoftRound>>,
 }
 
+/// Why no further round can be summed. A report of it may be lost, and a worker that missed it is
+/// held by the element for ever: it is repeated.
+struct Failed {
+    error: CallError,
+    report_at: Instant,
+    pause: Duration,
+}
+
 pub(super) struct SumTruth {
     rows: Vec<Row>,
     /// Software rounds to be announced again: (when, row, round).
     announce: VecDeque<(Instant, u32, u32)>,
-    /// Why no further round can be summed, until a worker joins anew.
-    failed: Option<CallError>,
+    /// Set until a worker joins anew.
+    failed: Option<Failed>,
 }
 
 impl SumTruth {
@@ -105,8 +115,8 @@ impl SumTruth {
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
         }
-        if let Some(error) = &self.failed {
-            report(error, shared, out);
+        if let Some(failed) = &self.failed {
+            report(&failed.error, shared, out);
             return Some(());
         }
         if map.has(MapFlags::REACHED) && row.soft.is_none() {
@@ -139,7 +149,7 @@ impl SumTruth {
             Err(error) => {
                 row.soft = None;
                 report(&error, shared, out);
-                self.failed = Some(error);
+                self.failed = Some(Failed { error, report_at: now + ANNOUNCE, pause: ANNOUNCE });
                 return Some(());
             }
         }
@@ -177,10 +187,16 @@ impl SumTruth {
                 self.announce_again(now, row, round);
             }
         }
+        if let Some(failed) = self.failed.as_mut().filter(|failed| failed.report_at <= now) {
+            report(&failed.error, shared, out);
+            failed.pause = (failed.pause * 2).min(REPORT_MAX);
+            failed.report_at = now + failed.pause;
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.announce.front().map(|(at, ..)| *at)
+        let announce = self.announce.front().map(|(at, ..)| *at);
+        [announce, self.failed.as_ref().map(|failed| failed.report_at)].into_iter().flatten().min()
     }
 }
 
