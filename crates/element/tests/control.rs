@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world};
+use common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world};
 use pathcall_element::{Config, run};
 use pathcall_proto::v1::{
     ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,
@@ -42,7 +42,7 @@ async fn registers_are_read_and_reset() {
     let all = ReadRegistersRequest { gaid: GAID, row: 0, rows: ROWS };
     let values = world.control.read_registers(all).await.unwrap().into_inner().values;
     assert_eq!(values.len(), ROWS as usize * WIDTH);
-    assert_eq!((values[0], values[15 * WIDTH + 1]), (7, -8));
+    assert_eq!((values[BANK], values[15 * WIDTH + BANK + 1]), (7, -8));
     assert_eq!(values.iter().filter(|value| **value != 0).count(), 2);
 
     let boot_id = world.element.boot_id();

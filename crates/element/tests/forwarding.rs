@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{GAID, Host, SERVER, WIDTH, keyed, linear, values, world};
+use common::{BANK, GAID, Host, SERVER, WIDTH, keyed, linear, values, world};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, MapRepr};
 
@@ -23,7 +23,7 @@ async fn a_keyed_add_comes_back_and_its_repeat_is_not_added_twice() {
         assert_eq!((ack.base().src(), ack.base().dst()), (SERVER, caller.endpoint));
         assert_eq!([ack.keyed(0), ack.keyed(1)], [Some((3, sum)), Some((5, sum))]);
     }
-    assert_eq!((world.row(3).await[0], world.row(5).await[1]), (42, 42));
+    assert_eq!((world.row(3).await[BANK], world.row(5).await[BANK + 1]), (42, 42));
     assert_eq!(world.counters().await.applications[&GAID].counters["repeats"], 2);
 }
 

@@ -51,7 +51,9 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         timing: Timing::default(),
     });
     for endpoint in [10, 11, 12] {
-        server.join(Instant(0), Member { endpoint, incarnation: 5, element: true }).expect("room");
+        server
+            .join(Instant(0), Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 })
+            .expect("room");
     }
     // The third worker's frames stay in the element: nothing of it ever comes here.
     server.handle(Instant(1), &contribution(10, 0, 4), &mut Kinds::default());
@@ -69,10 +71,15 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         }
     }
     assert!(pauses.len() >= 7, "{pauses:?}");
-    assert!(pauses.is_sorted() && pauses.last() == Some(&Duration::from_secs(1)), "slower, but never silent: {pauses:?}");
+    assert!(
+        pauses.is_sorted() && pauses.last() == Some(&Duration::from_secs(1)),
+        "slower, but never silent: {pauses:?}"
+    );
 
-    server.leave(12);
-    server.join(now, Member { endpoint: 13, incarnation: 5, element: true }).expect("room");
+    server.leave(now, 12);
+    server
+        .join(now, Member { endpoint: 13, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 })
+        .expect("room");
     let mut sent = Kinds::default();
     server.poll(now + Duration::from_secs(10), &mut sent);
     assert!(!sent.0.contains(&Kind::MapError), "{:?}", sent.0);

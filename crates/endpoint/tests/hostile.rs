@@ -37,7 +37,7 @@ fn client() -> MapClient {
 }
 
 fn server(threshold: u32) -> MapServer {
-    let grant = Some(Grant { rows: 4, width: if threshold > 0 { 256 } else { 32 } });
+    let grant = Some(Grant { rows: 4, width: if threshold > 0 { 256 } else { 64 } });
     let mut server = MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
@@ -46,11 +46,13 @@ fn server(threshold: u32) -> MapServer {
         grant,
         threshold,
         mapping: true,
-        width: if threshold > 0 { 256 } else { 32 },
+        width: if threshold > 0 { 256 } else { 64 },
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {
-        server.join(Instant(0), Member { endpoint, incarnation: 5, element: true }).expect("room");
+        server
+            .join(Instant(0), Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 })
+            .expect("room");
     }
     server
 }

@@ -54,6 +54,8 @@ counters! {
         repeats,
         /// Repeats of something acknowledged long ago.
         stale,
+        /// Not applied: the mapping of keys has changed since they were packed.
+        refused,
         /// Late questions about a round that is over.
         old,
         /// Passed on to the server to be done there.
@@ -70,6 +72,8 @@ counters! {
         clears,
         /// Rows read by the server.
         reads,
+        /// Requests to close a generation.
+        harvests,
         /// Frames that met congestion here.
         ecn_marked,
         /// Frames passed on untouched because they asked for it.

@@ -1,7 +1,7 @@
 //! The switch program: what an element does to a frame in passing.
 //!
 //! ```text
-//! frame ─► admit ─► once ─► round ─► count ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
+//! frame ─► admit ─► generation ─► once ─► round ─► count ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
 //! ```
 //!
 //! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that
@@ -14,6 +14,7 @@ mod admit;
 mod count;
 pub mod counters;
 pub mod emit;
+mod generation;
 mod lanes;
 mod map;
 mod once;
@@ -22,8 +23,10 @@ mod round;
 pub mod tables;
 
 pub use counters::{ApplicationCounters, Counters};
+use once::Met;
 pub use once::Profile;
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, OpType, Target};
+use pathcall_wire::{KEYED_LANES, KEYED_WIDTH, RECORD_PLACES, W_MAX};
 use registers::Pass;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
 
@@ -143,6 +146,7 @@ impl Program {
         match context.frame.kind() {
             Kind::MapResult if from_server => self.result(&application, context),
             Kind::MapRead if from_server => self.read(&application, context),
+            Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(&application, context),
             _ if from_server => context.deliver(),
             Kind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
             Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(&application, context),
@@ -153,17 +157,29 @@ impl Program {
 
     /// Pairs to the server: App. C, "for packets to the server".
     fn keyed(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
-        if context.frame.lane_count() > pathcall_wire::KEYED_LANES {
+        if context.frame.lane_count() > KEYED_LANES || application.width as usize != KEYED_WIDTH {
             return context.drop(Reason::Malformed);
         }
         let Context { base, map, .. } = context;
         let registers = &mut self.tables.registers;
-        let Some(new) = once::meet(self.profile, registers, &base, &mut context.pass) else {
-            self.count_for(base.gaid, |c| c.stale += 1);
-            return context.drop(Reason::Stale);
+        let state = generation::of(application, registers, &mut context);
+        let admissible = base.round == state.version;
+        let met = once::meet(self.profile, registers, &base, &mut context.pass, state.open, admissible);
+        let (new, applied_in) = match met {
+            Met::New => (true, state.open),
+            Met::Repeat(generation) => (false, generation),
+            Met::Refused => {
+                self.count_for(base.gaid, |c| c.refused += 1);
+                context.frame.base_mut().set_round(state.version);
+                return context.reflect(Kind::MapRefused, true);
+            }
+            Met::Stale => {
+                self.count_for(base.gaid, |c| c.stale += 1);
+                return context.drop(Reason::Stale);
+            }
         };
         let counted = count::pairs(application, registers, &mut context, new);
-        let work = map::pairs(application, registers, &mut context, new);
+        let work = map::pairs(application, registers, &mut context, new, state.bank());
         let overflow = &mut registers.overflows.visit(&mut context.pass, once::place(&base), 1)[0];
         if new {
             *overflow = work.overflow;
@@ -175,6 +191,9 @@ impl Program {
             c.lanes_added += u64::from(work.added);
             c.overflow_lanes += u64::from(work.overflow.count_ones());
         });
+        // The sender keeps what it sent until this generation is the server's.
+        context.frame.base_mut().set_round(applied_in);
+        context.frame.map_mut().set_index(state.committed);
         match counted {
             count::Counted::Malformed => return context.drop(Reason::Malformed),
             count::Counted::Wait if new => return context.drop(Reason::Counted),
@@ -215,9 +234,13 @@ impl Program {
             return context.drop(Reason::Malformed);
         }
         let registers = &mut self.tables.registers;
-        let Some(new) = once::meet(self.profile, registers, &base, &mut context.pass) else {
-            self.count_for(base.gaid, |c| c.stale += 1);
-            return context.drop(Reason::Stale);
+        let new = match once::meet(self.profile, registers, &base, &mut context.pass, 0, true) {
+            Met::New => true,
+            Met::Repeat(_) => false,
+            Met::Refused | Met::Stale => {
+                self.count_for(base.gaid, |c| c.stale += 1);
+                return context.drop(Reason::Stale);
+            }
         };
         let part = round::enter(application, registers, &mut context, new);
         let apply = match part {
@@ -280,7 +303,7 @@ impl Program {
         let Context { base, map, .. } = context;
         let form = MapFlags::LINEAR | MapFlags::GET;
         let fits = map.index < application.rows
-            && map.lanes as u32 <= application.width
+            && u32::from(map.first_lane) + u32::from(map.lanes) <= application.width
             && map.flags & (form | MapFlags::WIDE | MapFlags::BARE) == form;
         if !fits {
             return context.drop(Reason::Malformed);
@@ -289,6 +312,50 @@ impl Program {
         emit::mark_all(&mut context);
         self.count_for(base.gaid, |c| c.reads += 1);
         context.reflect(Kind::MapValues, false)
+    }
+
+    /// The server makes a generation of keyed values its own.
+    fn harvest(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+        let Context { base, map, .. } = context;
+        let kind = context.frame.kind();
+        let first = usize::from(map.first_lane);
+        let fits = application.width as usize == KEYED_WIDTH
+            && match kind {
+                Kind::MapPlaces => {
+                    self.tables.is_slot_of(map.index, map.threshold, base.gaid)
+                        && first.is_multiple_of(RECORD_PLACES)
+                        && first < W_MAX as usize
+                        && context.frame.lanes().len() == RECORD_PLACES * 12
+                }
+                Kind::MapWipe => map.index < application.rows,
+                _ => true,
+            };
+        if !fits {
+            return context.drop(Reason::Malformed);
+        }
+        let registers = &mut self.tables.registers;
+        let answer = match kind {
+            Kind::MapClose => {
+                let state = generation::close(application, registers, &mut context);
+                context.frame.base_mut().set_round(state.open);
+                context.frame.map_mut().set_index(state.version);
+                Kind::MapClosed
+            }
+            Kind::MapPlaces => {
+                let lanes = context.frame.bitmap_and_lanes_mut().1;
+                once::record(registers, &mut context.pass, map.index, first, lanes);
+                map::masks(registers, &mut context.pass, map.index, first, &mut lanes[RECORD_PLACES * 8..]);
+                Kind::MapRecord
+            }
+            _ => {
+                if generation::commit(application, registers, &mut context) {
+                    map::wipe(application, registers, &mut context, generation::bank(base.round));
+                }
+                Kind::MapWiped
+            }
+        };
+        self.count_for(base.gaid, |c| c.harvests += u64::from(kind == Kind::MapClose));
+        context.reflect(answer, false)
     }
 
     fn count_for(&mut self, gaid: u32, change: impl FnOnce(&mut ApplicationCounters)) {

@@ -1,8 +1,8 @@
 //! `Stream.modify`, `Map.addTo`, `Map.get` and `Map.clear` on the registers of an application.
 
-use pathcall_wire::MapFlags;
+use pathcall_wire::{MapFlags, RECORD_PLACES, W_MAX};
 
-use crate::registers::Registers;
+use crate::registers::{Pass, Registers};
 use crate::{Application, Context, lanes};
 
 /// What became of the pairs of a frame.
@@ -14,12 +14,13 @@ pub(crate) struct Work {
     pub(crate) added: u32,
 }
 
-/// Works on keyed pairs: the i-th pair in the i-th position of its row.
+/// Works on keyed pairs: the i-th pair in the i-th position of its row's bank, which starts at `bank`.
 pub(crate) fn pairs(
     application: &Application,
     registers: &mut Registers,
     context: &mut Context<'_>,
     new: bool,
+    bank: usize,
 ) -> Work {
     let Application { lane_base, rows, width, .. } = *application;
     let (op, para) = context.op();
@@ -29,9 +30,9 @@ pub(crate) fn pairs(
     let mut work = Work::default();
     for i in 0..context.frame.lane_count() {
         let (true, Some((row, value))) = (context.frame.marked(i), context.frame.keyed(i)) else { continue };
-        let at = row as usize * width as usize + i;
+        let at = row as usize * width as usize + bank + i;
         let value = op.apply(value, para);
-        let cell = if row < rows && i < width as usize { cells.get_mut(at) } else { None };
+        let cell = if row < rows && bank + i < width as usize { cells.get_mut(at) } else { None };
         let Some(cell) = cell else {
             work.overflow |= 1 << i;
             continue;
@@ -57,7 +58,7 @@ pub(crate) fn row(
     reached: bool,
 ) {
     let (op, para) = context.op();
-    let at = (application.lane_base + context.map.index * application.width) as usize;
+    let at = row_at(application, context);
     let count = context.frame.lane_count();
     let cells = registers.lanes.visit(&mut context.pass, at, count);
     let lanes = context.frame.bitmap_and_lanes_mut().1;
@@ -69,13 +70,32 @@ pub(crate) fn row(
     }
 }
 
-/// Puts a row of registers into the frame.
+/// Puts registers of a row into the frame, from its first lane on.
 pub(crate) fn get_row(application: &Application, registers: &mut Registers, context: &mut Context<'_>) {
-    row(application, registers, context, false, true);
+    let at = row_at(application, context) + usize::from(context.map.first_lane);
+    let cells = registers.lanes.visit(&mut context.pass, at, context.frame.lane_count());
+    lanes::get(cells, context.frame.bitmap_and_lanes_mut().1);
 }
 
 /// Zeroes a row.
 pub(crate) fn clear(application: &Application, registers: &mut Registers, context: &mut Context<'_>) {
-    let at = (application.lane_base + context.map.index * application.width) as usize;
+    let at = row_at(application, context);
     registers.lanes.visit(&mut context.pass, at, application.width as usize).fill(0);
+}
+
+/// Zeroes a row of a bank.
+pub(crate) fn wipe(application: &Application, registers: &mut Registers, context: &mut Context<'_>, bank: usize) {
+    let at = row_at(application, context) + bank;
+    registers.lanes.visit(&mut context.pass, at, pathcall_wire::KEYED_LANES).fill(0);
+}
+
+/// Puts the masks of a slot's places into the frame: the lanes that each last frame left out.
+pub(crate) fn masks(registers: &mut Registers, pass: &mut Pass, slot: u32, first: usize, lanes: &mut [u8]) {
+    let at = slot as usize * W_MAX as usize + first;
+    let masks = registers.overflows.visit(pass, at, RECORD_PLACES);
+    masks.iter().zip(lanes.chunks_exact_mut(4)).for_each(|(mask, lane)| lane.copy_from_slice(&mask.to_be_bytes()));
+}
+
+fn row_at(application: &Application, context: &Context<'_>) -> usize {
+    (application.lane_base + context.map.index * application.width) as usize
 }

@@ -63,11 +63,31 @@ impl<T: Clone> RegisterArray<T> {
     }
 }
 
+/// Where a keyed application stands: its values are added in the open generation's bank, and the
+/// server makes one generation after the other its own (NOTES: "Values that only the element holds").
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generation {
+    /// What is added now.
+    pub(crate) open: u32,
+    /// Generations up to this are the server's.
+    pub(crate) committed: u32,
+    /// Version of the mapping of keys to registers; frames of another are refused.
+    pub(crate) version: u32,
+}
+
+impl Default for Generation {
+    fn default() -> Self {
+        Self { open: 1, committed: 0, version: 0 }
+    }
+}
+
 /// A place of the repeat filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// The last full sequence number.
     pub(crate) seq: u32,
+    /// The generation it was applied in.
+    pub(crate) generation: u32,
     /// Hardware profile: the flip bit of the last frame; starts at 1 (NetRPC §5.1).
     pub(crate) clear_flip: bool,
 }
@@ -94,6 +114,8 @@ impl Default for RoundState {
 /// All arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
+    /// By the application's first row.
+    pub(crate) generations: RegisterArray<Generation>,
     pub(crate) places: RegisterArray<Place>,
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
@@ -105,11 +127,12 @@ pub struct Registers {
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
         Self {
-            places: RegisterArray::new(1, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
-            rounds: RegisterArray::new(2, size.rows, RoundState::default()),
-            counts: RegisterArray::new(3, size.rows, 0),
-            lanes: RegisterArray::new(4, size.lanes, 0),
-            overflows: RegisterArray::new(5, size.slots * pathcall_wire::W_MAX as usize, 0),
+            generations: RegisterArray::new(1, size.rows, Generation::default()),
+            places: RegisterArray::new(2, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
+            rounds: RegisterArray::new(3, size.rows, RoundState::default()),
+            counts: RegisterArray::new(4, size.rows, 0),
+            lanes: RegisterArray::new(5, size.lanes, 0),
+            overflows: RegisterArray::new(6, size.slots * pathcall_wire::W_MAX as usize, 0),
         }
     }
 }

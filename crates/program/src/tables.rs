@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pathcall_wire::{Instant, KEYED_LANES, W_MAX};
 
 use crate::ApplicationCounters;
-use crate::registers::{Place, Registers, RoundState};
+use crate::registers::{Generation, Place, Registers, RoundState};
 
 /// Sizes of the register arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,12 +236,19 @@ impl Tables {
         self.applications.get_mut(&gaid)
     }
 
+    /// Whether a flow slot belongs to an endpoint of the application.
+    pub(crate) fn is_slot_of(&self, slot: u32, endpoint: u32, gaid: u32) -> bool {
+        let endpoint = self.endpoints.get(&endpoint).filter(|endpoint| endpoint.gaid == gaid);
+        endpoint.is_some_and(|endpoint| slots(endpoint).contains(&slot.into()))
+    }
+
     pub(crate) fn is_endpoint_of(&self, id: u32, gaid: u32) -> bool {
         self.endpoints.get(&id).is_some_and(|endpoint| endpoint.gaid == gaid)
     }
 
     fn zero(&mut self, application: &Application) {
         let (row, count) = (application.row_base as usize, application.rows as usize);
+        self.registers.generations.reset(row, count, Generation::default());
         self.registers.rounds.reset(row, count, RoundState::default());
         self.registers.counts.reset(row, count, 0);
         self.registers.lanes.reset(application.lane_base as usize, count * application.width as usize, 0);

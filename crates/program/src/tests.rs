@@ -5,10 +5,12 @@ use proptest::prelude::*;
 use super::*;
 
 const APPLICATION: Application =
-    Application { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 32 };
+    Application { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 64 };
+/// Where the first pair of [`add`] is: row 1, the bank of generation 1.
+const FIRST: usize = 64 + 32;
 
 fn program() -> Program {
-    let mut program = Program::new(Size { rows: 16, lanes: 512, slots: 8 });
+    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 8 });
     let tables = program.tables_mut();
     tables.install(APPLICATION).expect("fits");
     for (endpoint, slot_base, slots) in [(1, 0, 0), (10, 0, 2), (11, 2, 2)] {
@@ -85,7 +87,7 @@ fn pairs_are_added_once_and_acknowledged_again() {
         assert_eq!((action, frame.kind(), frame.bitmap(0)), (Action::Forward(10), Kind::MapAck, 0));
         assert!(frame.lanes().is_empty());
     }
-    assert_eq!(registers(&program)[32..34], [5, -6]);
+    assert_eq!(registers(&program)[FIRST..FIRST + 2], [5, -6]);
     let (.., counters) = program.tables().applications().next().expect("one");
     assert_eq!((counters.applied, counters.repeats, counters.lanes_added), (1, 2, 2));
 }
@@ -99,7 +101,7 @@ fn a_lane_that_would_overflow_is_left_out_and_flagged_on_repeats_too() {
         let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
         assert_eq!((frame.bitmap(0), frame.map().has(MapFlags::OVERFLOW)), (1, true));
     }
-    assert_eq!(registers(&program)[32..34], [i32::MAX, 2]);
+    assert_eq!(registers(&program)[FIRST..FIRST + 2], [i32::MAX, 2]);
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn a_repeat_that_is_late_by_windows_is_stale() {
     run(&mut program, add(10, 1, &[1]));
     run(&mut program, add(10, 257, &[1]));
     assert_eq!(run(&mut program, add(10, 1, &[1])).0, Action::Drop(Reason::Stale));
-    assert_eq!(registers(&program)[32], 2);
+    assert_eq!(registers(&program)[FIRST], 2);
 }
 
 #[test]
@@ -166,7 +168,8 @@ fn the_server_reads_a_row() {
     let mut program = program();
     run(&mut program, add(10, 1, &[5, 6]));
     let base = BaseRepr { flags: Flags::FROM_SERVER, ..base(Kind::MapRead, 1, 4) };
-    let map = MapRepr { flags: MapFlags::LINEAR | MapFlags::GET, index: 1, ..MapRepr::default() };
+    let flags = MapFlags::LINEAR | MapFlags::GET;
+    let map = MapRepr { flags, index: 1, first_lane: 32, ..MapRepr::default() };
     let (action, bytes) = run(&mut program, frame(base, map, &[0; 32]));
     let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
     assert_eq!((action, frame.kind(), frame.linear(1)), (Action::Forward(1), Kind::MapValues, Some(6)));
@@ -223,13 +226,86 @@ fn a_count_forwards_at_its_threshold() {
     assert_eq!(run(&mut program, vote(11, 1)).0, Action::Multicast(7));
 }
 
+fn of_server(kind: Kind, round: u32, map: MapRepr) -> Vec<u8> {
+    frame(BaseRepr { round, flags: Flags::FROM_SERVER, slot: 0, ..base(kind, 1, 77) }, map, &[])
+}
+
+/// A frame's kind, round and index.
+fn answer(bytes: &[u8]) -> (Kind, u32, u32) {
+    let frame = MapFrame::new_checked(bytes).expect("own frame");
+    (frame.kind(), frame.base().round(), frame.map().index())
+}
+
+#[test]
+fn a_closed_generation_stays_as_it_was_until_it_is_wiped() {
+    let mut program = program();
+    assert_eq!(answer(&run(&mut program, add(10, 1, &[5])).1), (Kind::MapAck, 1, 0));
+    let close = || of_server(Kind::MapClose, 1, MapRepr::default());
+    for _ in 0..2 {
+        assert_eq!(answer(&run(&mut program, close()).1), (Kind::MapClosed, 2, 0), "closing twice closes once");
+    }
+    assert_eq!(answer(&run(&mut program, add(10, 2, &[6])).1), (Kind::MapAck, 2, 0));
+    assert_eq!(answer(&run(&mut program, add(10, 1, &[5])).1), (Kind::MapAck, 1, 0), "a repeat keeps its generation");
+    assert_eq!((registers(&program)[FIRST], registers(&program)[FIRST - 32]), (5, 6));
+
+    let wipe = |round| of_server(Kind::MapWipe, round, MapRepr { index: 1, ..MapRepr::default() });
+    run(&mut program, wipe(2));
+    assert_eq!((registers(&program)[FIRST], registers(&program)[FIRST - 32]), (5, 6), "generation 2 is open");
+    run(&mut program, wipe(1));
+    assert_eq!((registers(&program)[FIRST], registers(&program)[FIRST - 32]), (0, 6));
+    assert_eq!(answer(&run(&mut program, add(10, 3, &[1])).1), (Kind::MapAck, 2, 1), "the sender may forget 1");
+    run(&mut program, of_server(Kind::MapClose, 2, MapRepr::default()));
+    run(&mut program, add(10, 4, &[9]));
+    run(&mut program, wipe(1));
+    assert_eq!(registers(&program)[FIRST], 9, "a late wipe does not touch generation 3, in the same bank");
+}
+
+#[test]
+fn a_frame_of_another_mapping_is_refused_for_ever_but_its_repeat_is_acknowledged() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[5]));
+    run(&mut program, of_server(Kind::MapClose, 1, MapRepr { index: 4, ..MapRepr::default() }));
+    assert_eq!(answer(&run(&mut program, add(10, 1, &[5])).1).0, Kind::MapAck);
+    for _ in 0..2 {
+        let refused = answer(&run(&mut program, add(10, 2, &[6])).1);
+        assert_eq!((refused.0, refused.1), (Kind::MapRefused, 4));
+    }
+    assert_eq!(registers(&program).iter().sum::<i32>(), 5);
+}
+
+#[test]
+fn the_server_reads_what_was_applied_of_its_own_slots_only() {
+    let mut program = program();
+    run(&mut program, add(10, 1, &[i32::MAX]));
+    run(&mut program, of_server(Kind::MapClose, 1, MapRepr::default()));
+    run(&mut program, add(10, 66, &[1]));
+    run(&mut program, add(10, 67, &[i32::MAX, 1]));
+    let ask = |endpoint, slot, first_lane| {
+        let base = BaseRepr { flags: Flags::FROM_SERVER, slot: 0, ..base(Kind::MapPlaces, 1, 9) };
+        let map =
+            MapRepr { flags: MapFlags::LINEAR, index: slot, threshold: endpoint, first_lane, ..MapRepr::default() };
+        frame(base, map, &[0; RECORD_PLACES * 3])
+    };
+    let place = |bytes: &[u8], place: usize| {
+        let frame = MapFrame::new_checked(bytes).expect("own frame");
+        [0, 1, 2].map(|part| frame.linear(part * RECORD_PLACES + place).expect("there"))
+    };
+    let (action, bytes) = run(&mut program, ask(10, 0, 0));
+    assert_eq!((action, place(&bytes, 1)), (Action::Forward(1), [1, 1, 0]));
+    let (_, bytes) = run(&mut program, ask(10, 0, 64));
+    assert_eq!((place(&bytes, 2), place(&bytes, 3)), ([66, 2, 0], [67, 2, 1]), "generation 2, one lane left out");
+    for (endpoint, slot, first) in [(10, 2, 0), (12, 0, 0), (10, 0, 32), (10, 0, 256)] {
+        assert_eq!(run(&mut program, ask(endpoint, slot, first)).0, Action::Drop(Reason::Malformed));
+    }
+}
+
 #[test]
 fn memory_is_handed_out_once() {
     let mut program = program();
     let tables = program.tables_mut();
-    let other = Application { gaid: 8, row_base: 5, lane_base: 300, ..APPLICATION };
+    let other = Application { gaid: 8, row_base: 5, lane_base: 340, ..APPLICATION };
     assert!(matches!(tables.install(other), Err(TableError::Overlap { what: "rows", .. })));
-    let other = Application { gaid: 8, row_base: 15, lane_base: 300, rows: 2, ..APPLICATION };
+    let other = Application { gaid: 8, row_base: 15, lane_base: 340, rows: 2, ..APPLICATION };
     assert!(matches!(tables.install(other), Err(TableError::Range { what: "rows", .. })));
     let taken = Endpoint { endpoint: 12, incarnation: 1, gaid: 7, slot_base: 3, slots: 1 };
     assert!(matches!(tables.set_endpoint(taken), Err(TableError::Overlap { what: "slots", other: 11, .. })));
@@ -241,7 +317,7 @@ fn a_new_epoch_starts_from_zero_and_the_same_entry_changes_nothing() {
     let mut program = program();
     run(&mut program, add(10, 1, &[5]));
     program.tables_mut().install(APPLICATION).expect("same");
-    assert_eq!(registers(&program)[32], 5);
+    assert_eq!(registers(&program)[FIRST], 5);
     program.tables_mut().install(Application { epoch: 4, ..APPLICATION }).expect("newer");
     assert!(registers(&program).iter().all(|v| *v == 0));
 }
@@ -266,7 +342,7 @@ proptest! {
                 }
             }
             run(&mut program, bytes);
-            prop_assert_eq!(registers(&program)[32], sum);
+            prop_assert_eq!(registers(&program)[FIRST], sum);
         }
     }
 
@@ -278,8 +354,8 @@ proptest! {
         for (back, repeat) in order {
             let seq = if repeat && sent > 0 { sent - back.min(sent - 1) } else { sent += 1; sent };
             let base = BaseRepr { seq, ..BaseRepr::new(Kind::MapData) };
-            let expected = once::meet(Profile::FullSequence, &mut full, &base, &mut Pass::default());
-            let got = once::meet(Profile::FlipBit, &mut flip, &base, &mut Pass::default());
+            let expected = once::meet(Profile::FullSequence, &mut full, &base, &mut Pass::default(), 1, true);
+            let got = once::meet(Profile::FlipBit, &mut flip, &base, &mut Pass::default(), 1, true);
             prop_assert_eq!(got, expected, "frame {}", seq);
         }
     }

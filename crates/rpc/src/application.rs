@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pathcall_proto::manifest::{Kind, Manifest, Method};
-use pathcall_wire::{KEYED_LANES, LINEAR_LANES, MAX_WORKERS};
+use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Application {
 
     /// Lanes of one register row.
     pub(crate) fn width(&self) -> u16 {
-        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_LANES }) as u16
+        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_WIDTH }) as u16
     }
 
     /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
@@ -128,7 +128,7 @@ mod tests {
         let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true };
         let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
-        assert_eq!((keyed.width(), sum.width()), (32, 256));
+        assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));
         assert_eq!(catalogue.method("/b/Add"), None);
     }

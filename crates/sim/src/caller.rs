@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Operation;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
+use pathcall_endpoint::map::{Operation, Renewal};
 use pathcall_wire::{Base, Flags, Instant};
 
 use crate::party::{Decision, Effects, Party, Report};
@@ -53,6 +53,18 @@ impl<'a> Caller<'a> {
             self.at(now, Task::Next);
         }
         self.wake(now, effects);
+    }
+
+    pub(crate) fn has_joined(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// The epoch has changed.
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, effects: &mut Effects) {
+        if let Some(client) = &mut self.client {
+            client.renew(now, renewal);
+        }
+        self.settle(now, effects);
     }
 
     pub(crate) fn stats(&self) -> ClientStats {

@@ -19,29 +19,43 @@ pub(crate) struct Element {
 impl Element {
     /// An element that knows the owners of these applications, and holds memory for those that have some.
     pub(crate) fn new(size: Size, applications: &[ApplicationPlan]) -> Result<Self, TableError> {
-        let mut program = Program::new(size);
-        let tables = program.tables_mut();
+        let mut element = Self::blank(size);
         for plan in applications {
-            if let Some(memory) = plan.memory {
-                tables.install(Application {
-                    gaid: plan.gaid,
-                    epoch: plan.epoch,
-                    owner: plan.endpoint,
-                    row_base: memory.row_base,
-                    rows: memory.rows,
-                    lane_base: memory.lane_base,
-                    width: memory.width.into(),
-                })?;
-            }
-            let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
-            tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })?;
+            element.install(plan, plan.epoch)?;
         }
-        Ok(Self { program, members: Vec::new() })
+        Ok(element)
+    }
+
+    /// An element that has just started.
+    pub(crate) fn blank(size: Size) -> Self {
+        Self { program: Program::new(size), members: Vec::new() }
+    }
+
+    /// Lets an application in, with memory if it has some.
+    pub(crate) fn install(&mut self, plan: &ApplicationPlan, epoch: u32) -> Result<(), TableError> {
+        let tables = self.program.tables_mut();
+        if let Some(memory) = plan.memory {
+            tables.install(Application {
+                gaid: plan.gaid,
+                epoch,
+                owner: plan.endpoint,
+                row_base: memory.row_base,
+                rows: memory.rows,
+                lane_base: memory.lane_base,
+                width: memory.width.into(),
+            })?;
+        }
+        let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
+        tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })
     }
 
     /// Lets a caller's frames in, and what is for all callers out to it.
     pub(crate) fn register(&mut self, plan: &ApplicationPlan, caller: &CallerPlan) -> Result<(), TableError> {
         let tables = self.program.tables_mut();
+        if tables.endpoint(plan.endpoint).is_none() {
+            // It has just started: the controller will tell it of all that have joined.
+            return Ok(());
+        }
         tables.set_endpoint(Endpoint {
             endpoint: caller.endpoint,
             incarnation: caller.incarnation,

@@ -24,6 +24,7 @@ pub mod scenario;
 
 mod caller;
 mod element;
+mod failing;
 mod judge;
 mod owner;
 mod panics;

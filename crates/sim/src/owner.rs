@@ -1,8 +1,8 @@
 //! An owner: a [`MapServer`] and the queries that it is asked.
 
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig, ServerStats};
-use pathcall_endpoint::map::{CallError, Grant, Key};
+use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::{decision, mark};
@@ -13,6 +13,10 @@ use crate::scenario::{ApplicationPlan, CallerPlan};
 pub(crate) struct Owner<'a> {
     plan: &'a ApplicationPlan,
     server: MapServer,
+    epoch: u32,
+    terms: u64,
+    /// Whether there is an element.
+    element: bool,
     next_query: usize,
 }
 
@@ -29,29 +33,56 @@ impl<'a> Owner<'a> {
             width: plan.width,
             timing: plan.timing,
         });
-        Self { plan, server, next_query: 0 }
+        Self { plan, server, epoch: plan.epoch, terms: 0, element: true, next_query: 0 }
     }
 
     /// Lets a caller in; what it is to know.
     pub(crate) fn join(&mut self, now: Instant, caller: &CallerPlan) -> Result<ClientConfig, CallError> {
-        let member = Member { endpoint: caller.endpoint, incarnation: caller.incarnation, element: caller.registered };
-        let joined = self.server.join(now, member)?;
+        let joined = self.server.join(now, self.member(caller))?;
         Ok(ClientConfig {
             gaid: self.plan.gaid,
-            epoch: self.plan.epoch,
+            epoch: self.epoch,
             endpoint: caller.endpoint,
             incarnation: caller.incarnation,
             server: self.plan.endpoint,
             server_incarnation: self.plan.incarnation,
             slot_base: caller.slot_base,
             flows: caller.flows,
-            element: caller.by_element,
+            element: caller.by_element && self.element,
             rows: joined.rows,
             width: joined.width,
             worker: joined.worker,
             start_chunk: joined.start_chunk,
             timing: self.plan.timing,
         })
+    }
+
+    fn member(&self, caller: &CallerPlan) -> Member {
+        let CallerPlan { endpoint, incarnation, slot_base, flows, registered, .. } = *caller;
+        Member { endpoint, incarnation, element: registered && self.element, slot_base, flows, terms: self.terms }
+    }
+
+    /// The element has restarted, or is gone.
+    pub(crate) fn renew(&mut self, now: Instant, element: bool, effects: &mut Effects) {
+        self.element = element;
+        self.epoch += 1;
+        let grant = self.plan.memory.filter(|_| element).map(|memory| Grant { rows: memory.rows, width: memory.width });
+        self.terms += 1;
+        let terms = Terms { number: self.terms, epoch: self.epoch, grant, reason: "the element failed" };
+        self.server.renew(now, terms);
+        self.settle(now, effects);
+    }
+
+    /// The epoch of the application.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// What a caller is to be told of it; `None` when it has not joined.
+    pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<Renewal> {
+        let renewal = self.server.rejoin(self.member(caller))?;
+        // The element passes on the frames of an application that it has no memory for.
+        Some(Renewal { element: caller.by_element && self.element, ..renewal })
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -67,8 +98,12 @@ impl<'a> Owner<'a> {
 
     fn settle(&mut self, now: Instant, effects: &mut Effects) {
         self.server.poll(now, effects);
-        while let Some((id, outcome)) = self.server.next_event() {
-            effects.reports.push(Report::Answered(id, outcome));
+        while let Some(event) = self.server.next_event() {
+            match event {
+                Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
+                // The world tells of every failure of the element in time.
+                Event::ElementSilent => {}
+            }
         }
     }
 }

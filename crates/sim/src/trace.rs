@@ -4,10 +4,12 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use pathcall_endpoint::map::Renewal;
 use pathcall_wire::{Flags, Instant, MapFlags, MapFrame};
 
 use crate::link::{Arrival, Fate, Loss};
 use crate::party::{Decision, Node, Report};
+use crate::scenario::ElementFailure;
 
 /// Takes note of all that happens in a run.
 pub(crate) struct Trace<'a> {
@@ -52,6 +54,23 @@ impl<'a> Trace<'a> {
         if decision != Decision::Taken {
             self.line(now, at, || format!("     └ {decision:?}"));
         }
+    }
+
+    /// The element fails.
+    pub(crate) fn failed(&mut self, now: Instant, failure: ElementFailure) {
+        self.mix(now.0);
+        self.line(now, Node::Element, || format!("FAILS {failure:?}"));
+    }
+
+    /// The controller's word comes.
+    pub(crate) fn told(&mut self, now: Instant, to: Node, renewal: &Renewal) {
+        self.mix(now.0);
+        let Renewal { epoch, element, committed, applied, .. } = renewal;
+        let text = || {
+            let known = applied.iter().filter(|applied| applied.seq > 0).count();
+            format!("told epoch {epoch}, element {element}, committed {committed}, {known} frames on record")
+        };
+        self.line(now, to, text);
     }
 
     /// A host's report.

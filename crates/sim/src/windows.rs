@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pathcall_wire::pairs::{Status, answers};
-use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, W_MAX};
+use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, W_MAX};
 
 /// A sender that broke the rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,18 +63,40 @@ struct Watch {
     met: Vec<u32>,
 }
 
-/// All flows of all callers, by endpoint and slot.
+/// All flows of all callers, by endpoint and number of the flow.
 #[derive(Default)]
 pub(crate) struct Windows {
     flows: BTreeMap<(u32, u32), Watch>,
+    /// Callers' first slots: what a frame by the element counts its slot from.
+    slot_bases: BTreeMap<u32, u32>,
 }
 
 impl Windows {
+    /// Of callers with these first slots.
+    pub(crate) fn new(slot_bases: impl Iterator<Item = (u32, u32)>) -> Self {
+        Self { flows: BTreeMap::new(), slot_bases: slot_bases.collect() }
+    }
+
+    /// A caller has been told of another epoch: what is in flight goes other ways.
+    pub(crate) fn renewed(&mut self, endpoint: u32) {
+        for (_, watch) in self.flows.range_mut((endpoint, 0)..=(endpoint, u32::MAX)) {
+            watch.unacknowledged.clear();
+            watch.met.clear();
+        }
+    }
+
+    /// The flow that a frame of, or to, this caller names.
+    fn flow(&self, endpoint: u32, base: &Base<&[u8]>) -> (u32, u32) {
+        let first = if base.has(Flags::CROSS) { 0 } else { self.slot_bases.get(&endpoint).copied().unwrap_or(0) };
+        (endpoint, base.slot().wrapping_sub(first))
+    }
+
     /// A caller sends a frame.
     pub(crate) fn sent(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
         let (base, map) = (frame.base(), frame.map());
-        let (endpoint, slot, seq) = (base.src(), base.slot(), base.seq());
+        let seq = base.seq();
+        let (endpoint, slot) = self.flow(base.src(), &base);
         let watch = self.flows.entry((endpoint, slot)).or_default();
         if seq <= watch.last {
             return Ok(());
@@ -100,9 +122,9 @@ impl Windows {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return };
         let base = frame.base();
         match frame.kind() {
-            Kind::MapAck => self.acknowledge(to, base.slot(), base.seq()),
+            Kind::MapAck => self.acknowledge(self.flow(to, &base), base.seq()),
             Kind::MapPairsAck if answers(frame.payload()).all(|a| a.status != Status::Held) => {
-                self.acknowledge(to, base.slot(), base.seq());
+                self.acknowledge(self.flow(to, &base), base.seq());
             }
             Kind::MapResult => {
                 let round = (frame.map().index(), base.round());
@@ -116,8 +138,8 @@ impl Windows {
         }
     }
 
-    fn acknowledge(&mut self, endpoint: u32, slot: u32, seq: u32) {
-        if let Some(watch) = self.flows.get_mut(&(endpoint, slot)) {
+    fn acknowledge(&mut self, flow: (u32, u32), seq: u32) {
+        if let Some(watch) = self.flows.get_mut(&flow) {
             watch.unacknowledged.remove(&seq);
         }
     }
@@ -126,7 +148,8 @@ impl Windows {
     pub(crate) fn at_element(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
         let base = frame.base();
-        let (endpoint, slot, seq) = (base.src(), base.slot(), base.seq());
+        let seq = base.seq();
+        let (endpoint, slot) = self.flow(base.src(), &base);
         let Some(watch) = self.flows.get_mut(&(endpoint, slot)).filter(|_| !base.has(Flags::FROM_SERVER)) else {
             return Ok(());
         };

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pathcall_endpoint::map::Dest;
 use pathcall_endpoint::map::server::{QueryId, ServerStats};
+use pathcall_endpoint::map::{Dest, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::Caller;
@@ -35,10 +35,20 @@ const WAKES_MAX: u32 = 1_000;
 /// The name of the query at the end.
 const LAST_QUERY: QueryId = QueryId(u64::MAX);
 
-enum Event {
+pub(crate) enum Event {
     Join(usize, usize),
-    Arrive { to: Node, frame: Vec<u8>, marked: bool },
+    Arrive {
+        to: Node,
+        frame: Vec<u8>,
+        marked: bool,
+    },
     Wake(Node),
+    /// The element fails, for the n-th time.
+    Fail(usize),
+    /// The controller has found out and acts.
+    Act(usize),
+    /// Its word comes to a caller.
+    Word(usize, usize, Renewal),
 }
 
 /// A node's alarm: when it is set to, and how often it rang at one time.
@@ -49,29 +59,33 @@ struct Alarm {
 }
 
 pub(crate) struct World<'a> {
-    scenario: &'a Scenario,
-    now: Instant,
-    queue: EventQueue,
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) now: Instant,
+    pub(crate) queue: EventQueue,
     events: u64,
     /// Frames on their way.
     in_air: u64,
-    parties: Parties<'a>,
+    /// The element takes no frames before it.
+    pub(crate) element_from: Instant,
+    /// When the controller's last word comes to a caller: words keep their order.
+    pub(crate) words: BTreeMap<Node, Instant>,
+    pub(crate) parties: Parties<'a>,
     /// Which node has this endpoint.
     nodes: BTreeMap<u32, Node>,
     links: BTreeMap<(Node, Node), Box<dyn Link>>,
-    random: Random,
+    pub(crate) random: Random,
     alarms: BTreeMap<Node, Alarm>,
     arrivals: Vec<Arrival>,
-    effects: Effects,
+    pub(crate) effects: Effects,
     judge: Judge<'a>,
     windows: Windows,
     /// Answers to the queries at the end.
     answers: BTreeMap<usize, Report>,
-    trace: Trace<'a>,
+    pub(crate) trace: Trace<'a>,
     tally: Tally,
 }
 
-type EventQueue = crate::queue::EventQueue<Event>;
+pub(crate) type EventQueue = crate::queue::EventQueue<Event>;
 
 impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, trace: Trace<'a>) -> Result<Self, Failure> {
@@ -84,12 +98,19 @@ impl<'a> World<'a> {
                 queue.push(caller.joins, Event::Join(index, number));
             }
         }
+        for (index, failure) in scenario.failures.iter().enumerate() {
+            queue.push(failure.at, Event::Fail(index));
+        }
+        let callers = scenario.applications.iter().flat_map(|plan| &plan.callers);
+        let windows = Windows::new(callers.map(|caller| (caller.endpoint, caller.slot_base)));
         let mut world = Self {
             scenario,
             now: Instant(0),
             queue,
             events: 0,
             in_air: 0,
+            element_from: Instant(0),
+            words: BTreeMap::new(),
             parties: Parties::new(scenario)?,
             nodes,
             links: BTreeMap::new(),
@@ -98,7 +119,7 @@ impl<'a> World<'a> {
             arrivals: Vec::new(),
             effects: Effects::default(),
             judge: Judge::new(scenario),
-            windows: Windows::default(),
+            windows,
             answers: BTreeMap::new(),
             trace,
             tally: Tally::default(),
@@ -222,6 +243,15 @@ impl<'a> World<'a> {
                 effects.recycle(frame);
                 to
             }
+            Event::Fail(index) => return self.fail(index, effects),
+            Event::Act(index) => return self.act(index, effects),
+            Event::Word(application, number, renewal) => {
+                let plan = &self.scenario.applications[application].callers[number];
+                self.windows.renewed(plan.endpoint);
+                self.trace.told(now, Node::Caller(application, number), &renewal);
+                self.parties.callers[application][number].renew(now, &renewal, &mut effects);
+                Node::Caller(application, number)
+            }
             Event::Wake(node) => {
                 let alarm = self.alarms.entry(node).or_default();
                 if alarm.set == Some(now) {
@@ -243,6 +273,9 @@ impl<'a> World<'a> {
     }
 
     fn arrive(&mut self, to: Node, frame: &mut [u8], marked: bool, effects: &mut Effects) -> Result<(), Failure> {
+        if to == Node::Element && self.now < self.element_from {
+            return Ok(());
+        }
         self.trace.arrived(self.now, to, frame);
         match to {
             Node::Element => self.windows.at_element(frame)?,
@@ -262,7 +295,7 @@ impl<'a> World<'a> {
     }
 
     /// Sends what a node wants sent, hears its reports, sets its alarm; keeps the buffers.
-    fn carry_out(&mut self, node: Node, mut effects: Effects) -> Result<(), Failure> {
+    pub(crate) fn carry_out(&mut self, node: Node, mut effects: Effects) -> Result<(), Failure> {
         for report in effects.reports.drain(..) {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
@@ -324,11 +357,11 @@ impl<'a> World<'a> {
 }
 
 /// All nodes.
-struct Parties<'a> {
-    element: Option<Element>,
-    owners: Vec<Owner<'a>>,
+pub(crate) struct Parties<'a> {
+    pub(crate) element: Option<Element>,
+    pub(crate) owners: Vec<Owner<'a>>,
     /// By application.
-    callers: Vec<Vec<Caller<'a>>>,
+    pub(crate) callers: Vec<Vec<Caller<'a>>>,
 }
 
 impl<'a> Parties<'a> {

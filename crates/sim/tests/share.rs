@@ -38,6 +38,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         faults: Faults::default(),
         faults_until: Instant(0),
         element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize }),
+        failures: Vec::new(),
         applications: vec![ApplicationPlan {
             gaid: 1,
             epoch: 1,
@@ -47,7 +48,14 @@ fn sums(workers: u32, element: bool) -> Scenario {
             width: 256,
             purpose: Purpose::Sum,
             doom: None,
-            timing: Timing { rto_min: long, rto_initial: long, rto_max: long, probe: (long, long), give_up: long * 9 },
+            timing: Timing {
+                rto_min: long,
+                rto_initial: long,
+                rto_max: long,
+                probe: (long, long),
+                silent: long * 5,
+                give_up: long * 9,
+            },
             callers: (0..workers).map(caller).collect(),
             queries: Vec::new(),
         }],

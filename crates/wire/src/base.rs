@@ -70,6 +70,28 @@ pub enum Kind {
     MapPairs = 9,
     /// Server to caller: the answer to [`Kind::MapPairs`], entry by entry.
     MapPairsAck = 10,
+    /// Server to element: close generation `round`; from now on frames carry mapping version `index`.
+    MapClose = 11,
+    /// Element to server: generation `round` is open, under mapping version `index`.
+    MapClosed = 12,
+    /// Server to element: what of flow slot `index` was applied, and when.
+    MapPlaces = 13,
+    /// Element to server: the answer to [`Kind::MapPlaces`].
+    MapRecord = 14,
+    /// Server to element: generation `round` is the server's; zero row `index` of it.
+    MapWipe = 15,
+    /// Element to server: the answer to [`Kind::MapWipe`].
+    MapWiped = 16,
+    /// Server to callers: generations up to `round` are the server's.
+    MapCommit = 17,
+    /// Caller to server: make generation `round` yours.
+    MapFlush = 18,
+    /// Caller to server: what an ended epoch had held of mine is done again.
+    MapSettled = 19,
+    /// Element to caller: not applied, now or ever; the mapping version is `round`.
+    MapRefused = 20,
+    /// Caller to server: the element does not answer me.
+    MapSilent = 21,
 }
 
 impl Kind {
@@ -89,6 +111,17 @@ impl Kind {
             8 => Self::MapError,
             9 => Self::MapPairs,
             10 => Self::MapPairsAck,
+            11 => Self::MapClose,
+            12 => Self::MapClosed,
+            13 => Self::MapPlaces,
+            14 => Self::MapRecord,
+            15 => Self::MapWipe,
+            16 => Self::MapWiped,
+            17 => Self::MapCommit,
+            18 => Self::MapFlush,
+            19 => Self::MapSettled,
+            20 => Self::MapRefused,
+            21 => Self::MapSilent,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

@@ -33,6 +33,10 @@ pub const W_MAX: u32 = 256;
 pub const LINEAR_LANES: usize = 256;
 /// Key/value pairs of a keyed frame: one register array per position (NetRPC App. B.1).
 pub const KEYED_LANES: usize = 32;
+/// Lanes of a keyed application's row: its registers in two banks, one for each of two generations.
+pub const KEYED_WIDTH: usize = 2 * KEYED_LANES;
+/// Places of a flow slot that one [`Kind::MapRecord`] tells of: numbers, generations, masks.
+pub const RECORD_PLACES: usize = 64;
 /// Largest frame that every link of the default profile carries: a 1,400-byte MTU less IPv4 and UDP.
 pub const MAX_FRAME: usize = 1372;
 /// Workers of one SyncAgtr application that an element can tell apart.

@@ -21,7 +21,9 @@ use tonic::transport::Channel;
 pub(crate) const GAID: u32 = 7;
 pub(crate) const EPOCH: u32 = 3;
 pub(crate) const SERVER: u32 = 10;
-pub(crate) const WIDTH: usize = 32;
+pub(crate) const WIDTH: usize = pathcall_wire::KEYED_WIDTH;
+/// Where the first keyed lane of a row is: the bank of generation 1.
+pub(crate) const BANK: usize = pathcall_wire::KEYED_LANES;
 pub(crate) const ROWS: u32 = 16;
 pub(crate) const SLOTS_EACH: u32 = 4;
 

@@ -6,18 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pathcall_wire::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::link::Link;
 use super::{Party, run};
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient};
-use crate::map::{CallError, Dest, Operation, Outbox, Output};
+use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
 
+#[derive(Debug)]
 enum Command {
     Start(CallId, Operation, Reply),
     Cancel(CallId),
+    Renew(Renewal, Option<SocketAddr>),
 }
 
 /// A handle to one caller of one application. When the last clone is dropped, what was begun is
@@ -27,6 +29,8 @@ pub struct MapHandle {
     commands: mpsc::UnboundedSender<Command>,
     next: Arc<AtomicU64>,
     stats: Arc<Mutex<ClientStats>>,
+    /// Closed by the end of the task.
+    ended: watch::Receiver<()>,
 }
 
 impl MapHandle {
@@ -43,8 +47,25 @@ impl MapHandle {
             waiting: HashMap::new(),
             stats: stats.clone(),
         };
-        tokio::spawn(run(caller, link, receiver));
-        Self { commands, next: Arc::default(), stats }
+        let (running, ended) = watch::channel(());
+        tokio::spawn(async move {
+            run(caller, link, receiver).await;
+            drop(running);
+        });
+        Self { commands, next: Arc::default(), stats, ended }
+    }
+
+    /// A way to tell it of new epochs that does not keep it running.
+    #[must_use]
+    pub fn teller(&self) -> Teller {
+        Teller(self.commands.downgrade())
+    }
+
+    /// Resolves when the task has ended: some time after the last handle was dropped, when the server
+    /// has what only the element had, or did not say so for long.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ended = self.ended.clone();
+        async move { while ended.changed().await.is_ok() {} }
     }
 
     /// Does one call. Dropping the future cancels it: nothing more of it is begun, but what was
@@ -66,6 +87,20 @@ impl MapHandle {
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells a caller of new epochs.
+#[derive(Debug, Clone)]
+pub struct Teller(mpsc::WeakUnboundedSender<Command>);
+
+impl Teller {
+    /// The epoch has changed, see [`MapClient::renew`]; `element` is where frames to it go.
+    pub fn renew(&self, renewal: Renewal, element: Option<SocketAddr>) {
+        // A caller that is closing may fail to flush; the server then says DATA_LOSS.
+        if let Some(commands) = self.0.upgrade() {
+            let _ = commands.send(Command::Renew(renewal, element));
+        }
     }
 }
 
@@ -119,6 +154,10 @@ impl Party for Caller {
                     self.client.cancel(now, id);
                 }
             }
+            Command::Renew(renewal, element) => {
+                self.element = element.unwrap_or(self.server);
+                self.client.renew(now, &renewal);
+            }
         }
     }
 
@@ -142,6 +181,10 @@ impl Party for Caller {
 
     fn deadline(&self) -> Option<Instant> {
         self.client.deadline()
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.client.close(now);
     }
 
     fn is_idle(&self) -> bool {

@@ -25,17 +25,23 @@ trait Party: Send + 'static {
     /// Gives out what was finished.
     fn settle(&mut self);
     fn deadline(&self) -> Option<Instant>;
+    /// Nobody commands it any more.
+    fn close(&mut self, now: Instant);
     /// Whether nothing is left to be driven to its end.
     fn is_idle(&self) -> bool;
 }
+
+/// Driving what was begun to its end takes no longer than this.
+const CLOSING_MAX: time::Duration = time::Duration::from_secs(10);
 
 /// Drives a party until nobody can command it any more and it is idle.
 async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::UnboundedReceiver<P::Command>) {
     let origin = time::Instant::now();
     let now = || Instant(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let mut open = true;
-    while open || !party.is_idle() {
+    let mut closed: Option<time::Instant> = None;
+    while closed.is_none_or(|at| !party.is_idle() && at.elapsed() < CLOSING_MAX) {
         let deadline = party.deadline().map(|at| origin + time::Duration::from_nanos(at.0));
+        let deadline = deadline.into_iter().chain(closed.map(|at| at + CLOSING_MAX)).min();
         let timer = async {
             match deadline {
                 Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -43,14 +49,17 @@ async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::Unbound
             }
         };
         tokio::select! {
-            command = commands.recv(), if open => match command {
+            command = commands.recv(), if closed.is_none() => match command {
                 Some(command) => {
                     party.command(now(), command);
                     while let Ok(command) = commands.try_recv() {
                         party.command(now(), command);
                     }
                 }
-                None => open = false,
+                None => {
+                    closed = Some(time::Instant::now());
+                    party.close(now());
+                }
             },
             ready = link.readable() => {
                 if ready.is_err() {

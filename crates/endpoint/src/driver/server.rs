@@ -5,18 +5,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pathcall_wire::Instant;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::link::Link;
 use super::{Party, run};
-use crate::map::server::{Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Values};
-use crate::map::{CallError, Dest, Key, Outbox};
+use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
+use crate::map::{CallError, Dest, Key, Outbox, Renewal};
 
 enum Command {
     Join(Member, SocketAddr, oneshot::Sender<Result<Joined, CallError>>),
+    Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
-    ElementLost(&'static str),
+    Renew(Terms, Option<SocketAddr>),
 }
 
 /// A handle to the owner of one application; it stops when the last clone is dropped.
@@ -24,6 +25,7 @@ enum Command {
 pub struct ServerHandle {
     commands: mpsc::UnboundedSender<Command>,
     stats: Arc<Mutex<ServerStats>>,
+    silent: watch::Receiver<Option<u64>>,
 }
 
 impl ServerHandle {
@@ -32,16 +34,19 @@ impl ServerHandle {
     pub fn spawn(config: ServerConfig, link: Link, element: Option<SocketAddr>) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
         let stats = Arc::new(Mutex::new(ServerStats::default()));
+        let (tell, silent) = watch::channel(None);
         let owner = Owner {
             server: MapServer::new(config),
             element,
             members: HashMap::new(),
             queries: HashMap::new(),
             next: 0,
+            terms: 0,
+            silent: tell,
             stats: stats.clone(),
         };
         tokio::spawn(run(owner, link, receiver));
-        Self { commands, stats }
+        Self { commands, stats, silent }
     }
 
     /// Lets a caller in, whose frames come from and go to `address`.
@@ -70,9 +75,22 @@ impl ServerHandle {
         values.await.unwrap_or(Err(CallError::Closed))
     }
 
-    /// The element or its memory is gone.
-    pub fn element_lost(&self, reason: &'static str) {
-        let _ = self.command(Command::ElementLost(reason));
+    /// New terms, see [`MapServer::renew`]; `element` is where frames to it go.
+    pub fn renew(&self, terms: Terms, element: Option<SocketAddr>) {
+        let _ = self.command(Command::Renew(terms, element));
+    }
+
+    /// What a caller is to be told of it, see [`MapServer::rejoin`].
+    pub async fn rejoin(&self, member: Member) -> Option<Renewal> {
+        let (reply, renewal) = oneshot::channel();
+        self.command(Command::Rejoin(member, reply)).ok()?;
+        renewal.await.ok()?
+    }
+
+    /// Hears of an element that does not answer.
+    #[must_use]
+    pub fn silence(&self) -> Silence {
+        Silence(self.silent.clone())
     }
 
     /// What this owner has done so far.
@@ -86,12 +104,28 @@ impl ServerHandle {
     }
 }
 
+/// Hears of an element that does not answer, and does not keep the owner running.
+#[derive(Debug)]
+pub struct Silence(watch::Receiver<Option<u64>>);
+
+impl Silence {
+    /// The number of the terms under which the element was found silent, by the owner or a caller,
+    /// if it is not `known`; `None` when the owner has stopped.
+    pub async fn found(&mut self, known: Option<u64>) -> Option<u64> {
+        let found = self.0.wait_for(|silent| silent.is_some() && *silent != known).await;
+        found.ok().and_then(|silent| *silent)
+    }
+}
+
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
     members: HashMap<u32, SocketAddr>,
     queries: HashMap<QueryId, oneshot::Sender<Values>>,
     next: u64,
+    terms: u64,
+    /// The terms under which the element was found silent.
+    silent: watch::Sender<Option<u64>>,
     stats: Arc<Mutex<ServerStats>>,
 }
 
@@ -128,7 +162,7 @@ impl Party for Owner {
                 let _ = reply.send(joined);
             }
             Command::Leave(endpoint) => {
-                self.server.leave(endpoint);
+                self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
             }
             Command::Query(keys, reply) => {
@@ -136,9 +170,12 @@ impl Party for Owner {
                 self.queries.insert(QueryId(self.next), reply);
                 self.server.query(now, QueryId(self.next), keys);
             }
-            Command::ElementLost(reason) => {
-                self.server.element_lost(reason);
-                self.element = None;
+            Command::Renew(terms, element) => {
+                self.server.renew(now, terms);
+                (self.terms, self.element) = (terms.number, element);
+            }
+            Command::Rejoin(member, reply) => {
+                let _ = reply.send(self.server.rejoin(member));
             }
         }
     }
@@ -154,9 +191,16 @@ impl Party for Owner {
     }
 
     fn settle(&mut self) {
-        while let Some((id, values)) = self.server.next_event() {
-            if let Some(reply) = self.queries.remove(&id) {
-                let _ = reply.send(values);
+        while let Some(event) = self.server.next_event() {
+            match event {
+                Event::Answered(id, values) => {
+                    if let Some(reply) = self.queries.remove(&id) {
+                        let _ = reply.send(values);
+                    }
+                }
+                Event::ElementSilent => {
+                    self.silent.send_replace(Some(self.terms));
+                }
             }
         }
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.server.stats();
@@ -165,6 +209,8 @@ impl Party for Owner {
     fn deadline(&self) -> Option<Instant> {
         self.server.deadline()
     }
+
+    fn close(&mut self, _now: Instant) {}
 
     /// An owner whose handle is gone serves nobody.
     fn is_idle(&self) -> bool {

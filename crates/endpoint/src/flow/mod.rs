@@ -29,6 +29,8 @@ pub struct Timing {
     pub rto_max: Duration,
     /// First and longest pause before asking again about an item that is held.
     pub probe: (Duration, Duration),
+    /// When an item was not answered for so long, its road is in doubt.
+    pub silent: Duration,
     /// An item that nobody answered for so long is given up.
     pub give_up: Duration,
 }
@@ -40,6 +42,7 @@ impl Default for Timing {
             rto_initial: Duration::from_millis(50),
             rto_max: Duration::from_millis(500),
             probe: (Duration::from_millis(40), Duration::from_millis(640)),
+            silent: Duration::from_millis(1500),
             give_up: Duration::from_secs(5),
         }
     }
@@ -152,9 +155,7 @@ impl<T: Copy> Flow<T> {
         let entry = *self.entry(seq)?;
         self.ring[place(seq)] = None;
         self.in_flight -= 1;
-        while self.oldest < self.next_seq && self.entry(self.oldest).is_none() {
-            self.oldest += 1;
-        }
+        self.advance();
         if entry.attempts == 1 && entry.holds == 0 {
             self.rtt.sample(now.since(entry.sent));
         }
@@ -186,6 +187,27 @@ impl<T: Copy> Flow<T> {
                 self.lost.push_back(seq);
             }
         }
+    }
+
+    /// Takes an item out that goes another way, under another number: it says nothing of this one.
+    pub fn remove(&mut self, seq: u32) {
+        if self.entry(seq).is_none() {
+            return;
+        }
+        self.ring[place(seq)] = None;
+        self.in_flight -= 1;
+        self.advance();
+    }
+
+    /// Items in flight with their numbers, oldest first.
+    pub fn items(&self) -> impl Iterator<Item = (u32, T)> + '_ {
+        (self.oldest..self.next_seq).filter_map(|seq| Some((seq, self.entry(seq)?.item)))
+    }
+
+    /// How long nothing was heard of an item in flight.
+    #[must_use]
+    pub fn unheard(&self, now: Instant, seq: u32) -> Duration {
+        self.entry(seq).map_or(Duration::ZERO, |entry| now.since(entry.heard))
     }
 
     /// The next item to be sent again, or given up, by now.
@@ -259,6 +281,12 @@ impl<T: Copy> Flow<T> {
             entry.queued = true;
             self.lost.push_back(oldest);
             self.window.shrink(oldest, self.next_seq);
+        }
+    }
+
+    fn advance(&mut self) {
+        while self.oldest < self.next_seq && self.entry(self.oldest).is_none() {
+            self.oldest += 1;
         }
     }
 

@@ -105,3 +105,30 @@ pub struct Grant {
     /// Lanes in a row.
     pub width: u16,
 }
+
+/// A caller's frame that a committed generation of an ended epoch holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    /// The caller's flow, counted from 0.
+    pub flow: u32,
+    /// Its sequence number.
+    pub seq: u32,
+    /// Lanes of it that overflowed and were left out.
+    pub left_out: u32,
+}
+
+/// What a caller is told when the epoch changes: the element has restarted, another serves the
+/// application, its memory has moved, or there is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// The epoch from now on.
+    pub epoch: u32,
+    /// Whether this caller's frames go by an element.
+    pub element: bool,
+    /// First of its flow slots there.
+    pub slot_base: u32,
+    /// Generations of the ended epoch up to this are the server's; later ones are gone.
+    pub committed: u32,
+    /// What they hold of this caller's frames, as far as it may not have been acknowledged.
+    pub applied: Vec<Applied>,
+}

@@ -12,14 +12,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
-use pathcall_endpoint::map::{CallError, Operation, Output};
+use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{JoinGrant, JoinRequest};
+use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tonic::{Code, Status, Streaming};
@@ -105,7 +105,7 @@ pub(super) struct Session {
     handle: MapHandle,
     /// Why it is over, once it is.
     over: watch::Sender<Option<Arc<str>>>,
-    /// Reads the join's stream, and ends it when it is aborted.
+    /// Reads the join's stream until the map's task has ended; the stream's end is the caller's leave.
     watcher: AbortHandle,
 }
 
@@ -136,12 +136,6 @@ impl Session {
     /// Leaves the application; whoever still waits for an answer is told the reason.
     fn end(&self, reason: Arc<str>) {
         self.over.send_replace(Some(reason));
-        self.watcher.abort();
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
         self.watcher.abort();
     }
 }
@@ -249,22 +243,45 @@ impl Join<'_> {
             timing: Timing::default(),
         };
         let over = watch::Sender::new(None);
-        let watcher = tokio::spawn(watch(stream, over.clone(), self.transport.uri().to_string())).abort_handle();
         let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port));
+        let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
+        let uri = self.transport.uri().to_string();
+        let watcher = tokio::spawn(async move {
+            tokio::select! {
+                () = follow(stream, teller, over_too, uri) => {}
+                // What only the element had is the server's by now: the stream may end.
+                () = ended => {}
+            }
+        });
+        let watcher = watcher.abort_handle();
         Ok(Session { handle, over, watcher })
     }
 }
 
-/// Reads the join's stream to its end, which is the session's.
-async fn watch(mut stream: Streaming<JoinGrant>, over: watch::Sender<Option<Arc<str>>>, uri: String) {
+/// Reads the join's stream to its end, which is the session's, and tells the map of new epochs.
+async fn follow(mut stream: Streaming<JoinGrant>, map: Teller, over: watch::Sender<Option<Arc<str>>>, uri: String) {
     let reason = loop {
         match stream.message().await {
-            Ok(Some(_)) => {}
+            Ok(Some(grant)) => {
+                let element: Option<SocketAddr> = grant.element_address.parse().ok();
+                map.renew(renewal(&grant, element.is_some()), element);
+            }
             Ok(None) => break format!("the server at {uri} has left"),
             Err(status) => break format!("the connection to the server at {uri} is lost: {}", status.message()),
         }
     };
     over.send_replace(Some(reason.into()));
+}
+
+fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
+    let applied = grant.applied.iter().map(|&AppliedFrame { flow, seq, left_out }| Applied { flow, seq, left_out });
+    Renewal {
+        epoch: grant.epoch,
+        element,
+        slot_base: grant.slot_base,
+        committed: grant.committed,
+        applied: applied.collect(),
+    }
 }
 
 fn bind(ip: IpAddr) -> Result<Link, Status> {

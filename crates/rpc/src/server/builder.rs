@@ -120,7 +120,7 @@ impl Builder {
         let mut applications = BTreeMap::new();
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
-            let hosted = Arc::new(Hosted::new(application, self.bind(name)?));
+            let hosted = Hosted::new(application, self.bind(name)?);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);

@@ -1,24 +1,27 @@
 //! An application that this server owns.
 //!
 //! It waits until its first caller: whatever the controller grants until then is what it starts
-//! with. From then on its callers depend on what it was started with, so a grant that differs can
-//! only mean that the element is lost.
+//! with. A later grant, or an element that no longer answers, changes its terms: the map goes on
+//! under a new epoch or without the element, and every caller is told.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use pathcall_endpoint::driver::link::Link;
-use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{ServerConfig, ServerStats};
+use pathcall_endpoint::map::server::{ServerConfig, ServerStats, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
 use crate::application::Application;
 
+/// An element that did not answer is not asked for again before this time.
+const SUSPENSION: Duration = Duration::from_secs(10);
 /// Callers of one application at a time.
 pub(super) const MEMBERS_MAX: usize = 4096;
 /// Ids from here on are given out by a server, those below by the controller.
@@ -27,6 +30,7 @@ const LOCAL_IDS: u32 = 0x8000_0000;
 /// An application with its map.
 #[derive(Debug)]
 pub(super) struct Hosted {
+    this: Weak<Self>,
     pub(super) application: Application,
     /// Of this server's endpoint.
     pub(super) incarnation: u32,
@@ -37,6 +41,10 @@ pub(super) struct Hosted {
     next_local_id: AtomicU32,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
+    /// Number of the terms that hold: members follow it.
+    pub(super) terms: watch::Sender<u64>,
+    /// Told when the controller is to be asked anew.
+    pub(super) ask_anew: Notify,
 }
 
 #[derive(Debug)]
@@ -54,8 +62,19 @@ pub(super) struct Serving {
     pub(super) epoch: u32,
     /// The server's own endpoint.
     pub(super) endpoint: u32,
-    /// The element, unless there is none or it is lost.
+    /// The element, unless there is none.
     pub(super) memory: Option<Memory>,
+    /// Number of these terms.
+    pub(super) terms: u64,
+    /// Memory is not asked for before it: the element did not answer.
+    suspended: Option<Instant>,
+}
+
+impl Serving {
+    /// Whether the controller knows the application.
+    pub(super) fn has_controller(&self) -> bool {
+        self.gaid != LOCAL_IDS
+    }
 }
 
 /// A grant of an element's memory.
@@ -85,8 +104,9 @@ impl Memory {
 }
 
 impl Hosted {
-    pub(super) fn new(application: Application, link: Link) -> Self {
-        Self {
+    pub(super) fn new(application: Application, link: Link) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
             local_addr: link.local_addr(),
@@ -94,7 +114,9 @@ impl Hosted {
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
             left: Notify::new(),
-        }
+            terms: watch::Sender::new(0),
+            ask_anew: Notify::new(),
+        })
     }
 
     /// What the controller grants now.
@@ -102,25 +124,64 @@ impl Hosted {
         match &mut *self.phase() {
             Phase::Waiting(_, latest) => *latest = Some(grant),
             Phase::Serving(serving) => {
-                let same = (serving.gaid, serving.epoch) == (grant.gaid, grant.epoch);
-                if serving.memory.is_none() || same && serving.memory == Memory::new(&grant) {
+                let memory = Memory::new(&grant);
+                // Callers know the application by the id that it was started with. An epoch in which
+                // the element was silent does not come back: nobody knows what it has.
+                let usable = serving.gaid == grant.gaid && serving.epoch != grant.epoch;
+                if !usable || (serving.memory.is_none() && memory.is_none()) {
                     return;
                 }
-                let name = self.application.name;
-                tracing::warn!(application = name, "the element is lost or its memory has moved: working in software");
-                serving.memory = None;
-                serving.handle.element_lost("the controller has withdrawn its memory");
+                serving.epoch = grant.epoch;
+                self.change(serving, memory, "the element failed or its memory was withdrawn");
             }
         }
     }
 
-    /// Rows to ask the controller for, of `wished`: none if they can't be used, or not any more.
-    pub(super) fn rows(&self, wished: u32) -> u32 {
-        match &*self.phase() {
-            Phase::Serving(Serving { memory: None, .. }) => 0,
-            _ if self.application.fits_an_element() => wished,
-            _ => 0,
+    /// The element does not answer: on without it, until the controller has memory under a new epoch.
+    fn suspend(&self, terms: u64) {
+        if let Phase::Serving(serving) = &mut *self.phase()
+            && serving.terms == terms
+            && serving.memory.is_some()
+        {
+            serving.suspended = Some(Instant::now() + SUSPENSION);
+            self.change(serving, None, "the element did not answer");
+            self.ask_anew.notify_one();
         }
+    }
+
+    fn change(&self, serving: &mut Serving, memory: Option<Memory>, reason: &'static str) {
+        let name = self.application.name;
+        match &memory {
+            Some(memory) => tracing::info!(application = name, element = %memory.element, "working by an element"),
+            None => tracing::warn!(application = name, "working in software: {reason}"),
+        }
+        let grant = memory.as_ref().and_then(Memory::registers);
+        serving.terms += 1;
+        serving.memory = memory;
+        let element = serving.memory.as_ref().map(|memory| memory.element);
+        serving.handle.renew(Terms { number: serving.terms, epoch: serving.epoch, grant, reason }, element);
+        self.terms.send_replace(serving.terms);
+    }
+
+    /// Rows to ask the controller for, of `wished`: none if they can't be used, or not yet again.
+    pub(super) fn rows(&self, wished: u32) -> u32 {
+        let useful = match &*self.phase() {
+            Phase::Serving(serving) => serving.has_controller() && self.suspended(serving).is_none(),
+            Phase::Waiting(..) => true,
+        };
+        if useful && self.application.fits_an_element() { wished } else { 0 }
+    }
+
+    /// When memory is to be asked for again, if it is not to be now.
+    pub(super) fn suspended_until(&self) -> Option<Instant> {
+        match &*self.phase() {
+            Phase::Serving(serving) => self.suspended(serving),
+            Phase::Waiting(..) => None,
+        }
+    }
+
+    fn suspended(&self, serving: &Serving) -> Option<Instant> {
+        serving.suspended.filter(|until| Instant::now() < *until)
     }
 
     /// The running application; the first call starts it.
@@ -183,11 +244,22 @@ impl Hosted {
             timing: Timing::default(),
         };
         let handle = ServerHandle::spawn(config, link, memory.as_ref().map(|memory| memory.element));
-        Serving { handle, gaid, epoch, endpoint, memory }
+        tokio::spawn(watch_element(self.this.clone(), handle.silence()));
+        Serving { handle, gaid, epoch, endpoint, memory, terms: 0, suspended: None }
     }
 
     /// Held only for a moment, by code that does not panic.
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Suspends the element whenever it is found silent, as long as there is an owner.
+async fn watch_element(hosted: Weak<Hosted>, mut silence: Silence) {
+    let mut known = None;
+    while let Some(terms) = silence.found(known).await {
+        known = Some(terms);
+        let Some(hosted) = hosted.upgrade() else { return };
+        hosted.suspend(terms);
     }
 }

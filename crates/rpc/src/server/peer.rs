@@ -5,14 +5,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pathcall_endpoint::map::CallError;
 use pathcall_endpoint::map::server::{Joined, Member};
+use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::peer_server::Peer;
-use pathcall_proto::v1::{EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest};
+use pathcall_proto::v1::{
+    AppliedFrame, EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -48,7 +52,7 @@ impl Peer for PeerService {
         let Some(port) = port else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
         };
-        let caller = Caller { ip: remote.ip().to_canonical(), port, request: &request };
+        let caller = Caller { ip: remote.ip().to_canonical(), port, request };
         caller.join(&self.0, hosted).await.map(Response::new)
     }
 }
@@ -69,14 +73,14 @@ impl PeerService {
 }
 
 /// Who wants to join.
-struct Caller<'a> {
+struct Caller {
     ip: IpAddr,
     port: u16,
-    request: &'a JoinRequest,
+    request: JoinRequest,
 }
 
-impl Caller<'_> {
-    async fn join(&self, inner: &Inner, hosted: &Arc<Hosted>) -> Result<Membership, Status> {
+impl Caller {
+    async fn join(&self, inner: &Arc<Inner>, hosted: &Arc<Hosted>) -> Result<Membership, Status> {
         let mut closed = inner.closed.subscribe();
         if *closed.borrow_and_update() {
             return Err(Status::unavailable("the server is shutting down"));
@@ -85,31 +89,51 @@ impl Caller<'_> {
             let name = hosted.application.name;
             return Err(Status::resource_exhausted(format!("{name} has {MEMBERS_MAX} callers already")));
         };
+        let terms = hosted.terms.subscribe();
         let serving = hosted.serving();
         let registered = self.register(inner, &serving, &mut place).await;
         let endpoint = registered.as_ref().map_or_else(|| hosted.local_id(), |grant| grant.endpoint);
-        // Without a slot in its repeat filter the element can't take this caller's frames.
-        let element = registered.as_ref().is_some_and(|grant| grant.flows > 0);
-        let member = Member { endpoint, incarnation: self.request.incarnation, element };
+        let member = self.member(endpoint, registered.as_ref(), &serving);
         place.member = Some((serving.clone(), endpoint));
         let joined = self.enter(hosted, &serving, member).await?;
-        let grant = self.grant(hosted, &serving, registered, member, joined);
+        let grant = self.grant(hosted, &serving, member, joined);
+        let (tell, grants) = mpsc::channel(1);
+        let following = Following {
+            caller: Caller { request: self.request.clone(), ..*self },
+            inner: Arc::downgrade(inner),
+            hosted: Arc::clone(hosted),
+            registered: registered.is_some(),
+            member,
+            first: grant.clone(),
+            known: serving.terms,
+            terms,
+        };
+        let mut follow = JoinSet::new();
+        follow.spawn(following.run(tell));
         let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
-        Ok(Membership { grant: Some(grant), closed, _place: place })
+        Ok(Membership { grant: Some(grant), grants, closed, _follow: follow, _place: place })
+    }
+
+    /// What the element knows of the caller. Without a slot in its repeat filter it can't take this
+    /// caller's frames.
+    fn member(&self, endpoint: u32, registered: Option<&EndpointGrant>, serving: &Serving) -> Member {
+        let EndpointGrant { slot_base, flows, .. } = registered.cloned().unwrap_or_default();
+        let element = serving.memory.is_some() && flows > 0;
+        let flows = if element { flows } else { self.flows() };
+        let incarnation = self.request.incarnation;
+        Member { endpoint, incarnation, element, slot_base, flows, terms: serving.terms }
+    }
+
+    fn flows(&self) -> u32 {
+        self.request.flows.clamp(1, FLOWS_MAX)
     }
 
     /// Asks the controller to let the element know this caller. When it can't, the caller works
     /// past the element.
     async fn register(&self, inner: &Inner, serving: &Serving, place: &mut Place) -> Option<EndpointGrant> {
-        serving.memory.as_ref()?;
-        let controller = inner.controller.as_ref()?;
-        let request = RegisterEndpointRequest {
-            gaid: serving.gaid,
-            incarnation: self.request.incarnation,
-            data_address: SocketAddr::new(self.ip, self.port).to_string(),
-            flows: self.request.flows.clamp(1, FLOWS_MAX),
-        };
-        match controller.register(request).await {
+        // Also without memory: should there be some one day, the caller is known by the same id.
+        let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
+        match controller.register(self.request_for(serving)).await {
             Ok(grant) => {
                 let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint };
                 place.registered = Some((controller.clone(), release));
@@ -140,24 +164,23 @@ impl Caller<'_> {
         }
     }
 
-    fn grant(
-        &self,
-        hosted: &Hosted,
-        serving: &Serving,
-        registered: Option<EndpointGrant>,
-        member: Member,
-        joined: Joined,
-    ) -> JoinGrant {
-        let own =
-            EndpointGrant { endpoint: member.endpoint, slot_base: 0, flows: self.request.flows.clamp(1, FLOWS_MAX) };
-        let EndpointGrant { endpoint, slot_base, flows } = registered.unwrap_or(own);
+    fn request_for(&self, serving: &Serving) -> RegisterEndpointRequest {
+        RegisterEndpointRequest {
+            gaid: serving.gaid,
+            incarnation: self.request.incarnation,
+            data_address: SocketAddr::new(self.ip, self.port).to_string(),
+            flows: self.flows(),
+        }
+    }
+
+    fn grant(&self, hosted: &Hosted, serving: &Serving, member: Member, joined: Joined) -> JoinGrant {
         let element = serving.memory.as_ref().filter(|_| member.element);
         JoinGrant {
             gaid: serving.gaid,
             epoch: serving.epoch,
-            endpoint,
-            slot_base,
-            flows,
+            endpoint: member.endpoint,
+            slot_base: member.slot_base,
+            flows: member.flows,
             server: serving.endpoint,
             server_incarnation: hosted.incarnation,
             server_udp_port: hosted.local_addr.port().into(),
@@ -166,7 +189,65 @@ impl Caller<'_> {
             rows: joined.rows,
             worker: joined.worker.into(),
             start_chunk: joined.start_chunk,
+            committed: 0,
+            applied: Vec::new(),
         }
+    }
+}
+
+/// Tells a member of new terms, as long as it is one.
+struct Following {
+    caller: Caller,
+    inner: Weak<Inner>,
+    hosted: Arc<Hosted>,
+    /// Whether the controller knows it.
+    registered: bool,
+    member: Member,
+    first: JoinGrant,
+    /// Number of the terms that it knows.
+    known: u64,
+    terms: watch::Receiver<u64>,
+}
+
+impl Following {
+    async fn run(mut self, tell: mpsc::Sender<JoinGrant>) {
+        loop {
+            let known = self.known;
+            if self.terms.wait_for(|terms| *terms != known).await.is_err() {
+                return;
+            }
+            let serving = self.hosted.serving();
+            self.known = serving.terms;
+            let Some(grant) = self.renewed(&serving).await else { continue };
+            if tell.send(grant).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What to tell; nothing when the terms have changed again meanwhile.
+    async fn renewed(&self, serving: &Serving) -> Option<JoinGrant> {
+        let registered = if self.registered && serving.memory.is_some() { self.register(serving).await } else { None };
+        // A caller counts its flows from the first of its slots: fewer than it has are of no use.
+        let registered = registered.filter(|grant| grant.flows >= self.member.flows);
+        let member = self.caller.member(self.member.endpoint, registered.as_ref(), serving);
+        let Renewal { epoch, element, slot_base, committed, applied } = serving.handle.rejoin(member).await?;
+        let memory = serving.memory.as_ref().filter(|_| element);
+        let applied = applied.into_iter().map(|Applied { flow, seq, left_out }| AppliedFrame { flow, seq, left_out });
+        Some(JoinGrant {
+            epoch,
+            slot_base,
+            element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
+            committed,
+            applied: applied.collect(),
+            ..self.first.clone()
+        })
+    }
+
+    async fn register(&self, serving: &Serving) -> Option<EndpointGrant> {
+        let controller = self.inner.upgrade()?.controller.clone()?;
+        let grant = controller.register(self.caller.request_for(serving)).await;
+        grant.ok().filter(|grant| grant.endpoint == self.member.endpoint)
     }
 }
 
@@ -199,10 +280,13 @@ impl Drop for Place {
     }
 }
 
-/// The stream that a caller holds: its grant, then nothing until the server closes.
+/// The stream that a caller holds: its grant, and one more at each change of terms, until the server
+/// closes.
 pub(super) struct Membership {
     grant: Option<JoinGrant>,
+    grants: mpsc::Receiver<JoinGrant>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    _follow: JoinSet<()>,
     _place: Place,
 }
 
@@ -210,9 +294,16 @@ impl Stream for Membership {
     type Item = Result<JoinGrant, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.grant.take() {
-            Some(grant) => Poll::Ready(Some(Ok(grant))),
-            None => self.closed.as_mut().poll(cx).map(|()| None),
+        if let Some(grant) = self.grant.take() {
+            return Poll::Ready(Some(Ok(grant)));
+        }
+        if self.closed.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        match self.grants.poll_recv(cx) {
+            Poll::Ready(Some(grant)) => Poll::Ready(Some(Ok(grant))),
+            // Nothing will follow; the stream stays until the server closes.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Ownership is a stream of grants. When it breaks, it is asked for again with the same incarnation
 //! until the controller is back; the application works on meanwhile.
 
+use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -138,10 +139,9 @@ impl Owner {
         let application = self.hosted.application.name;
         let controller = &*self.controller.address;
         loop {
-            if let Some(mut stream) = stream.take() {
-                while let Ok(Some(grant)) = stream.message().await {
-                    self.hosted.granted(grant);
-                }
+            if let Some(mut stream) = stream.take()
+                && !self.follow(&mut stream).await
+            {
                 tracing::warn!(application, controller, "the controller is gone: new callers work in software");
             }
             let mut pause = PAUSE_MIN;
@@ -162,6 +162,27 @@ impl Owner {
                 }
             };
             tracing::info!(application, controller, "registered with the controller");
+        }
+    }
+
+    /// Follows the grants; true when they are to be asked for anew, false when they have ended.
+    async fn follow(&self, stream: &mut Streaming<ApplicationGrant>) -> bool {
+        loop {
+            let again = self.hosted.suspended_until();
+            let resume = async {
+                match again {
+                    Some(at) => tokio::time::sleep_until(at.into()).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                grant = stream.message() => match grant {
+                    Ok(Some(grant)) => self.hosted.granted(grant),
+                    Ok(None) | Err(_) => return false,
+                },
+                () = self.hosted.ask_anew.notified() => return true,
+                () = resume => return true,
+            }
         }
     }
 

@@ -42,6 +42,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         faults_until: Instant(0),
         element: None,
         applications: vec![application],
+        failures: Vec::new(),
     }
 }
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_program::Size;
-use pathcall_wire::{Instant, KEYED_LANES, LINEAR_LANES, Target};
+use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
 
-use super::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, ElementFailure, Memory, Purpose, Scenario, Step, keyed, sum};
 use crate::link::{Faults, WireSpec};
 use crate::random::{Chance, Random};
 
@@ -57,7 +57,30 @@ pub fn generate(seed: u64) -> Scenario {
         .map(|index| application(&mut random, index, timing(wire, faults), with_element, &mut given))
         .collect();
     let size = Size { rows: given.rows as usize, lanes: given.lanes as usize, slots: given.slots as usize };
-    Scenario { seed, wire, faults, faults_until, element: with_element.then_some(size), applications }
+    let failures = if with_element { failures(&mut random, faults_until) } else { Vec::new() };
+    Scenario { seed, wire, faults, faults_until, element: with_element.then_some(size), applications, failures }
+}
+
+/// Every third element restarts, up to three times, or is gone for good.
+fn failures(random: &mut Random, until: Instant) -> Vec<ElementFailure> {
+    let mut failures = Vec::new();
+    if !random.happens(Chance::percent(33)) {
+        return failures;
+    }
+    let mut at = Instant(0);
+    for _ in 0..random.range(1..=3) {
+        at = at + random.up_to(until.since(Instant(0)) / 2);
+        let down = random.up_to(Duration::from_millis(300));
+        failures.push(ElementFailure {
+            at,
+            down,
+            told_after: down + random.up_to(Duration::from_millis(500)),
+            word_within: random.pick(&[0, 1, 50, 1_000].map(Duration::from_millis)),
+            returns: !random.happens(Chance::percent(15)),
+        });
+        at = at + Duration::from_secs(1);
+    }
+    failures
 }
 
 fn wire(random: &mut Random) -> WireSpec {
@@ -99,11 +122,12 @@ fn application(
     let purpose = purpose(random, callers);
     let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add);
     let memory = (with_element && holds_memory && random.happens(Chance::percent(90))).then(|| {
-        let width = if purpose == Purpose::Sum { sum_width(random) } else { KEYED_LANES as u16 };
+        let width = if purpose == Purpose::Sum { sum_width(random) } else { KEYED_WIDTH as u16 };
         let rows = random.pick(&[1, 2, 3, 5, 16, 64, 300]);
         given.memory(rows, width)
     });
-    let width = memory.map_or(if purpose == Purpose::Sum { sum_width(random) } else { 32 }, |memory| memory.width);
+    let width = memory
+        .map_or(if purpose == Purpose::Sum { sum_width(random) } else { KEYED_WIDTH as u16 }, |memory| memory.width);
     let mut doom = None;
     let (steps, set) = match purpose {
         Purpose::Sum => {

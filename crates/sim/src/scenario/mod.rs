@@ -36,6 +36,23 @@ pub struct Scenario {
     pub element: Option<Size>,
     /// Applications, on one element.
     pub applications: Vec<ApplicationPlan>,
+    /// When the element fails, in order.
+    pub failures: Vec<ElementFailure>,
+}
+
+/// The element loses all that it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ElementFailure {
+    /// When.
+    pub at: Instant,
+    /// How long it takes no frames.
+    pub down: Duration,
+    /// How long until the controller has it, or says that it is gone.
+    pub told_after: Duration,
+    /// Longest way of the controller's word to a caller.
+    pub word_within: Duration,
+    /// Whether it comes back, with nothing in it.
+    pub returns: bool,
 }
 
 /// An application.

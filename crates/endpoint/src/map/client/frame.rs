@@ -1,11 +1,13 @@
 //! The headers that all frames of a caller share.
 
 use pathcall_wire::base::flip;
-use pathcall_wire::{BaseRepr, Kind};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapRepr};
 
 use super::{ClientConfig, Place};
 
-/// Base header of a frame to the server.
+/// Base header of a frame to the server. By the element it names the flow's slot there, past it the
+/// flow itself, which no epoch changes.
 pub(super) fn base(kind: Kind, place: Place, flags: u16, round: u32, config: &ClientConfig) -> BaseRepr {
     BaseRepr {
         flags: flags | flip(place.seq),
@@ -15,9 +17,17 @@ pub(super) fn base(kind: Kind, place: Place, flags: u16, round: u32, config: &Cl
         src_incarnation: config.incarnation,
         dst: config.server,
         dst_incarnation: config.server_incarnation,
-        slot: config.slot_base + place.flow,
+        slot: if flags & Flags::CROSS != 0 { place.flow } else { config.slot_base + place.flow },
         seq: place.seq,
         round,
         ..BaseRepr::new(kind)
     }
+}
+
+/// Writes a frame without lanes; its length.
+pub(super) fn bare(base: &BaseRepr, flags: u16, out: &mut [u8]) -> usize {
+    let map = MapRepr { flags, ..MapRepr::default() };
+    let len = frame_len(flags, 0, 0);
+    emit(base, &map, &mut out[..len]);
+    len
 }

@@ -7,6 +7,7 @@
 
 mod book;
 mod call;
+mod kept;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use pathcall_wire::{Instant, MapFlags, MapFrame, OpType};
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation, Output, Place};
 use book::{KeyBook, KeyPlace};
 use call::{Call, Road, Work};
+use kept::Kept;
 
 /// First and longest pause before a denied test-and-set is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
@@ -42,6 +44,9 @@ pub(super) struct KeyedCalls {
     retries: BTreeSet<(Instant, CallId)>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
     own: u64,
+    /// Version of where keys are in the element.
+    version: u32,
+    kept: Kept,
 }
 
 impl KeyedCalls {
@@ -63,6 +68,7 @@ impl KeyedCalls {
 
     fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
         let by_element = config.element && matches!(call.work, Work::Add { get: false });
+        self.kept.used = true;
         let all = call.in_key_order();
         self.plan(&mut call, &all, by_element);
         self.ready.push_back(id);
@@ -109,11 +115,17 @@ impl KeyedCalls {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.retries.first().map(|(at, _)| *at)
+        [self.retries.first().map(|(at, _)| *at), self.kept.deadline()].into_iter().flatten().min()
     }
 
-    pub(super) fn peek(&self) -> Option<Item> {
+    pub(super) fn peek(&self, config: &ClientConfig) -> Option<Item> {
+        if let Some(settled) = self.kept.peek(config, self.calls.is_empty()) {
+            return Some(settled);
+        }
         let id = *self.ready.front()?;
+        if self.kept.is_full() && !self.kept.repeats(id) {
+            return None;
+        }
         let call = self.calls.get(&id)?;
         Some(Item::Keyed(id, call.next_frame as u32))
     }
@@ -138,7 +150,7 @@ impl KeyedCalls {
         mut send: impl FnMut(Dest, &[u8], u64),
     ) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let (to, len, lane_bytes) = call.emit(index as usize, place, config, scratch);
+            let (to, len, lane_bytes) = call.emit(index as usize, place, config, self.version, scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
@@ -168,9 +180,12 @@ impl KeyedCalls {
                 return Some(Verdict::Held);
             }
             stats.lanes_software += answers.len() as u64;
+            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.version;
             for (at, answer) in sent.members.zip(&answers) {
                 let i = call.order[at];
-                self.book.learn(&call.keys[i as usize], answer);
+                if current {
+                    self.book.learn(&call.keys[i as usize], answer);
+                }
                 call.take(i, answer);
             }
         } else {
@@ -190,9 +205,13 @@ impl KeyedCalls {
                     took_effect += 1;
                 }
             }
-            match sent.road {
-                Road::Mapped => stats.lanes_element += took_effect,
-                _ => stats.lanes_software += took_effect,
+            if sent.road == Road::Mapped {
+                stats.lanes_element += took_effect;
+                let frame_state = &mut call.frames[index as usize];
+                (frame_state.generation, frame_state.left_out) = (Some(frame.base().round()), frame.bitmap(0));
+                self.kept.heard(frame.map().index());
+            } else {
+                stats.lanes_software += took_effect;
             }
             if !again.is_empty() {
                 call.push_whole(&again);
@@ -220,10 +239,10 @@ impl KeyedCalls {
             self.retries.insert((now + pause, id));
             return;
         }
-        let Some(call) = self.calls.remove(&id) else { return };
+        let Some(mut call) = self.calls.remove(&id) else { return };
         self.retries.retain(|(_, other)| *other != id);
         if !call.detached {
-            self.done.push_back((id, call.error.clone().map_or_else(|| Ok(call.output()), Err)));
+            self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
         } else if !call.granted.is_empty() {
             // An acquire whose caller gave up is driven to its end and released.
             self.own += 1;
@@ -232,6 +251,7 @@ impl KeyedCalls {
             release.detached = true;
             self.enter(CallId(OWN_CALLS | self.own), release, config);
         }
+        self.kept.finished(now, id, call);
     }
 
     pub(super) fn next_done(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
@@ -239,13 +259,14 @@ impl KeyedCalls {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.calls.is_empty()
+        self.calls.is_empty() && self.kept.is_empty()
     }
 
     /// Forgets all calls; those that somebody waits for are returned.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.ready.clear();
         self.retries.clear();
+        self.kept = Kept::default();
         std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
     }
 }

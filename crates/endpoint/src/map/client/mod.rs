@@ -11,9 +11,9 @@ mod sum;
 
 use std::collections::VecDeque;
 
-use pathcall_wire::{Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame};
 
-use super::{CallError, Dest, Operation, Outbox, Output};
+use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use keyed::KeyedCalls;
 use sum::SumCalls;
@@ -85,6 +85,8 @@ pub(crate) enum Item {
     Chunk(u64),
     /// A frame of a keyed call.
     Keyed(CallId, u32),
+    /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
+    Settled { epoch: u32, leaving: bool },
 }
 
 /// Where an item is: which flow, under which number.
@@ -101,6 +103,8 @@ pub struct MapClient {
     flows: Vec<Flow<Item>>,
     /// Flow that is asked first for room.
     cursor: usize,
+    /// The server is not told again before it that the element is silent.
+    next_doubt: Instant,
     sums: SumCalls,
     keyed: KeyedCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
@@ -118,6 +122,7 @@ impl MapClient {
         Self {
             flows,
             cursor: 0,
+            next_doubt: Instant(0),
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             events: VecDeque::new(),
@@ -162,8 +167,11 @@ impl MapClient {
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
         let base = frame.base();
+        // The server's answers past the element, and its word on a round, are the same in every epoch.
+        let lasting = base.has(Flags::FROM_SERVER)
+            && (base.has(Flags::CROSS) || matches!(frame.kind(), Kind::MapResult | Kind::MapSoft | Kind::MapError));
         let ours = base.gaid() == self.config.gaid
-            && base.epoch() == self.config.epoch
+            && (lasting || base.epoch() == self.config.epoch)
             && base.dst() == self.config.endpoint
             && base.dst_incarnation() == self.config.incarnation;
         if !ours || self.broken.is_some() {
@@ -192,6 +200,13 @@ impl MapClient {
                 self.flows[flow].held(now, seq);
             }
             Kind::MapAck | Kind::MapPairsAck => self.acknowledged(now, &frame, ecn)?,
+            Kind::MapRefused => {
+                let (flow, seq, item) = self.sent(&frame)?;
+                let Item::Keyed(id, index) = item else { return None };
+                self.keyed.refused(id, index, base.round(), &self.config)?;
+                self.flows[flow].remove(seq);
+            }
+            Kind::MapCommit => self.keyed.commit(base.round()),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);
@@ -204,14 +219,19 @@ impl MapClient {
     /// The item that an acknowledgement names, if it is in flight.
     fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
         let base = frame.base();
-        let flow = base.slot().checked_sub(self.config.slot_base)? as usize;
+        let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
+        let flow = base.slot().checked_sub(first)? as usize;
         let item = self.flows.get(flow)?.item(base.seq())?;
         Some((flow, base.seq(), item))
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
         let (flow, seq, item) = self.sent(frame)?;
-        let Item::Keyed(id, index) = item else { return None };
+        let Item::Keyed(id, index) = item else {
+            self.flows[flow].ack(now, seq, ecn);
+            self.keyed.settled(item);
+            return Some(());
+        };
         let verdict = self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)?;
         if verdict == keyed::Verdict::Held {
             self.flows[flow].held(now, seq);
@@ -231,6 +251,7 @@ impl MapClient {
                 match due {
                     Due::Again(seq, item) => {
                         self.stats.retransmits += 1;
+                        self.doubt(now, flow, seq, item, out);
                         self.emit(Place { flow: flow as u32, seq }, item, out);
                     }
                     Due::GiveUp(_) => {
@@ -243,13 +264,15 @@ impl MapClient {
             }
         }
         self.keyed.wake(now);
+        self.flush(now, out);
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek()) else { break };
+            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(&self.config)) else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
+                Item::Settled { .. } => self.keyed.settling(&self.config),
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(place, item, out);
@@ -273,7 +296,65 @@ impl MapClient {
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
             Item::Keyed(id, index) => keyed.emit(id, index, place, config, scratch, send),
+            Item::Settled { epoch, leaving } => {
+                let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
+                let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
+                let len = frame::bare(&base, flags, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
         }
+    }
+
+    /// Asks the server to make its own what only the element has of this caller.
+    fn flush(&mut self, now: Instant, out: &mut impl Outbox) {
+        let Some(generation) = self.keyed.flush(now, &self.config) else { return };
+        self.word(Kind::MapFlush, generation, out);
+    }
+
+    /// Tells the server that the element does not answer, when it has not for long.
+    fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
+        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
+        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
+            self.next_doubt = now + self.config.timing.rto_max;
+            self.word(Kind::MapSilent, 0, out);
+        }
+    }
+
+    /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
+    fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
+        let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
+        let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
+        self.stats.frames_sent += 1;
+        self.stats.bytes_sent += len as u64;
+        out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);
+    }
+
+    /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
+    /// there is none. What only the ended epoch had is repeated; calls go on.
+    pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
+        let Renewal { epoch, element, slot_base, .. } = *renewal;
+        self.config = ClientConfig { epoch, element, slot_base, ..self.config };
+        if self.broken.is_some() {
+            return;
+        }
+        self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
+        for place in self.sums.renew(element) {
+            self.flows[place.flow as usize].nudge(now, place.seq);
+        }
+        for flow in &mut self.flows {
+            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
+            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
+        }
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
+    }
+
+    /// No further call comes: what only the element has is made the server's, and then the server is
+    /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
+    pub fn close(&mut self, now: Instant) {
+        self.keyed.close(now, &self.config);
     }
 
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.

@@ -266,6 +266,15 @@ impl SumCalls {
         Some(state.place)
     }
 
+    /// The epoch is another: whatever is in flight goes past the element. The places to be sent again.
+    pub(super) fn renew(&mut self, element: bool) -> impl Iterator<Item = Place> + '_ {
+        self.element = element;
+        self.window.iter_mut().filter(|chunk| !chunk.done).map(|chunk| {
+            chunk.soft = true;
+            chunk.place
+        })
+    }
+
     pub(super) fn next_done(&mut self) -> Option<(CallId, Vec<i64>)> {
         self.done.pop_front()
     }

@@ -1,35 +1,46 @@
 //! Keys, their values, counters and locks; and where the element holds them.
 //!
 //! A key's value is its base, kept here in 64 bits, plus its register, if the element holds one.
-//! Software additions go to the base, the element's to the register, and a query adds the two.
+//! Software additions go to the base, the element's to the register; a [`harvest`] makes registers
+//! the server's, generation by generation, and every query waits for one.
 
-mod read;
+mod harvest;
+mod queries;
+mod sweep;
 mod table;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{Instant, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, OpType, Target, W_MAX};
+use pathcall_wire::{BaseRepr, Flags, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, OpType, Target, W_MAX};
 
-use super::super::{CallError, Dest, Key, Outbox};
-use super::{QueryId, ServerConfig, Shared, Values};
+use super::super::{Dest, Key, Outbox};
+use super::{QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
-use read::Read;
+use harvest::{Harvest, Record};
 use table::{FrameName, KeyState, KeyTable};
 
-pub(super) type Events = VecDeque<(QueryId, Values)>;
 type Waiter = (QueryId, Option<Vec<Key>>);
 
 pub(super) struct KeyedTruth {
     table: KeyTable,
     /// Pairs of a frame that were not applied: a repeat is answered with them. By place, so bounded.
     refused: BTreeMap<(u32, u32, u32), (u32, Vec<u32>)>,
-    /// The reading of registers that is under way, and those who wait for it and for the next.
-    read: Option<Read>,
+    /// Version of where keys are in the element.
+    version: u32,
+    /// The harvest under way, the queries that it answers, and those that wait for the next.
+    harvest: Option<Harvest>,
     reading: Vec<Waiter>,
     waiting: Vec<Waiter>,
-    reads: u32,
+    harvests: u32,
+    /// Generations of this epoch up to this are here, with the record of whose frames they hold.
+    committed: u32,
+    record: Record,
+    /// Callers want generations up to this committed.
+    wanted: u32,
+    /// A caller has left: before the last closing, or since. What it had added, nobody can repeat.
+    left: (bool, bool),
     timing: Timing,
     lost: Option<&'static str>,
 }
@@ -47,14 +58,18 @@ struct Request {
 
 impl KeyedTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        let rows = config.grant.filter(|_| config.mapping && config.threshold == 0).map_or(0, |grant| grant.rows);
         Self {
-            table: KeyTable::new(rows as usize * KEYED_LANES),
+            table: KeyTable::new(room(config)),
             refused: BTreeMap::new(),
-            read: None,
+            version: 0,
+            harvest: None,
             reading: Vec::new(),
             waiting: Vec::new(),
-            reads: 0,
+            harvests: 0,
+            committed: 0,
+            record: Record::new(),
+            wanted: 0,
+            left: (false, false),
             timing: config.timing,
             lost: None,
         }
@@ -62,24 +77,6 @@ impl KeyedTruth {
 
     pub(super) fn sizes(&self) -> (u64, u64) {
         (self.table.len() as u64, self.table.mapped() as u64)
-    }
-
-    pub(super) fn element_lost(&mut self, reason: &'static str, events: &mut Events) {
-        if self.table.mapped() > 0 {
-            self.lost = Some(reason);
-        }
-        self.table.stop_mapping();
-        self.read = None;
-        let waiters = std::mem::take(&mut self.reading).into_iter().chain(std::mem::take(&mut self.waiting));
-        for (id, keys) in waiters.collect::<Vec<_>>() {
-            events.push_back((id, self.collect(keys, None)));
-        }
-    }
-
-    /// A caller is gone: what it held is free again.
-    pub(super) fn leave(&mut self, endpoint: u32) {
-        self.refused.retain(|(owner, ..), _| *owner != endpoint);
-        self.table.release_all(endpoint);
     }
 
     /// Adds pairs that travel by logical address.
@@ -167,7 +164,7 @@ impl KeyedTruth {
             shared.stats.software_adds += (count - refused.len()) as u64;
             self.remember(name, refused);
         }
-        let base = shared.answer(Kind::MapPairsAck, frame);
+        let base = BaseRepr { round: self.version, ..shared.answer(Kind::MapPairsAck, frame) };
         let payload = count * ANSWER_LEN;
         let repr = MapRepr { flags: MapFlags::BARE, payload_len: payload as u16, ..MapRepr::default() };
         let len = frame_len(repr.flags, 0, payload);
@@ -234,82 +231,12 @@ impl KeyedTruth {
     fn refused_of(&self, name: FrameName) -> &[u32] {
         self.refused.get(&name.place()).filter(|(seq, _)| *seq == name.seq).map_or(&[], |(_, refused)| refused)
     }
+}
 
-    pub(super) fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>, events: &mut Events) {
-        if self.table.mapped() == 0 || self.lost.is_some() {
-            let answer = self.collect(keys, None);
-            events.push_back((id, answer));
-            return;
-        }
-        // A reading that has begun may have passed over what this query must see: wait for the next.
-        self.waiting.push((id, keys));
-        self.next_read(now);
-    }
-
-    fn next_read(&mut self, now: Instant) {
-        if self.read.is_none() && !self.waiting.is_empty() {
-            self.reads += 1;
-            self.reading = std::mem::take(&mut self.waiting);
-            self.read = Some(Read::new(self.reads, self.table.mapped().div_ceil(KEYED_LANES), now, self.timing));
-        }
-    }
-
-    /// Takes a row of registers.
-    pub(super) fn values(&mut self, now: Instant, frame: &MapFrame<&[u8]>, events: &mut Events) -> Option<()> {
-        let read = self.read.as_mut()?;
-        if !read.take(now, frame) {
-            return None;
-        }
-        if let Some(registers) = read.finished() {
-            self.read = None;
-            for (id, keys) in std::mem::take(&mut self.reading) {
-                events.push_back((id, self.collect(keys, Some(&registers))));
-            }
-            self.next_read(now);
-        }
-        Some(())
-    }
-
-    pub(super) fn poll(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox, events: &mut Events) {
-        let Some(read) = self.read.as_mut() else { return };
-        if read.poll(now, shared, out) {
-            return;
-        }
-        self.read = None;
-        let millis = self.timing.give_up.as_millis() as u64;
-        for (id, _) in std::mem::take(&mut self.reading) {
-            events.push_back((id, Err(CallError::Unreachable { who: "the element", millis })));
-        }
-        self.next_read(now);
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.read.as_ref().map(Read::deadline)
-    }
-
-    /// Base plus register of these keys, or of all that were ever added to.
-    fn collect(&self, keys: Option<Vec<Key>>, registers: Option<&[i32]>) -> Values {
-        if let Some(reason) = self.lost {
-            return Err(CallError::DataLoss { reason });
-        }
-        let value = |position: usize, key: &KeyState| {
-            let register = key.register(registers.unwrap_or_default());
-            key.base.checked_add(i64::from(register)).ok_or(CallError::Overflow { position })
-        };
-        match keys {
-            Some(keys) => keys
-                .into_iter()
-                .enumerate()
-                .map(|(i, key)| {
-                    let total = self.table.get(key.as_bytes()).map_or(Ok(0), |state| value(i, state))?;
-                    Ok((key, total))
-                })
-                .collect(),
-            None => {
-                self.table.iter().enumerate().map(|(i, (key, state))| Ok((key.clone(), value(i, state)?))).collect()
-            }
-        }
-    }
+/// Registers that keys may be given.
+fn room(config: &ServerConfig) -> usize {
+    let rows = config.grant.filter(|_| config.mapping && config.threshold == 0).map_or(0, |grant| grant.rows);
+    rows as usize * KEYED_LANES
 }
 
 /// Counts a key once for each frame, and says which frames the threshold sets free.
@@ -335,16 +262,20 @@ fn count(key: &mut KeyState, request: &Request, reached: &mut Vec<FrameName>) ->
 /// The frame's name and whether it is new; `None` when it is stale.
 fn meet(frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Option<(FrameName, Seen)> {
     let base = frame.base();
-    let name = FrameName { endpoint: base.src(), slot: base.slot(), seq: base.seq() };
-    let seen = shared.members.get_mut(&name.endpoint)?.seen.meet(name.slot, name.seq);
+    // Frames past the element name their flow; only those are executed here.
+    let name = FrameName { endpoint: base.src(), flow: base.slot(), seq: base.seq() };
+    if !base.has(Flags::CROSS) {
+        return None;
+    }
+    let seen = shared.members.get_mut(&name.endpoint)?.seen.meet(name.flow, name.seq);
     (seen != Seen::Stale).then_some((name, seen))
 }
 
 /// Tells a caller that what it waits for has come.
 fn ask_again(name: FrameName, shared: &mut Shared, out: &mut impl Outbox) {
     let Some(incarnation) = shared.members.get(&name.endpoint).map(|m| m.member.incarnation) else { return };
-    let mut base = shared.base(Kind::MapSoft, 0);
-    (base.dst, base.dst_incarnation, base.slot, base.seq) = (name.endpoint, incarnation, name.slot, name.seq);
+    let mut base = shared.base(Kind::MapSoft, Flags::CROSS);
+    (base.dst, base.dst_incarnation, base.slot, base.seq) = (name.endpoint, incarnation, name.flow, name.seq);
     let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
     let len = frame_len(map.flags, 0, 0);
     emit(&base, &map, &mut shared.scratch[..len]);
@@ -354,6 +285,6 @@ fn ask_again(name: FrameName, shared: &mut Shared, out: &mut impl Outbox) {
 impl FrameName {
     /// Its place in the repeat filter.
     fn place(self) -> (u32, u32, u32) {
-        (self.endpoint, self.slot, self.seq % W_MAX)
+        (self.endpoint, self.flow, self.seq % W_MAX)
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFrame};
 
-use super::{CallError, Dest, Grant, Key, Outbox};
+use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use keyed::KeyedTruth;
 use sum::SumTruth;
@@ -59,7 +59,38 @@ pub struct Member {
     pub incarnation: u32,
     /// Whether the element knows it.
     pub element: bool,
+    /// First of its flow slots in the element.
+    pub slot_base: u32,
+    /// Number of its flow slots.
+    pub flows: u32,
+    /// The [`Terms::number`] that these slots are of.
+    pub terms: u64,
 }
+
+/// What holds from now on, see [`MapServer::renew`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// Counts the changes; what a server starts with is 0.
+    pub number: u64,
+    /// Epoch of the registers.
+    pub epoch: u32,
+    /// Memory in an element, if any.
+    pub grant: Option<Grant>,
+    /// For those whose values are lost because their caller left before the server had them.
+    pub reason: &'static str,
+}
+
+/// What an owner has to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A query's answer.
+    Answered(QueryId, Values),
+    /// The element does not answer the owner or a caller. Until [`MapServer::renew`] nothing that
+    /// needs it goes on.
+    ElementSilent,
+}
+
+pub(crate) type Events = VecDeque<Event>;
 
 /// What joining gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,11 +134,37 @@ struct MemberState {
     member: Member,
     worker: u16,
     seen: SeenSet,
+    /// Set from a change of epoch until the caller has been told: what it is to be told.
+    ended: Option<Ended>,
+    /// Whether it has repeated what ended epochs had of it.
+    settled: bool,
+    /// Whether it said that nothing of it is only in the element, and that it is leaving.
+    clean: bool,
+}
+
+/// What a caller leaves behind in the element, as far as can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// Nothing.
+    Clean,
+    /// Maybe values of generations that are not committed yet.
+    Uncommitted,
+    /// Maybe values that were gone with an ended epoch, and that it has not repeated.
+    Unsettled,
+}
+
+/// How the epoch that a caller knows ended.
+#[derive(Default)]
+struct Ended {
+    committed: u32,
+    applied: Vec<Applied>,
 }
 
 /// What the two kinds of truth share.
 struct Shared {
     config: ServerConfig,
+    /// Number of the terms that hold.
+    terms: u64,
     members: BTreeMap<u32, MemberState>,
     stats: ServerStats,
     scratch: Box<[u8]>,
@@ -120,7 +177,7 @@ pub struct MapServer {
     keyed: KeyedTruth,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
-    events: VecDeque<(QueryId, Values)>,
+    events: Events,
 }
 
 impl MapServer {
@@ -135,6 +192,7 @@ impl MapServer {
             events: VecDeque::new(),
             shared: Shared {
                 config,
+                terms: 0,
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
                 scratch: vec![0; MAX_FRAME].into_boxed_slice(),
@@ -163,7 +221,12 @@ impl MapServer {
             }
             self.used_workers |= 1 << worker;
         }
-        self.shared.members.insert(member.endpoint, MemberState { member, worker, seen: SeenSet::default() });
+        // One that was let in under terms that have changed meanwhile is told of the new ones next.
+        let current = member.terms == self.shared.terms;
+        let settled = current || !member.element;
+        let member = Member { element: member.element && current, ..member };
+        let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
+        self.shared.members.insert(member.endpoint, state);
         Ok(Joined {
             worker,
             start_chunk: self.sums.first_open_chunk(),
@@ -173,21 +236,50 @@ impl MapServer {
     }
 
     /// A caller left, or died.
-    pub fn leave(&mut self, endpoint: u32) {
-        self.shared.members.remove(&endpoint);
-        self.keyed.leave(endpoint);
+    pub fn leave(&mut self, now: Instant, endpoint: u32) {
+        if let Some(state) = self.shared.members.remove(&endpoint) {
+            let left = match state {
+                MemberState { clean: true, .. } => Left::Clean,
+                MemberState { settled: false, .. } => Left::Unsettled,
+                MemberState { member: Member { element: true, .. }, .. } => Left::Uncommitted,
+                _ => Left::Clean,
+            };
+            self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
+        }
     }
 
-    /// The element or its memory is gone: from here on everything is done in software. Values that
-    /// only the element held are lost, and whoever asks for them is told so.
-    pub fn element_lost(&mut self, reason: &'static str) {
-        self.shared.config.grant = None;
-        self.keyed.element_lost(reason, &mut self.events);
+    /// The element has restarted, its memory has moved, another serves, or there is none: nothing
+    /// that comes from the ended epoch counts any more. Every caller is to be told by
+    /// [`MapServer::rejoin`] and works past the element until then.
+    pub fn renew(&mut self, now: Instant, terms: Terms) {
+        let Terms { number, epoch, grant, reason } = terms;
+        let rows = self.sums.rows();
+        // The circle of rows stays as it is: callers count chunks by it.
+        let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
+        (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
+        self.sums.renew();
+        let config = self.shared.config;
+        self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
+        self.shared.members.values_mut().for_each(|state| state.member.element = false);
+    }
+
+    /// What a caller is to be told, once, of new terms; `member` is what the element knows of it under
+    /// them. `None` when it is no member, or the terms have changed again.
+    pub fn rejoin(&mut self, member: Member) -> Option<Renewal> {
+        if member.terms != self.shared.terms {
+            return None;
+        }
+        let config = &self.shared.config;
+        let element = member.element && config.grant.is_some();
+        let state = self.shared.members.get_mut(&member.endpoint)?;
+        state.member = Member { element, ..member };
+        let Ended { committed, applied } = state.ended.take().unwrap_or_default();
+        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, committed, applied })
     }
 
     /// Asks for the values of these keys, or of all. The answer comes as an event.
     pub fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>) {
-        self.keyed.query(now, id, keys, &mut self.events);
+        self.keyed.query(now, id, keys, &self.shared, &mut self.events);
     }
 
     /// Takes a frame from the network.
@@ -201,23 +293,32 @@ impl MapServer {
 
     fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
-        let (base, config) = (frame.base(), &self.shared.config);
-        if base.gaid() != config.gaid || base.epoch() != config.epoch || base.dst() != config.endpoint {
+        let (base, config) = (frame.base(), self.shared.config);
+        if base.gaid() != config.gaid || base.dst() != config.endpoint {
             return None;
         }
-        if frame.kind() == Kind::MapValues {
-            let own = base.src() == config.endpoint && base.dst_incarnation() == config.incarnation;
-            return own.then(|| self.keyed.values(now, &frame, &mut self.events))?;
+        let Self { shared, keyed, sums, events, .. } = self;
+        let this_epoch = base.epoch() == config.epoch;
+        if base.src() == config.endpoint {
+            let own = this_epoch && base.dst_incarnation() == config.incarnation;
+            return own.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
-        let member = self.shared.members.get(&base.src())?;
-        if base.src_incarnation() != member.member.incarnation {
+        let member = shared.members.get(&base.src())?.member;
+        // What came past the element is the same in every epoch; what it has touched is not.
+        if base.src_incarnation() != member.incarnation || !(this_epoch || base.has(Flags::CROSS)) {
             return None;
         }
-        self.shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
+        shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
-            Kind::MapData if config.threshold > 0 => self.sums.contribution(now, &frame, &mut self.shared, out),
-            Kind::MapData => self.keyed.logical(&frame, &mut self.shared, out),
-            Kind::MapPairs if config.threshold == 0 => self.keyed.pairs(&frame, &mut self.shared, out),
+            Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
+            Kind::MapData => keyed.logical(&frame, shared, out),
+            Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
+            Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
+            Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
+            Kind::MapSilent => {
+                let held = this_epoch && member.element && config.grant.is_some();
+                held.then(|| events.push_back(Event::ElementSilent))
+            }
             _ => None,
         }
     }
@@ -234,8 +335,8 @@ impl MapServer {
         [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
     }
 
-    /// The next answered query.
-    pub fn next_event(&mut self) -> Option<(QueryId, Values)> {
+    /// What there is to say next.
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
@@ -269,7 +370,7 @@ impl Shared {
             slot: base.slot(),
             seq: base.seq(),
             round: base.round(),
-            flags: Flags::FROM_SERVER | base.flags() & Flags::ECN,
+            flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
             ..self.base(kind, 0)
         }
     }

@@ -90,6 +90,14 @@ impl SumTruth {
         }
     }
 
+    /// The element's registers are gone, or no longer ours: every open round is summed here. Callers
+    /// send theirs again when they are told of the new epoch.
+    pub(super) fn renew(&mut self) {
+        for row in &mut self.rows {
+            row.soft.get_or_insert_default();
+        }
+    }
+
     /// A frame of a worker: a contribution, a whole sum from the element, or a late question.
     pub(super) fn contribution(
         &mut self,

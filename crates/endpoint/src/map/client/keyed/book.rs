@@ -45,6 +45,11 @@ impl KeyBook {
         }
     }
 
+    /// Where keys were is no longer where they are.
+    pub(super) fn forget_all(&mut self) {
+        self.places.clear();
+    }
+
     pub(super) fn forget(&mut self, key: &Key) {
         self.places.remove(key);
     }

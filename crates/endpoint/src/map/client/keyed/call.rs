@@ -37,6 +37,10 @@ pub(super) struct Frame {
     /// Range of `Call::order`.
     pub(super) members: Range<usize>,
     pub(super) done: bool,
+    /// The element applied it in this generation, which was not committed when last heard of it.
+    pub(super) generation: Option<u32>,
+    /// Lanes that the element left out.
+    pub(super) left_out: u32,
     /// Sent at least once.
     emitted: bool,
 }
@@ -117,6 +121,26 @@ impl Call {
         all
     }
 
+    /// Pairs of a frame that are in the lanes `lanes`.
+    pub(super) fn pairs_of(&self, index: usize, lanes: u32) -> Vec<u32> {
+        let members = self.frames[index].members.clone().enumerate();
+        let pairs = members.map(|(lane, at)| (lane, self.order[at]));
+        pairs.filter(|(lane, i)| *i != NONE && lanes >> lane & 1 == 1).map(|(_, i)| i).collect()
+    }
+
+    /// Takes out the pairs of the frames that were not sent.
+    pub(super) fn take_unsent(&mut self) -> Vec<u32> {
+        let unsent = self.frames.split_off(self.next_frame);
+        self.open -= unsent.len();
+        let pairs = unsent.into_iter().flat_map(|frame| frame.members).map(|at| self.order[at]);
+        pairs.filter(|i| *i != NONE).collect()
+    }
+
+    /// The last generation that the element alone holds something of.
+    pub(super) fn uncommitted(&self, committed: u32) -> Option<u32> {
+        self.frames.iter().filter_map(|frame| frame.generation).filter(|generation| *generation > committed).max()
+    }
+
     pub(super) fn nothing_sent(&self) -> bool {
         self.next_frame == 0 && self.granted.is_empty()
     }
@@ -155,7 +179,14 @@ impl Call {
 
     fn push_frame(&mut self, road: Road, start: usize) {
         self.rows.resize(self.order.len(), 0);
-        self.frames.push(Frame { road, members: start..self.order.len(), done: false, emitted: false });
+        self.frames.push(Frame {
+            road,
+            members: start..self.order.len(),
+            done: false,
+            generation: None,
+            left_out: 0,
+            emitted: false,
+        });
         self.open += 1;
     }
 
@@ -191,6 +222,7 @@ impl Call {
         index: usize,
         place: Place,
         config: &ClientConfig,
+        version: u32,
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
         let Frame { road, members, emitted, .. } = self.frames[index].clone();
@@ -204,7 +236,7 @@ impl Call {
             Road::Logical => (Kind::MapData, Flags::CROSS, MapFlags::LOGICAL),
             Road::Whole => (Kind::MapPairs, Flags::CROSS, MapFlags::BARE),
         };
-        let base = frame::base(kind, place, base_flags, 0, config);
+        let base = frame::base(kind, place, base_flags, version, config);
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,

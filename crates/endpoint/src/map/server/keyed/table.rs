@@ -16,13 +16,15 @@ const MAX_WAITERS: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameName {
     pub(super) endpoint: u32,
-    pub(super) slot: u32,
+    pub(super) flow: u32,
     pub(super) seq: u32,
 }
 
 pub(super) struct KeyState {
-    /// What was added in software.
+    /// The value, but for what the element holds of generations that are not committed.
     pub(super) base: i64,
+    /// A committed register did not fit into the base.
+    overflowed: bool,
     /// Number among the mapped keys: lane `n % 32`, row `n / 32`, so that frames pack densely.
     mapped: Option<u32>,
     /// Whether the key owns its logical address.
@@ -54,7 +56,7 @@ impl KeyState {
         if self.owner.is_none_or(|owner| owner.endpoint == endpoint) {
             self.owner = None;
         }
-        (self.base, self.counter, self.reached_by) = (0, 0, None);
+        (self.base, self.overflowed, self.counter, self.reached_by) = (0, false, 0, None);
     }
 
     /// Puts a frame in line for the threshold.
@@ -78,9 +80,9 @@ impl KeyState {
         ((n % KEYED_LANES as u32) as u8, n / KEYED_LANES as u32)
     }
 
-    /// Its register among those that were read.
-    pub(super) fn register(&self, registers: &[i32]) -> i32 {
-        self.mapped.and_then(|n| registers.get(n as usize)).copied().unwrap_or(0)
+    /// The value; `None` when it has left 64 bits.
+    pub(super) fn value(&self) -> Option<i64> {
+        (!self.overflowed).then_some(self.base)
     }
 }
 
@@ -106,8 +108,20 @@ impl KeyTable {
         self.mapped
     }
 
-    pub(super) fn stop_mapping(&mut self) {
-        self.room = 0;
+    /// Forgets where keys are in the element; `room` registers may be given to keys from now on.
+    pub(super) fn map_anew(&mut self, room: usize) {
+        self.keys.iter_mut().for_each(|(_, state)| state.mapped = None);
+        (self.mapped, self.room) = (0, room);
+    }
+
+    /// Adds the registers of a generation to the values of their keys.
+    pub(super) fn commit(&mut self, registers: &[i32]) {
+        for (_, state) in &mut self.keys {
+            let register = state.mapped.and_then(|n| registers.get(n as usize)).copied().unwrap_or(0);
+            if !state.add(register.into()) {
+                state.overflowed = true;
+            }
+        }
     }
 
     /// All keys, in the order they were met.
@@ -125,8 +139,13 @@ impl KeyTable {
 
     /// The key's state, made if it is new; `None` when there is no room, or it is no key.
     pub(super) fn find_or_insert(&mut self, bytes: &[u8]) -> Option<&mut KeyState> {
-        if let Some(id) = self.ids.get(bytes) {
-            return Some(&mut self.keys[*id as usize].1);
+        if let Some(id) = self.ids.get(bytes).copied() {
+            let state = &mut self.keys[id as usize].1;
+            if state.mapped.is_none() && state.logical && self.mapped < self.room {
+                state.mapped = Some(self.mapped as u32);
+                self.mapped += 1;
+            }
+            return Some(state);
         }
         if self.keys.len() >= MAX_KEYS {
             return None;
@@ -139,8 +158,16 @@ impl KeyTable {
         let mapped = (logical && self.mapped < self.room).then_some(self.mapped as u32);
         self.mapped += usize::from(mapped.is_some());
         self.ids.insert(key.clone(), id);
-        let state =
-            KeyState { base: 0, mapped, logical, counter: 0, reached_by: None, waiters: Vec::new(), owner: None };
+        let state = KeyState {
+            base: 0,
+            overflowed: false,
+            mapped,
+            logical,
+            counter: 0,
+            reached_by: None,
+            waiters: Vec::new(),
+            owner: None,
+        };
         self.keys.push((key, state));
         self.keys.last_mut().map(|(_, state)| state)
     }

@@ -1,0 +1,51 @@
+//! Generations of keyed values: what only the element holds is made the server's, one closed
+//! generation after the other (NOTES: "Values that only the element holds").
+//!
+//! ```text
+//! close g ─► frames add to g+1 ─► the server reads g's bank and the record ─► wipe g ─► close g+1 …
+//! ```
+//!
+//! Generation g lives in bank g mod 2, so the server may close one only when the one before is wiped.
+
+use crate::registers::{Generation, Registers};
+use crate::{Application, Context};
+
+/// Where the application of a frame stands.
+pub(crate) fn of(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> Generation {
+    registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0]
+}
+
+/// Closes the generation that the frame names, if it is open; where the application stands then.
+pub(crate) fn close(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> Generation {
+    let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
+    if context.base.round == state.open {
+        // The server closes a generation only when all before it are its own.
+        state.committed = state.open - 1;
+        state.open = state.open.wrapping_add(1).max(1);
+        state.version = context.map.index;
+    }
+    *state
+}
+
+/// Notes that a closed generation is the server's; false when its bank may be in use again, or was
+/// never closed: a late wipe must not touch what came after.
+pub(crate) fn commit(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> bool {
+    let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
+    let just_closed = state.open == context.base.round.wrapping_add(1);
+    if just_closed {
+        state.committed = context.base.round;
+    }
+    just_closed
+}
+
+impl Generation {
+    /// First lane of the open bank in a row.
+    pub(crate) fn bank(self) -> usize {
+        bank(self.open)
+    }
+}
+
+/// First lane of a generation's bank in a row.
+pub(crate) fn bank(generation: u32) -> usize {
+    (generation % 2) as usize * pathcall_wire::KEYED_LANES
+}
