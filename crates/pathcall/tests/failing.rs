@@ -1,0 +1,230 @@
+//! Elements and controllers that are killed while calls run: every sum stays exact, and the element
+//! takes part again when it is back.
+
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::training_client::TrainingClient;
+use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_rpc_stubs::{PATHCALL, Wanted};
+
+#[path = "../../rpc/tests/common/mod.rs"]
+mod common;
+
+use common::{Running, counts, gradient, str_int, until};
+
+/// Longer than any of these tests takes.
+const LIMIT: Duration = Duration::from_secs(60);
+const CALLERS: u64 = 2;
+
+/// A process that is killed when it is dropped, as by `kill -9`.
+struct Process(Child);
+
+impl Process {
+    /// Starts it, and waits until it says that it is ready.
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the command is built");
+        let mut ready = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        let process = Self(child);
+        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready"), "{ready:?}");
+        process
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+/// A controller and an element at addresses that stay the same.
+struct Network {
+    controller: Option<Process>,
+    element: Option<Process>,
+    store: tempfile::TempDir,
+    ports: [u16; 3],
+}
+
+impl Network {
+    fn start() -> Self {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let data = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let [controller, control] = listeners.map(|l| l.local_addr().expect("bound").port());
+        let ports = [controller, control, data.local_addr().expect("bound").port()];
+        drop(data);
+        let store = tempfile::tempdir().expect("a folder");
+        let mut network = Self { controller: None, element: None, store, ports };
+        network.start_controller();
+        network.start_element();
+        network
+    }
+
+    fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports[0])
+    }
+
+    fn start_controller(&mut self) {
+        let listen = format!("127.0.0.1:{}", self.ports[0]);
+        let store: &Path = &self.store.path().join("store.redb");
+        let store = store.to_str().expect("a plain path");
+        self.controller = Some(Process::start(&["controller", "--listen", &listen, "--store", store]));
+    }
+
+    fn start_element(&mut self) {
+        let [_, control, data] = self.ports.map(|port| format!("127.0.0.1:{port}"));
+        self.element =
+            Some(Process::start(&["element", "--controller", &self.url(), "--control", &control, "--data", &data]));
+    }
+}
+
+async fn server(network: &Network) -> Running {
+    let builder = Server::builder(&PATHCALL).controller(network.url());
+    let running = Running::start_with(builder.build().await.expect("the controller is there"), 0).await;
+    until(|| running.pathcall.stats().iter().all(|app| !app.name.is_empty())).await;
+    running
+}
+
+/// Which processes are killed and started again.
+#[derive(Clone, Copy, PartialEq)]
+enum Victim {
+    Element,
+    Both,
+}
+
+/// Kills and restarts while calls go on, twice; each step waits for calls, not for time.
+async fn havoc(network: &mut Network, victim: Victim, done: &AtomicU64) {
+    for _ in 0..2 {
+        let calls = |n| {
+            let goal = done.load(Ordering::Relaxed) + n;
+            until(move || done.load(Ordering::Relaxed) >= goal)
+        };
+        calls(60).await;
+        network.element = None;
+        if victim == Victim::Both {
+            network.controller = None;
+        }
+        // Calls get through without them, or wait until they are back: either is fine.
+        let _ = tokio::time::timeout(Duration::from_millis(500), calls(200)).await;
+        if victim == Victim::Both {
+            network.start_controller();
+        }
+        network.start_element();
+        calls(60).await;
+    }
+}
+
+/// Whether the element has worked on more lanes of the application than it had.
+fn element_works(channel: &Channel, app: &str, before: u64) -> bool {
+    let stats = channel.stats();
+    stats.applications.iter().any(|a| a.name == app && a.map.lanes_element > before)
+}
+
+async fn adding_goes_on(victim: Victim) {
+    let mut network = Network::start();
+    let running = server(&network).await;
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let callers = (0..CALLERS).map(|caller| {
+        let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let channel = Channel::connect(uri, &PATHCALL).await.expect("connects");
+            let mut words = WordsClient::new(channel.clone());
+            let keys: Vec<String> = (0..100).map(|key| format!("key {key}")).collect();
+            let (mut calls, mut lanes) = (0, None);
+            // Until told to stop, and then until the element has worked again.
+            loop {
+                let pairs: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 1 + caller as i64)).collect();
+                words.reduce(counts(&pairs, "")).await.expect("a failure costs time only");
+                calls += 1;
+                done.fetch_add(1, Ordering::Relaxed);
+                if stop.load(Ordering::Relaxed) > 0 {
+                    let stats = channel.stats();
+                    let now: u64 = stats.applications.iter().map(|app| app.map.lanes_element).sum();
+                    if *lanes.get_or_insert(now) < now {
+                        return (
+                            calls * (1 + caller as i64),
+                            stats.applications.iter().map(|app| app.joins).sum::<u64>(),
+                        );
+                    }
+                }
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    havoc(&mut network, victim, &done).await;
+    stop.store(1, Ordering::Relaxed);
+    let mut expected = 0;
+    for caller in callers {
+        let (sum, joins) = caller.await.expect("no panic");
+        assert_eq!(joins, 1, "nobody lost its place");
+        expected += sum;
+    }
+    let mut words = WordsClient::new(running.channel().await);
+    let keys: Vec<String> = (0..100).map(|key| format!("key {key}")).collect();
+    let keys: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 0)).collect();
+    let wanted = Wanted { keys: Some(str_int(&keys)), ..Wanted::default() };
+    let found = words.query(wanted).await.expect("nothing is lost").into_inner();
+    let found = found.kvs.expect("values").map;
+    assert_eq!(found.len(), 100);
+    assert!(found.values().all(|value| *value == expected), "expected {expected} each: {found:?}");
+}
+
+async fn summing_goes_on(victim: Victim) {
+    let mut network = Network::start();
+    let running = server(&network).await;
+    let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
+    let callers = (0..CALLERS).map(|caller| {
+        let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
+        tokio::spawn(async move {
+            let channel = Channel::connect(uri, &PATHCALL).await.expect("connects");
+            let mut training = TrainingClient::new(channel.clone());
+            let mut call = 0;
+            // All workers make the same number of calls.
+            while call < stop.load(Ordering::SeqCst) {
+                let part: Vec<f64> = (0..1000).map(|i| (i * (caller + 1) + call % 1000) as f64).collect();
+                let sums = training.update(gradient(&part)).await.expect("a failure costs time only").into_inner();
+                let expected = (0..1000).map(|i| (3 * i + 2 * (call % 1000)) as f64);
+                assert!(sums.tensor.expect("sums").data.into_iter().eq(expected), "call {call}");
+                call += 1;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            channel
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    havoc(&mut network, victim, &done).await;
+    stop.store(done.load(Ordering::Relaxed) / CALLERS + 400, Ordering::SeqCst);
+    for caller in callers {
+        let channel = caller.await.expect("every sum is right");
+        assert!(element_works(&channel, "T-SUM", 0));
+    }
+}
+
+#[tokio::test]
+async fn keys_survive_the_element() {
+    tokio::time::timeout(LIMIT, adding_goes_on(Victim::Element)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn keys_survive_element_and_controller() {
+    tokio::time::timeout(LIMIT, adding_goes_on(Victim::Both)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn sums_survive_the_element() {
+    tokio::time::timeout(LIMIT, summing_goes_on(Victim::Element)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn sums_survive_element_and_controller() {
+    tokio::time::timeout(LIMIT, summing_goes_on(Victim::Both)).await.expect("it ends");
+}
