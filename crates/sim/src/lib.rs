@@ -44,6 +44,8 @@ use pathcall_wire::Instant;
 pub use judge::Failure;
 pub use party::Node;
 pub use scenario::{Scenario, generate};
+#[cfg(feature = "mutants")]
+pub use sweep::hunt;
 pub use sweep::{Progress, Report, sweep};
 pub use tally::Tally;
 pub use windows::WindowError;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use pathcall_wire::pairs::{self, MAX_KEY, Status};
-use pathcall_wire::{Instant, MapFlags, MapFrame, OpType};
+use pathcall_wire::{Instant, MapFlags, MapFrame, Mutant, OpType, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation, Output, Place};
 use book::{KeyBook, KeyPlace};
@@ -176,7 +176,7 @@ impl KeyedCalls {
             if answers.len() != sent.members.len() {
                 return None;
             }
-            if answers.iter().any(|a| a.status == Status::Held) {
+            if answers.iter().any(|a| a.status == Status::Held) && !mutant::on(Mutant::HeldIsDone) {
                 return Some(Verdict::Held);
             }
             stats.lanes_software += answers.len() as u64;
@@ -243,7 +243,7 @@ impl KeyedCalls {
         self.retries.retain(|(_, other)| *other != id);
         if !call.detached {
             self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
-        } else if !call.granted.is_empty() {
+        } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
             // An acquire whose caller gave up is driven to its end and released.
             self.own += 1;
             let keys = call.granted.iter().map(|i| call.keys[*i as usize].clone()).collect();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Target};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Mutant, Target, mutant};
 
 use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
 use super::super::{ClientConfig, Place, frame};
@@ -115,7 +115,7 @@ impl Call {
     /// All pairs. Locks are taken in a global order of keys, so that no two calls wait for each other.
     pub(super) fn in_key_order(&self) -> Vec<u32> {
         let mut all: Vec<u32> = (0..self.keys.len() as u32).collect();
-        if matches!(self.work, Work::Count { .. }) {
+        if matches!(self.work, Work::Count { .. }) && !mutant::on(Mutant::LocksUnordered) {
             all.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
         }
         all
