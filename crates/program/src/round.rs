@@ -61,8 +61,8 @@ pub(crate) fn enter(
 pub(crate) fn close(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let row = application.row_base as usize + context.map.index as usize;
     let state = &mut registers.rounds.visit(&mut context.pass, row, 1)[0];
-    if context.base.round < state.round && !mutant::on(Mutant::ClearOnOldResult) {
-        return false;
+    if context.base.round < state.round {
+        return mutant::on(Mutant::ClearOnOldResult);
     }
     if state.ecn {
         context.base.flags |= Flags::ECN;

@@ -78,6 +78,8 @@ mutants! {
     HeldIsDone,
     /// The client takes several locks in the order in which they were named.
     LocksUnordered,
+    /// The client asks for several locks at once, in several frames.
+    LocksAtOnce,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
     /// The client takes frames that are addressed to another incarnation.

@@ -88,7 +88,12 @@ impl KeyedCalls {
         }
         self.book.drain_lanes(|frame| call.push_mapped(frame));
         call.push_logical(&logical);
-        call.push_whole(&whole);
+        if matches!(call.work, Work::Count { threshold: 1, .. }) && !mutant::on(Mutant::LocksAtOnce) {
+            call.line = whole;
+            call.push_next_locks();
+        } else {
+            call.push_whole(&whole);
+        }
     }
 
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
@@ -237,6 +242,11 @@ impl KeyedCalls {
             let pause = first.saturating_mul(1 << call.tries.min(8)).min(longest);
             call.tries += 1;
             self.retries.insert((now + pause, id));
+            return;
+        }
+        if !call.line.is_empty() && !call.detached {
+            call.push_next_locks();
+            self.ready.push_back(id);
             return;
         }
         let Some(mut call) = self.calls.remove(&id) else { return };
