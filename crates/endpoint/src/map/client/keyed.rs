@@ -88,11 +88,11 @@ impl KeyedCalls {
         }
         self.book.drain_lanes(|frame| call.push_mapped(frame));
         call.push_logical(&logical);
-        if matches!(call.work, Work::Count { threshold: 1, .. }) && !mutant::on(Mutant::LocksAtOnce) {
-            call.line = whole;
-            call.push_next_locks();
-        } else {
+        if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
+        } else if !whole.is_empty() {
+            call.line.splice(..0, whole);
+            call.push_next_locks();
         }
     }
 
