@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: demo test lint sim loc
+.PHONY: demo test lint sim mutants soak loc
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table.
 demo:
@@ -12,16 +12,26 @@ demo:
 
 test: lint
 	$(CARGO) test --workspace
+	$(MAKE) mutants
 	$(MAKE) sim
 
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p pathcall-sim --features mutants --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
 sim:
 	$(CARGO) build --release -p pathcall
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
+
+# Mistakes planted in the code, one at a time: the simulator catches each.
+mutants:
+	$(CARGO) test --release -p pathcall-sim --features mutants --test mutants
+
+# The same as sim, for hours if asked to: SEEDS=1000000.
+soak:
+	$(MAKE) sim SEEDS=$(or $(filter-out 2000,$(SEEDS)),10000)
 
 # Network lines of code of the applications, beside the paper's Table 4.
 loc:

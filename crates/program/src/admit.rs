@@ -1,8 +1,8 @@
 //! Admission: only what the controller has installed changes anything (NetRPC §5.2.2, App. C).
 
-use pathcall_wire::{Flags, Instant, Kind};
+use pathcall_wire::{Flags, Instant, Kind, Mutant, mutant};
 
-use crate::{Application, Context, Tables};
+use crate::{Application, Context, Endpoint, Tables};
 
 /// Why a frame is not worked on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +16,11 @@ pub(crate) enum Refused {
 /// The application of an admitted frame; notes the time for the first-level time-out.
 pub(crate) fn admit(tables: &mut Tables, now: Instant, context: &Context<'_>) -> Result<Application, Refused> {
     let base = &context.base;
-    let endpoint = tables.endpoint(base.src).filter(|e| e.incarnation == base.src_incarnation && e.gaid == base.gaid);
-    let endpoint = endpoint.copied();
-    let admitted = tables.entry_mut(base.gaid).filter(|entry| entry.application.epoch == base.epoch);
+    let lives = |e: &&Endpoint| e.incarnation == base.src_incarnation || mutant::on(Mutant::ElementIncarnation);
+    let belongs = |e: &&Endpoint| e.gaid == base.gaid || mutant::on(Mutant::ElementApplication);
+    let endpoint = tables.endpoint(base.src).filter(lives).filter(belongs).copied();
+    let current = |epoch: u32| epoch == base.epoch || mutant::on(Mutant::ElementEpoch);
+    let admitted = tables.entry_mut(base.gaid).filter(|entry| current(entry.application.epoch));
     let (Some(entry), Some(endpoint)) = (admitted, endpoint) else {
         if let Some(entry) = tables.entry_mut(base.gaid) {
             entry.counters.not_admitted += 1;

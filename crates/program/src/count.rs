@@ -1,6 +1,6 @@
 //! `CntFwd`: counters, thresholds, test-and-set (NetRPC §5.2.3).
 
-use pathcall_wire::MapFlags;
+use pathcall_wire::{MapFlags, Mutant, mutant};
 
 use crate::registers::Registers;
 use crate::{Application, Context};
@@ -58,7 +58,9 @@ pub(crate) fn round(
     let at = application.row_base as usize + context.map.index as usize;
     let count = &mut registers.counts.visit(&mut context.pass, at, 1)[0];
     *count += u32::from(apply);
-    *count >= context.map.threshold
+    let reached = *count >= context.map.threshold;
+    *count = if reached && mutant::on(Mutant::ClearBeforeBackup) { 0 } else { *count };
+    reached
 }
 
 /// Sets the counter of a closed round back.

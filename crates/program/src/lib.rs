@@ -25,7 +25,7 @@ pub mod tables;
 pub use counters::{ApplicationCounters, Counters};
 use once::Met;
 pub use once::Profile;
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, OpType, Target};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, mutant};
 use pathcall_wire::{KEYED_LANES, KEYED_WIDTH, RECORD_PLACES, W_MAX};
 use registers::Pass;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
@@ -184,7 +184,7 @@ impl Program {
         if new {
             *overflow = work.overflow;
         }
-        let overflow = *overflow;
+        let overflow = if !new && mutant::on(Mutant::OverflowSaidOnce) { 0 } else { *overflow };
         self.count_for(base.gaid, |c| {
             c.applied += u64::from(new);
             c.repeats += u64::from(!new);

@@ -1,6 +1,6 @@
 //! `Stream.modify`, `Map.addTo`, `Map.get` and `Map.clear` on the registers of an application.
 
-use pathcall_wire::{MapFlags, RECORD_PLACES, W_MAX};
+use pathcall_wire::{MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
 use crate::{Application, Context, lanes};
@@ -40,6 +40,7 @@ pub(crate) fn pairs(
         if add {
             match cell.checked_add(value) {
                 Some(sum) => (*cell, work.added) = (sum, work.added + 1),
+                None if mutant::on(Mutant::ClampOverflow) => *cell = cell.saturating_add(value),
                 None => work.overflow |= 1 << i,
             }
         }

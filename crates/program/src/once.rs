@@ -1,7 +1,7 @@
 //! The repeat filter: a frame takes effect at most once (NetRPC §5.1).
 
 use pathcall_wire::base::flip;
-use pathcall_wire::{BaseRepr, RECORD_PLACES, W_MAX};
+use pathcall_wire::{BaseRepr, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
 
@@ -44,8 +44,8 @@ pub(crate) fn meet(
 ) -> Met {
     let place = &mut registers.places.visit(pass, place(base), 1)[0];
     let new = match profile {
-        Profile::FullSequence if base.seq < place.seq => return Met::Stale,
-        Profile::FullSequence => base.seq > place.seq,
+        Profile::FullSequence if base.seq < place.seq && !mutant::on(Mutant::ElementLateRepeats) => return Met::Stale,
+        Profile::FullSequence => base.seq != place.seq || mutant::on(Mutant::ElementRepeats),
         // The bit starts as 1; a first appearance flips it.
         Profile::FlipBit => (flip(base.seq) != 0) == place.clear_flip,
     };

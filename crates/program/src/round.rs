@@ -2,7 +2,7 @@
 
 use crate::registers::Registers;
 use crate::{Application, Context};
-use pathcall_wire::Flags;
+use pathcall_wire::{Flags, Mutant, mutant};
 
 /// What a worker's frame is to its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(crate) fn enter(
     if state.workers == 0 {
         state.tag = context.map.tag;
     }
-    if state.tag != context.map.tag {
+    if state.tag != context.map.tag && !mutant::on(Mutant::ElementTag) {
         return Part::Diverted;
     }
     // NetRPC §5.1: the mark stays with the round until it is cleared, so that its loss loses nothing.
@@ -45,6 +45,7 @@ pub(crate) fn enter(
     }
     let bit = 1u64 << context.map.worker;
     match (state.workers & bit != 0, new) {
+        (true, _) if mutant::on(Mutant::ElementWorkers) => Part::First,
         (true, _) => Part::Again,
         (false, true) => {
             state.workers |= bit;
@@ -61,7 +62,7 @@ pub(crate) fn close(application: &Application, registers: &mut Registers, contex
     let row = application.row_base as usize + context.map.index as usize;
     let state = &mut registers.rounds.visit(&mut context.pass, row, 1)[0];
     if context.base.round < state.round {
-        return false;
+        return mutant::on(Mutant::ClearOnOldResult);
     }
     if state.ecn {
         context.base.flags |= Flags::ECN;

@@ -120,23 +120,20 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// The driver's law: poll, then take what has finished; and act on it, until there is nothing.
+    /// The driver's law: after each input poll, then take what has finished; until there is nothing.
     fn settle(&mut self, now: Instant, effects: &mut Effects) {
         loop {
-            while let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) {
-                let task = due.remove();
-                self.perform(now, task, effects);
+            if let Some(client) = &mut self.client {
+                client.poll(now, effects);
+                let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
+                for (id, outcome) in finished {
+                    self.finished(now, id, outcome.is_ok());
+                    effects.reports.push(Report::Finished(id, outcome));
+                }
             }
-            let Some(client) = &mut self.client else { return };
-            client.poll(now, effects);
-            let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
-            if finished.is_empty() {
-                return;
-            }
-            for (id, outcome) in finished {
-                self.finished(now, id, outcome.is_ok());
-                effects.reports.push(Report::Finished(id, outcome));
-            }
+            let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) else { return };
+            let task = due.remove();
+            self.perform(now, task, effects);
         }
     }
 

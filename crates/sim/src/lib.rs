@@ -7,7 +7,8 @@
 //! ```text
 //! seed ─► scenario ─► world ─► outcome
 //!                      ├─ callers (MapClient), owners (MapServer), element (Program)
-//!                      ├─ links: a Wire, with Faults around it until faults_until
+//!                      ├─ hosts: clocks that drift, machines that pause or are slow
+//!                      ├─ network: links that are cut, change, lose, repeat and reorder; late copies, hostile bytes
 //!                      ├─ windows: the rule of sequence numbers, watched from outside
 //!                      └─ judge: sums, values, locks; each call ends exactly once
 //! ```
@@ -17,6 +18,7 @@
 //! virtual time; then late repeats come in, and the values of all keys must be exact.
 
 pub mod cli;
+pub mod host;
 pub mod link;
 pub mod queue;
 pub mod random;
@@ -24,10 +26,12 @@ pub mod scenario;
 
 mod caller;
 mod element;
-mod failing;
+mod hostile;
 mod judge;
+mod network;
 mod owner;
 mod panics;
+mod parties;
 mod party;
 mod sweep;
 mod tally;
@@ -44,6 +48,8 @@ use pathcall_wire::Instant;
 pub use judge::Failure;
 pub use party::Node;
 pub use scenario::{Scenario, generate};
+#[cfg(feature = "mutants")]
+pub use sweep::hunt;
 pub use sweep::{Progress, Report, sweep};
 pub use tally::Tally;
 pub use windows::WindowError;

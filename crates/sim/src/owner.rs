@@ -1,4 +1,4 @@
-//! An owner: a [`MapServer`] and the queries that it is asked.
+//! An owner: a [`MapServer`] in its driver's place.
 
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
@@ -17,7 +17,6 @@ pub(crate) struct Owner<'a> {
     terms: u64,
     /// Whether there is an element.
     element: bool,
-    next_query: usize,
 }
 
 impl<'a> Owner<'a> {
@@ -33,7 +32,7 @@ impl<'a> Owner<'a> {
             width: plan.width,
             timing: plan.timing,
         });
-        Self { plan, server, epoch: plan.epoch, terms: 0, element: true, next_query: 0 }
+        Self { plan, server, epoch: plan.epoch, terms: 0, element: true }
     }
 
     /// Lets a caller in; what it is to know.
@@ -63,19 +62,14 @@ impl<'a> Owner<'a> {
     }
 
     /// The element has restarted, or is gone.
-    pub(crate) fn renew(&mut self, now: Instant, element: bool, effects: &mut Effects) {
+    pub(crate) fn renew(&mut self, now: Instant, epoch: u32, element: bool, effects: &mut Effects) {
         self.element = element;
-        self.epoch += 1;
+        self.epoch = epoch;
         let grant = self.plan.memory.filter(|_| element).map(|memory| Grant { rows: memory.rows, width: memory.width });
         self.terms += 1;
         let terms = Terms { number: self.terms, epoch: self.epoch, grant, reason: "the element failed" };
         self.server.renew(now, terms);
         self.settle(now, effects);
-    }
-
-    /// The epoch of the application.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
     }
 
     /// What a caller is to be told of it; `None` when it has not joined.
@@ -118,16 +112,10 @@ impl Party for Owner<'_> {
     }
 
     fn wake(&mut self, now: Instant, effects: &mut Effects) {
-        while let Some(query) = self.plan.queries.get(self.next_query).filter(|query| query.at <= now) {
-            let id = QueryId(self.next_query as u64);
-            self.next_query += 1;
-            self.query(now, id, query.keys.clone(), effects);
-        }
         self.settle(now, effects);
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let query = self.plan.queries.get(self.next_query).map(|query| query.at);
-        [query, self.server.deadline()].into_iter().flatten().min()
+        self.server.deadline()
     }
 }

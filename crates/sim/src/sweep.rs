@@ -39,7 +39,27 @@ pub struct Progress {
 }
 
 /// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
-pub fn sweep(first_seed: u64, count: u64, mut progress: impl FnMut(Progress)) -> Report {
+pub fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> Report {
+    sweep_by(run, first_seed, count, FINDINGS_MAX, progress)
+}
+
+/// Plays seeds with a mistake in the code under test, until one shows it.
+#[cfg(feature = "mutants")]
+pub fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Report {
+    let planted = |seed| {
+        pathcall_wire::mutant::plant(Some(mutant));
+        run(seed)
+    };
+    sweep_by(planted, first_seed, count, 1, drop)
+}
+
+fn sweep_by(
+    play: impl Fn(u64) -> Outcome + Sync,
+    first_seed: u64,
+    count: u64,
+    findings_max: usize,
+    mut progress: impl FnMut(Progress),
+) -> Report {
     let started = Instant::now();
     let next = AtomicU64::new(0);
     let enough = AtomicBool::new(false);
@@ -48,11 +68,11 @@ pub fn sweep(first_seed: u64, count: u64, mut progress: impl FnMut(Progress)) ->
     thread::scope(|scope| {
         let (outcomes, results) = mpsc::channel::<Outcome>();
         for _ in 0..cores {
-            let (outcomes, next, enough) = (outcomes.clone(), &next, &enough);
+            let (outcomes, next, enough, play) = (outcomes.clone(), &next, &enough, &play);
             scope.spawn(move || {
                 while !enough.load(Ordering::Relaxed) {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count || outcomes.send(run(first_seed.wrapping_add(index))).is_err() {
+                    if index >= count || outcomes.send(play(first_seed.wrapping_add(index))).is_err() {
                         break;
                     }
                 }
@@ -61,7 +81,7 @@ pub fn sweep(first_seed: u64, count: u64, mut progress: impl FnMut(Progress)) ->
         drop(outcomes);
         for outcome in results {
             report.add(&outcome);
-            enough.store(report.findings.len() >= FINDINGS_MAX, Ordering::Relaxed);
+            enough.store(report.findings.len() >= findings_max, Ordering::Relaxed);
             progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
         }
     });

@@ -10,10 +10,18 @@ pub struct Tally {
     pub calls: u64,
     /// Frames sent over links.
     pub frames: u64,
-    /// Frames lost, by chance or in full queues.
+    /// Frames lost: by chance, damaged, on links that were cut or in full queues.
     pub lost: u64,
+    /// Those of them that were lost on links that were cut.
+    pub cut: u64,
     /// Frames that arrived twice.
     pub repeated: u64,
+    /// Copies that arrived hundreds of frames later.
+    pub late: u64,
+    /// Damaged and forged frames and junk that arrived.
+    pub hostile: u64,
+    /// Times that a host stood still.
+    pub pauses: u64,
     /// Frames held back.
     pub reordered: u64,
     /// Frames that met congestion.
@@ -38,6 +46,10 @@ impl AddAssign for Tally {
         self.frames += other.frames;
         self.lost += other.lost;
         self.repeated += other.repeated;
+        self.late += other.late;
+        self.hostile += other.hostile;
+        self.pauses += other.pauses;
+        self.cut += other.cut;
         self.reordered += other.reordered;
         self.marked += other.marked;
         self.retransmits += other.retransmits;

@@ -8,6 +8,7 @@ use pathcall_endpoint::map::Renewal;
 use pathcall_wire::{Flags, Instant, MapFlags, MapFrame};
 
 use crate::link::{Arrival, Fate, Loss};
+use crate::network::Datagram;
 use crate::party::{Decision, Node, Report};
 use crate::scenario::ElementFailure;
 
@@ -34,19 +35,37 @@ impl<'a> Trace<'a> {
     }
 
     /// A frame left a node by a link.
-    pub(crate) fn sent(&mut self, now: Instant, from: Node, to: Node, frame: &[u8], fate: Fate, arrivals: &[Arrival]) {
+    pub(crate) fn sent(
+        &mut self,
+        now: Instant,
+        (from, to): (Node, Node),
+        frame: &Datagram,
+        fate: Fate,
+        arrivals: &[Arrival],
+    ) {
         self.mix(now.0);
         for arrival in arrivals {
             self.mix(arrival.at.0 << 1 | u64::from(arrival.marked));
         }
-        self.line(now, from, || format!("send {} → {to}{}", Frame(frame), Carried { now, fate, arrivals }));
+        self.line(now, from, || format!("send {} → {to}{}", Frame(&frame.bytes), Carried { now, fate, arrivals }));
     }
 
     /// A frame came to a node, which has taken it.
-    pub(crate) fn arrived(&mut self, now: Instant, at: Node, frame: &[u8]) {
+    pub(crate) fn arrived(&mut self, now: Instant, at: Node, datagram: &Datagram) {
         self.mix(now.0);
-        self.mix_bytes(frame);
-        self.line(now, at, || format!("got  {}", Frame(frame)));
+        self.mix_bytes(&datagram.bytes);
+        let hostile = if datagram.hostile { "HOSTILE " } else { "" };
+        self.line(now, at, || format!("got  {hostile}{}", Frame(&datagram.bytes)));
+    }
+
+    /// A datagram came to a node whose machine has no room for it.
+    pub(crate) fn no_room(&mut self, now: Instant, at: Node, bytes: &[u8]) {
+        self.line(now, at, || format!("LOST (inbox full) {}", Frame(bytes)));
+    }
+
+    /// A node's machine stands still.
+    pub(crate) fn paused(&mut self, now: Instant, node: Node, time: Duration) {
+        self.line(now, node, || format!("STANDS STILL for {time:?}"));
     }
 
     /// What the node did with it.
@@ -127,6 +146,8 @@ impl fmt::Display for Carried<'_> {
         match self.fate.lost {
             Some(Loss::Chance) => f.write_str(" LOST")?,
             Some(Loss::QueueFull) => f.write_str(" LOST (queue full)")?,
+            Some(Loss::Cut) => f.write_str(" LOST (link cut)")?,
+            Some(Loss::Damaged) => f.write_str(" LOST (damaged)")?,
             None => {}
         }
         for (i, arrival) in self.arrivals.iter().enumerate() {

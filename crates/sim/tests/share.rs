@@ -5,7 +5,6 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_program::Size;
-use pathcall_sim::link::{Faults, WireSpec};
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
 use pathcall_sim::{Outcome, play};
 use pathcall_wire::Instant;
@@ -34,11 +33,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
     };
     Scenario {
         seed: 1,
-        wire: WireSpec::default(),
-        faults: Faults::default(),
-        faults_until: Instant(0),
         element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize }),
-        failures: Vec::new(),
         applications: vec![ApplicationPlan {
             gaid: 1,
             epoch: 1,
@@ -59,6 +54,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             callers: (0..workers).map(caller).collect(),
             queries: Vec::new(),
         }],
+        ..Scenario::default()
     }
 }
 

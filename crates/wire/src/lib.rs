@@ -19,12 +19,14 @@ mod header;
 
 pub mod base;
 pub mod map;
+pub mod mutant;
 pub mod pairs;
 pub mod time;
 
 pub use base::{Base, BaseRepr, Flags, Kind};
 pub use header::FieldSpec;
 pub use map::{MapFlags, MapFrame, MapHeader, MapRepr, OpType, Target};
+pub use mutant::Mutant;
 pub use time::Instant;
 
 /// Sequence numbers in flight per flow, `w_max` (NetRPC §5.1).

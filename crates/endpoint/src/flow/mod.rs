@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use congestion::{Rtt, Window};
-use pathcall_wire::{Instant, W_MAX};
+use pathcall_wire::{Instant, Mutant, W_MAX, mutant};
 pub use seen::{Seen, SeenSet};
 
 /// Frames sent later that must be acknowledged before an older one counts as lost.
@@ -109,7 +109,8 @@ impl<T: Copy> Flow<T> {
     /// Whether the window has room for another item.
     #[must_use]
     pub fn can_send(&self) -> bool {
-        self.in_flight < self.window.size() && self.next_seq < self.oldest + W_MAX
+        let inside = self.next_seq < self.oldest + W_MAX || mutant::on(Mutant::WindowUnbounded);
+        self.in_flight < self.window.size() && inside
     }
 
     /// Items sent and not acknowledged.
@@ -173,7 +174,8 @@ impl<T: Copy> Flow<T> {
         let (first, longest) = self.timing.probe;
         if let Some(entry) = self.entry_mut(seq) {
             entry.heard = now;
-            entry.deadline = now + first.saturating_mul(1 << entry.holds.min(16)).min(longest);
+            let pause = first.saturating_mul(1 << entry.holds.min(16)).min(longest);
+            entry.deadline = now + if mutant::on(Mutant::HeldNeverProbed) { Duration::MAX } else { pause };
             entry.holds += 1;
         }
     }

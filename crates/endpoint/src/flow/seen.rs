@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_wire::W_MAX;
+use pathcall_wire::{Mutant, W_MAX, mutant};
 
 /// What a sequence number is to the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,7 @@ impl SeenSet {
                 *last = seq;
                 Seen::New
             }
+            _ if mutant::on(Mutant::ServerRepeats) => Seen::New,
             std::cmp::Ordering::Equal => Seen::Repeat,
             std::cmp::Ordering::Less => Seen::Stale,
         }

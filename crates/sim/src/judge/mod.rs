@@ -225,7 +225,7 @@ impl<'a> Application<'a> {
             let error = error.clone();
             Failure::CallFailed { node, step, error }
         })?;
-        let wrong = |expected| Failure::Output { node, step, expected, got: format!("{output:?}") };
+        let wrong = |expected| Failure::Output { node, step, expected, got: brief(output) };
         match (self.work(caller, id), output) {
             (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
             (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
@@ -271,7 +271,7 @@ impl<'a> Application<'a> {
         outcome: &Result<Output, CallError>,
     ) -> Result<(), Failure> {
         let last = step + 1 == self.plan.callers[caller].steps.len();
-        let output = |expected| Failure::Output { node, step, expected, got: format!("{outcome:?}") };
+        let output = |expected| Failure::Output { node, step, expected, got: brief(outcome) };
         match (doom, outcome) {
             (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
                 Ok(())
@@ -281,6 +281,16 @@ impl<'a> Application<'a> {
             (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }
     }
+}
+
+/// What something looks like, cut off where nobody reads on.
+fn brief(what: &impl std::fmt::Debug) -> String {
+    let mut text = format!("{what:?}");
+    if let Some((end, _)) = text.char_indices().nth(100) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use pathcall_wire::{Instant, OpType};
 
 use super::*;
 use crate::caller::call_id;
-use crate::link::{Faults, WireSpec};
 use crate::scenario::{CallerPlan, Query, Step};
 
 /// One application without an element; one list of steps for each caller.
@@ -35,15 +34,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         callers: steps.into_iter().map(caller).collect(),
         queries: vec![Query { at: Instant(0), keys: None }],
     };
-    Scenario {
-        seed: 0,
-        wire: WireSpec::default(),
-        faults: Faults::default(),
-        faults_until: Instant(0),
-        element: None,
-        applications: vec![application],
-        failures: Vec::new(),
-    }
+    Scenario { applications: vec![application], ..Scenario::default() }
 }
 
 fn sum(lanes: &[i64], modify: Modify) -> Step {

@@ -6,12 +6,9 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
 
-use super::{ApplicationPlan, CallerPlan, ElementFailure, Memory, Purpose, Scenario, Step, keyed, sum};
-use crate::link::{Faults, WireSpec};
+use super::weather::Weather;
+use super::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step, keyed, sum};
 use crate::random::{Chance, Random};
-
-/// Bytes of a queue that is never full.
-const ROOMY: u64 = 10_000_000;
 
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
@@ -43,72 +40,29 @@ impl Given {
     }
 }
 
-/// The scenario of this seed: loss up to 10 %, repeats up to 5 %, reordering, 1 to 3 applications
-/// of 1 to 5 callers each, on an element, on one without memory for them, or on none.
+/// The scenario of this seed: 1 to 5 applications of 1 to 5 callers each, on an element, on one
+/// without memory for them, or on none; and the weather that they have.
 #[must_use]
 pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
-    let faults_until = Instant(0) + random.pick(&[200, 2_000, 20_000].map(Duration::from_millis));
-    let (wire, faults) = (wire(&mut random), faults(&mut random));
+    let weather = Weather::draw(&mut random);
     let with_element = random.happens(Chance::percent(85));
     let mut given = Given::default();
-    let count = random.pick(&[1, 1, 2, 3]);
-    let applications: Vec<_> = (0..count)
-        .map(|index| application(&mut random, index, timing(wire, faults), with_element, &mut given))
-        .collect();
+    let count = random.pick(&[1, 1, 2, 3, 5]);
+    let applications: Vec<_> =
+        (0..count).map(|index| application(&mut random, index, weather.timing(), with_element, &mut given)).collect();
     let size = Size { rows: given.rows as usize, lanes: given.lanes as usize, slots: given.slots as usize };
-    let failures = if with_element { failures(&mut random, faults_until) } else { Vec::new() };
-    Scenario { seed, wire, faults, faults_until, element: with_element.then_some(size), applications, failures }
-}
-
-/// Every third element restarts, up to three times, or is gone for good.
-fn failures(random: &mut Random, until: Instant) -> Vec<ElementFailure> {
-    let mut failures = Vec::new();
-    if !random.happens(Chance::percent(33)) {
-        return failures;
-    }
-    let mut at = Instant(0);
-    for _ in 0..random.range(1..=3) {
-        at = at + random.up_to(until.since(Instant(0)) / 2);
-        let down = random.up_to(Duration::from_millis(300));
-        failures.push(ElementFailure {
-            at,
-            down,
-            told_after: down + random.up_to(Duration::from_millis(500)),
-            word_within: random.pick(&[0, 1, 50, 1_000].map(Duration::from_millis)),
-            returns: !random.happens(Chance::percent(15)),
-        });
-        at = at + Duration::from_secs(1);
-    }
-    failures
-}
-
-fn wire(random: &mut Random) -> WireSpec {
-    let delay = random.pick(&[5, 50, 500, 5_000].map(Duration::from_micros));
-    let narrow = random.happens(Chance::percent(30));
-    WireSpec {
-        delay,
-        jitter: if random.happens(Chance::percent(50)) { delay / 2 } else { Duration::ZERO },
-        rate_bytes: if narrow { 12_500_000 } else { 1_250_000_000 },
-        queue_bytes: if narrow { random.range(20_000..=200_000) } else { ROOMY },
-        mark_bytes: if narrow { random.range(5_000..=40_000) } else { 200_000 },
-    }
-}
-
-fn faults(random: &mut Random) -> Faults {
-    let mut chance = |percent: u64| match random.below(4) {
-        0 => Chance(0),
-        1 => Chance(random.below(10_000) as u32),
-        _ => Chance(random.below(percent * 10_000 + 1) as u32),
+    let mut scenario = Scenario {
+        seed,
+        wire: weather.wire,
+        faults: weather.faults,
+        faults_until: weather.faults_until,
+        element: with_element.then_some(size),
+        applications,
+        ..Scenario::default()
     };
-    let (loss, repeat, reorder) = (chance(10), chance(5), chance(30));
-    Faults {
-        loss,
-        repeat,
-        repeat_within: random.pick(&[1, 100, 5_000].map(Duration::from_millis)),
-        reorder,
-        reorder_within: random.pick(&[1, 20].map(Duration::from_millis)),
-    }
+    weather.break_over(&mut random, &mut scenario);
+    scenario
 }
 
 fn application(
@@ -170,12 +124,6 @@ fn application(
         callers: steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect(),
         queries,
     }
-}
-
-/// Time-outs as they are by default; but where much is lost, nobody gives up.
-fn timing(wire: WireSpec, faults: Faults) -> Timing {
-    let quiet = faults.loss <= Chance::percent(2) && wire.queue_bytes >= ROOMY;
-    if quiet { Timing::default() } else { Timing { give_up: Duration::from_secs(3600), ..Timing::default() } }
 }
 
 fn purpose(random: &mut Random, callers: usize) -> Purpose {

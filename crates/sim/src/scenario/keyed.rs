@@ -129,7 +129,11 @@ pub(super) fn counts(random: &mut Random, callers: usize, threshold: u32, to: Ta
 /// Steps of callers that take locks, some of them several at once, some of them impatient.
 pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
     let count = random.pick(&[1, 2, 5]);
-    let set = keys::draw(random, count);
+    let mut set = keys::draw(random, count);
+    if random.happens(Chance::percent(20)) {
+        // So long that a call for several takes as many frames.
+        set = (0..count).map(|n| Key::from(format!("{n}-{:0700}", random.below(10)).as_str())).collect();
+    }
     let most_keys = random.pick(&[1, 1, 3]);
     let calls = random.range(1..=12);
     let longest = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(20)]);

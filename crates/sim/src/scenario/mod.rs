@@ -7,7 +7,9 @@ mod generate;
 mod keyed;
 mod keys;
 mod sum;
+mod weather;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
@@ -19,10 +21,12 @@ pub use generate::generate;
 pub(crate) use keyed::{marked, modified};
 pub use keys::colliding_keys;
 
-use crate::link::{Faults, WireSpec};
+use crate::host::HostPlan;
+use crate::link::{Faults, Outage, WireSpec};
+use crate::party::Node;
 
 /// All of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Scenario {
     /// Seed of the links' chance.
     pub seed: u64,
@@ -32,6 +36,12 @@ pub struct Scenario {
     pub faults: Faults,
     /// When the faults end: from then on everything must finish.
     pub faults_until: Instant,
+    /// What links are like from some time on, by time.
+    pub wire_changes: Vec<WireChange>,
+    /// When links carry nothing.
+    pub outages: Vec<Outage>,
+    /// Machines that are not as by default.
+    pub hosts: BTreeMap<Node, HostPlan>,
     /// The element's memory, if there is an element.
     pub element: Option<Size>,
     /// Applications, on one element.
@@ -53,6 +63,17 @@ pub struct ElementFailure {
     pub word_within: Duration,
     /// Whether it comes back, with nothing in it.
     pub returns: bool,
+}
+
+/// A change of what some links are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WireChange {
+    /// When.
+    pub at: Instant,
+    /// At this node: links from it and to it; `None`: all links.
+    pub node: Option<Node>,
+    /// What they are like from then on.
+    pub wire: WireSpec,
 }
 
 /// An application.
@@ -181,6 +202,25 @@ pub struct Query {
     pub at: Instant,
     /// Which keys; `None`: all.
     pub keys: Option<Vec<Key>>,
+}
+
+impl Scenario {
+    /// Every node with an endpoint.
+    pub fn nodes(&self) -> impl Iterator<Item = (u32, Node)> {
+        self.applications.iter().enumerate().flat_map(|(index, application)| {
+            let callers = application.callers.iter().enumerate();
+            let callers = callers.map(move |(number, caller)| (caller.endpoint, Node::Caller(index, number)));
+            callers.chain([(application.endpoint, Node::Owner(index))])
+        })
+    }
+}
+
+impl WireChange {
+    /// Whether it is one of this link.
+    #[must_use]
+    pub fn of(&self, from: Node, to: Node) -> bool {
+        self.node.is_none_or(|node| node == from || node == to)
+    }
 }
 
 impl ApplicationPlan {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use pathcall_wire::pairs::{self, MAX_KEY, Status};
-use pathcall_wire::{Instant, MapFlags, MapFrame, OpType};
+use pathcall_wire::{Instant, MapFlags, MapFrame, Mutant, OpType, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation, Output, Place};
 use book::{KeyBook, KeyPlace};
@@ -88,7 +88,12 @@ impl KeyedCalls {
         }
         self.book.drain_lanes(|frame| call.push_mapped(frame));
         call.push_logical(&logical);
-        call.push_whole(&whole);
+        if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
+            call.push_whole(&whole);
+        } else if !whole.is_empty() {
+            call.line.splice(..0, whole);
+            call.push_next_locks();
+        }
     }
 
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
@@ -176,7 +181,7 @@ impl KeyedCalls {
             if answers.len() != sent.members.len() {
                 return None;
             }
-            if answers.iter().any(|a| a.status == Status::Held) {
+            if answers.iter().any(|a| a.status == Status::Held) && !mutant::on(Mutant::HeldIsDone) {
                 return Some(Verdict::Held);
             }
             stats.lanes_software += answers.len() as u64;
@@ -239,11 +244,16 @@ impl KeyedCalls {
             self.retries.insert((now + pause, id));
             return;
         }
+        if !call.line.is_empty() && !call.detached {
+            call.push_next_locks();
+            self.ready.push_back(id);
+            return;
+        }
         let Some(mut call) = self.calls.remove(&id) else { return };
         self.retries.retain(|(_, other)| *other != id);
         if !call.detached {
             self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
-        } else if !call.granted.is_empty() {
+        } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
             // An acquire whose caller gave up is driven to its end and released.
             self.own += 1;
             let keys = call.granted.iter().map(|i| call.keys[*i as usize].clone()).collect();

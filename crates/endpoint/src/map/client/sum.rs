@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, OpType, Target};
+use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Output, Place, frame};
 use crate::map::Modify;
@@ -201,6 +201,7 @@ impl SumCalls {
     /// The chunk that a result or an announcement speaks of, if it is in flight.
     fn find(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
         let (row, round) = (u64::from(frame.map().index()), u64::from(frame.base().round()));
+        let round = if mutant::on(Mutant::ResultOfAnyRound) { self.start / self.rows + 1 } else { round };
         let chunk = round.checked_sub(1)?.checked_mul(self.rows)?.checked_add(row)?;
         let index = usize::try_from(chunk.checked_sub(self.start)?).ok()?;
         let open = row < self.rows && self.window.get(index).is_some_and(|c| !c.done);

@@ -13,7 +13,9 @@ use std::collections::BTreeMap;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, OpType, Target, W_MAX};
+use pathcall_wire::{
+    BaseRepr, Flags, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, W_MAX, mutant,
+};
 
 use super::super::{Dest, Key, Outbox};
 use super::{QueryId, ServerConfig, Shared};
@@ -109,6 +111,7 @@ impl KeyedTruth {
         };
         let mut base = shared.answer(Kind::MapAck, frame);
         base.round = 0;
+        let refused = if mutant::on(Mutant::AckBeforeAdd) { &[] } else { refused };
         let repr = MapRepr {
             flags: MapFlags::BARE | if refused.is_empty() { 0 } else { MapFlags::OVERFLOW },
             lanes: map.lanes(),
@@ -164,6 +167,9 @@ impl KeyedTruth {
             shared.stats.software_adds += (count - refused.len()) as u64;
             self.remember(name, refused);
         }
+        if denied && mutant::on(Mutant::DropDenied) {
+            return None;
+        }
         let base = BaseRepr { round: self.version, ..shared.answer(Kind::MapPairsAck, frame) };
         let payload = count * ANSWER_LEN;
         let repr = MapRepr { flags: MapFlags::BARE, payload_len: payload as u16, ..MapRepr::default() };
@@ -191,7 +197,7 @@ impl KeyedTruth {
         let (lane, row) = key.place();
         let mut value_after = key.base;
         if request.flags & MapFlags::COUNT != 0 && request.threshold == 1 {
-            if !key.test_and_set(request.name, request.new && !denied) {
+            if !key.test_and_set(request.name, (request.new || mutant::on(Mutant::RepeatTakesLock)) && !denied) {
                 status = Status::Denied;
             }
         } else if request.flags & MapFlags::COUNT != 0 {
@@ -229,7 +235,10 @@ impl KeyedTruth {
     }
 
     fn refused_of(&self, name: FrameName) -> &[u32] {
-        self.refused.get(&name.place()).filter(|(seq, _)| *seq == name.seq).map_or(&[], |(_, refused)| refused)
+        self.refused
+            .get(&name.place())
+            .filter(|(seq, _)| *seq == name.seq && !mutant::on(Mutant::RefusalSaidOnce))
+            .map_or(&[], |(_, refused)| refused)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
 use super::super::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
 use super::super::{CallError, Dest, Outbox};
@@ -114,7 +114,7 @@ impl SumTruth {
             return None;
         }
         let round = base.round();
-        if round == row.backup.round {
+        if round == row.backup.round && !mutant::on(Mutant::DropBackup) {
             let again = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
             let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
             again.send(to, shared, out);
@@ -132,7 +132,7 @@ impl SumTruth {
             if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
                 return None;
             }
-            if !narrow_lanes(frame.lanes()).any(saturated) {
+            if !narrow_lanes(frame.lanes()).any(saturated) || mutant::on(Mutant::SaturatedKept) {
                 row.backup.round = round;
                 row.backup.wide = false;
                 row.backup.bytes.clear();
@@ -181,7 +181,7 @@ impl SumTruth {
     }
 
     fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
-        if self.announce.len() < MAX_ANNOUNCED {
+        if self.announce.len() < MAX_ANNOUNCED && !mutant::on(Mutant::AnnounceOnce) {
             self.announce.push_back((now + ANNOUNCE, row, round));
         }
     }
@@ -198,7 +198,7 @@ impl SumTruth {
         if let Some(failed) = self.failed.as_mut().filter(|failed| failed.report_at <= now) {
             report(&failed.error, shared, out);
             failed.pause = (failed.pause * 2).min(REPORT_MAX);
-            failed.report_at = now + failed.pause;
+            failed.report_at = now + if mutant::on(Mutant::ReportOnce) { Duration::MAX } else { failed.pause };
         }
     }
 
@@ -238,7 +238,8 @@ impl SoftRound {
         let (op, para) = (frame.op(), map.para());
         for part in 0..lanes.div_ceil(WIDE_PART) {
             let at = part * WIDE_PART;
-            if at < first || at >= first + count || self.workers[part] & bit != 0 {
+            if at < first || at >= first + count || self.workers[part] & bit != 0 && !mutant::on(Mutant::ServerWorkers)
+            {
                 continue;
             }
             self.workers[part] |= bit;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Target};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Mutant, Target, mutant};
 
 use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
 use super::super::{ClientConfig, Place, frame};
@@ -63,6 +63,8 @@ pub(super) struct Call {
     pub(super) open: usize,
     /// Pairs of a test-and-set that others hold.
     pub(super) denied: Vec<u32>,
+    /// Pairs of a test-and-set that wait until all before them are held.
+    pub(super) line: Vec<u32>,
     /// Pairs of a test-and-set that this call holds.
     pub(super) granted: Vec<u32>,
     pub(super) tries: u32,
@@ -104,6 +106,7 @@ impl Call {
             next_frame: 0,
             open: 0,
             denied: Vec::new(),
+            line: Vec::new(),
             granted: Vec::new(),
             tries: 0,
             forwarded: matches!(work, Work::Count { to: Target::All | Target::Src, .. }),
@@ -115,7 +118,7 @@ impl Call {
     /// All pairs. Locks are taken in a global order of keys, so that no two calls wait for each other.
     pub(super) fn in_key_order(&self) -> Vec<u32> {
         let mut all: Vec<u32> = (0..self.keys.len() as u32).collect();
-        if matches!(self.work, Work::Count { .. }) {
+        if matches!(self.work, Work::Count { .. }) && !mutant::on(Mutant::LocksUnordered) {
             all.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
         }
         all
@@ -161,20 +164,34 @@ impl Call {
     }
 
     pub(super) fn push_whole(&mut self, members: &[u32]) {
-        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
-        let (mut start, mut used) = (self.order.len(), 0);
-        for &i in members {
-            let len = pairs::entry_len(self.keys[i as usize].as_bytes().len());
-            if used + len > room || self.order.len() - start == MAX_ENTRIES {
-                self.push_frame(Road::Whole, start);
-                (start, used) = (self.order.len(), 0);
-            }
-            self.order.push(i);
-            used += len;
-        }
-        if self.order.len() > start {
+        let mut rest = members;
+        while !rest.is_empty() {
+            let (frame, later) = rest.split_at(self.whole_fitting(rest));
+            let start = self.order.len();
+            self.order.extend(frame);
             self.push_frame(Road::Whole, start);
+            rest = later;
         }
+    }
+
+    /// Puts the next keys of a test-and-set into a frame. One frame at a time: if a later one were
+    /// granted before an earlier one, two calls could each hold what the other waits for.
+    pub(super) fn push_next_locks(&mut self) {
+        let fitting = self.whole_fitting(&self.line);
+        let later = self.line.split_off(fitting);
+        let frame = std::mem::replace(&mut self.line, later);
+        self.push_whole(&frame);
+    }
+
+    /// How many of these pairs fit one frame of whole keys; at least 1.
+    fn whole_fitting(&self, members: &[u32]) -> usize {
+        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let mut used = 0;
+        let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
+            used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());
+            used <= room
+        });
+        fitting.count().max(1)
     }
 
     fn push_frame(&mut self, road: Road, start: usize) {

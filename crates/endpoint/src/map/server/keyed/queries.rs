@@ -5,7 +5,7 @@
 //! callers to repeat what only the element had.
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
 use super::super::super::{CallError, Dest, Key, Outbox};
 use super::super::{Ended, Event, Events, Left, QueryId, ServerConfig, Shared, Values};
@@ -21,7 +21,12 @@ impl KeyedTruth {
         shared: &Shared,
         events: &mut Events,
     ) {
-        self.waiting.push((id, keys));
+        let queue = if mutant::on(Mutant::QueryFromOlderReading) && self.harvest.is_some() {
+            &mut self.reading
+        } else {
+            &mut self.waiting
+        };
+        queue.push((id, keys));
         self.proceed(now, shared, events);
     }
 

@@ -1,0 +1,70 @@
+//! All nodes of a run, each with its machine.
+
+use std::collections::BTreeMap;
+
+use crate::caller::Caller;
+use crate::element::Element;
+use crate::host::Host;
+use crate::judge::Failure;
+use crate::owner::Owner;
+use crate::party::{Node, Party};
+use crate::scenario::Scenario;
+
+/// All nodes.
+pub(crate) struct Parties<'a> {
+    pub(crate) element: Option<Element>,
+    pub(crate) owners: Vec<Owner<'a>>,
+    /// By application.
+    pub(crate) callers: Vec<Vec<Caller<'a>>>,
+    hosts: BTreeMap<Node, Host>,
+    /// Which node has this endpoint.
+    endpoints: BTreeMap<u32, Node>,
+}
+
+impl<'a> Parties<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Result<Self, Failure> {
+        let applications = &scenario.applications;
+        let endpoints: BTreeMap<u32, Node> = scenario.nodes().collect();
+        let nodes = endpoints.values().copied().chain([Node::Element]);
+        let plan = |node: &Node| scenario.hosts.get(node).cloned().unwrap_or_default();
+        Ok(Self {
+            element: scenario.element.map(|size| Element::new(size, applications)).transpose()?,
+            owners: applications.iter().map(Owner::new).collect(),
+            callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),
+            hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
+            endpoints,
+        })
+    }
+
+    /// The machine of a node.
+    pub(crate) fn host(&mut self, node: Node) -> &mut Host {
+        self.hosts.entry(node).or_default()
+    }
+
+    /// The node that has this endpoint.
+    pub(crate) fn at(&self, endpoint: u32) -> Option<Node> {
+        self.endpoints.get(&endpoint).copied()
+    }
+
+    pub(crate) fn get(&mut self, node: Node) -> Option<&mut dyn Party> {
+        match node {
+            Node::Element => self.element.as_mut().map(|element| element as &mut dyn Party),
+            Node::Owner(application) => self.owners.get_mut(application).map(|owner| owner as &mut dyn Party),
+            Node::Caller(application, number) => {
+                self.callers.get_mut(application)?.get_mut(number).map(|caller| caller as &mut dyn Party)
+            }
+        }
+    }
+
+    /// A caller with something under way; those apart whose call waits for one that was cancelled.
+    pub(crate) fn busy_caller(&self, scenario: &Scenario) -> Option<Node> {
+        let applications = scenario.applications.iter().zip(&self.callers).enumerate();
+        let busy = applications.flat_map(|(index, (plan, callers))| {
+            let callers = plan.callers.iter().zip(callers).enumerate();
+            callers.map(move |(number, (plan, caller))| (Node::Caller(index, number), plan, caller))
+        });
+        let mut busy =
+            busy.filter(|(_, plan, caller)| !plan.steps.iter().any(|step| step.may_starve) && !caller.is_idle());
+        busy.next().map(|(node, ..)| node)
+    }
+}

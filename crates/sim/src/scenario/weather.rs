@@ -1,0 +1,184 @@
+//! What goes wrong: on the network and on the machines, each kind in some of the scenarios.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_wire::Instant;
+
+use super::{ElementFailure, Scenario, WireChange};
+use crate::host::{Clock, HostPlan};
+use crate::link::{Faults, Outage, WireSpec};
+use crate::party::Node;
+use crate::random::{Chance, Random};
+
+/// Bytes of a queue that is never full.
+const ROOMY: u64 = 10_000_000;
+/// Outages, changes of limits and pauses at most, each.
+const SPELLS_MAX: u64 = 6;
+
+/// Which kinds of faults a scenario has, and those that are the same for all of it.
+pub(super) struct Weather {
+    pub(super) wire: WireSpec,
+    pub(super) faults: Faults,
+    pub(super) faults_until: Instant,
+    outages: bool,
+    changes: bool,
+    pauses: bool,
+    slow: bool,
+    drift: bool,
+    failures: bool,
+}
+
+impl Weather {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let faults_until = Instant(0) + random.pick(&[200, 2_000, 20_000].map(Duration::from_millis));
+        let (wire, faults) = (wire(random), faults(random));
+        let mut has = |percent| random.happens(Chance::percent(percent));
+        let (outages, changes, pauses, slow, drift) = (has(20), has(15), has(25), has(15), has(50));
+        let failures = has(33);
+        Self { wire, faults, faults_until, outages, changes, pauses, slow, drift, failures }
+    }
+
+    /// Time-outs as they are by default; but where much is lost, nobody gives up.
+    pub(super) fn timing(&self) -> Timing {
+        let quiet = self.faults.loss <= Chance::percent(2)
+            && self.wire.queue_bytes >= ROOMY
+            && !(self.outages || self.changes || self.pauses || self.slow);
+        if quiet { Timing::default() } else { Timing { give_up: Duration::from_secs(3600), ..Timing::default() } }
+    }
+
+    /// Gives a scenario the faults that concern its nodes.
+    pub(super) fn break_over(&self, random: &mut Random, scenario: &mut Scenario) {
+        let mut nodes: Vec<Node> = scenario.nodes().map(|(_, node)| node).collect();
+        nodes.push(Node::Element);
+        if self.outages {
+            scenario.outages = (0..random.range(1..=SPELLS_MAX)).map(|_| self.outage(random, &nodes)).collect();
+        }
+        if self.changes {
+            scenario.wire_changes = self.wire_changes(random, &nodes);
+        }
+        scenario.hosts = self.hosts(random, &nodes);
+        if scenario.element.is_some() && self.failures {
+            scenario.failures = self.failures(random);
+        }
+    }
+
+    /// The element restarts, up to three times, or is gone for good.
+    fn failures(&self, random: &mut Random) -> Vec<ElementFailure> {
+        let mut failures = Vec::new();
+        let mut at = Instant(0);
+        for _ in 0..random.range(1..=3) {
+            at = at + random.up_to(self.faults_until.since(Instant(0)) / 2);
+            let down = random.up_to(Duration::from_millis(300));
+            failures.push(ElementFailure {
+                at,
+                down,
+                told_after: down + random.up_to(Duration::from_millis(500)),
+                word_within: random.pick(&[0, 1, 50, 1_000].map(Duration::from_millis)),
+                returns: !random.happens(Chance::percent(15)),
+            });
+            at = at + Duration::from_secs(1);
+        }
+        failures
+    }
+
+    /// Some time before the faults end, short or long.
+    fn spell(&self, random: &mut Random, longest: Duration) -> (Instant, Instant) {
+        let all = self.faults_until.since(Instant(0));
+        // Half of them early: much is over before the faults end.
+        let within = if random.happens(Chance::percent(50)) { all.min(Duration::from_millis(100)) } else { all };
+        let since = Instant(0) + random.up_to(within);
+        let tenths = random.below(3) as u32;
+        let until = since + random.up_to(longest / 10u32.pow(tenths));
+        (since, until.min(self.faults_until))
+    }
+
+    /// One direction of a link, or all that a node sends, or all that it is sent.
+    fn outage(&self, random: &mut Random, nodes: &[Node]) -> Outage {
+        let (since, until) = self.spell(random, Duration::from_secs(8));
+        let (one, other) = (Some(random.pick(nodes)), Some(random.pick(nodes)));
+        let (from, to) = random.pick(&[(one, other), (one, Some(Node::Element)), (one, None), (None, one)]);
+        Outage { from, to, since, until }
+    }
+
+    /// Narrow links for a while, and as they were in the end.
+    fn wire_changes(&self, random: &mut Random, nodes: &[Node]) -> Vec<WireChange> {
+        let node = random.happens(Chance::percent(70)).then(|| random.pick(nodes));
+        let mut changes: Vec<WireChange> = (0..random.range(1..=SPELLS_MAX))
+            .map(|_| {
+                let (at, _) = self.spell(random, Duration::ZERO);
+                let rate_bytes = random.pick(&[1_250_000, 12_500_000, 125_000_000]);
+                let queue_bytes = random.pick(&[4_000, 30_000, 300_000]);
+                let wire = WireSpec { rate_bytes, queue_bytes, mark_bytes: queue_bytes / 2, ..self.wire };
+                WireChange { at, node, wire }
+            })
+            .collect();
+        changes.sort_by_key(|change| change.at);
+        changes.push(WireChange { at: self.faults_until, node, wire: self.wire });
+        changes
+    }
+
+    fn hosts(&self, random: &mut Random, nodes: &[Node]) -> BTreeMap<Node, HostPlan> {
+        let slow = self.slow.then(|| random.pick(nodes));
+        let inbox = random.pick(&[50, 300, 2_000]) as usize;
+        let mut hosts = BTreeMap::new();
+        for &node in nodes {
+            let mut plan = HostPlan { timers_first: random.happens(Chance::percent(50)), ..HostPlan::default() };
+            if self.drift {
+                let rate_ppm = random.range(900_000..=1_100_000) as u32;
+                plan.clock = Clock { origin: Instant(random.below(1 << 50)), rate_ppm };
+            }
+            if self.pauses || self.slow {
+                plan.inbox = inbox;
+                plan.mark = inbox / 2;
+            }
+            if slow == Some(node) {
+                plan.frame_time = random.pick(&[5, 50, 500].map(Duration::from_micros));
+            }
+            hosts.insert(node, plan);
+        }
+        if self.pauses {
+            for _ in 0..random.range(1..=SPELLS_MAX) {
+                let (since, until) = self.spell(random, Duration::from_secs(1));
+                // GC-like: rarely shorter than 10 ms.
+                let pause = until.since(since).max(Duration::from_millis(10));
+                if let Some(plan) = hosts.get_mut(&random.pick(nodes)) {
+                    plan.pauses.push((since, pause));
+                }
+            }
+        }
+        hosts
+    }
+}
+
+fn wire(random: &mut Random) -> WireSpec {
+    let delay = random.pick(&[5, 50, 500, 5_000].map(Duration::from_micros));
+    let narrow = random.happens(Chance::percent(30));
+    WireSpec {
+        delay,
+        jitter: if random.happens(Chance::percent(50)) { delay / 2 } else { Duration::ZERO },
+        rate_bytes: if narrow { 12_500_000 } else { 1_250_000_000 },
+        queue_bytes: if narrow { random.range(20_000..=200_000) } else { ROOMY },
+        mark_bytes: if narrow { random.range(5_000..=40_000) } else { 200_000 },
+    }
+}
+
+fn faults(random: &mut Random) -> Faults {
+    let mut chance = |percent: u64| match random.below(4) {
+        0 => Chance(0),
+        1 => Chance(random.below(10_000) as u32),
+        _ => Chance(random.below(percent * 10_000 + 1) as u32),
+    };
+    let (loss, repeat, reorder, late, hostile) = (chance(10), chance(5), chance(30), chance(3), chance(3));
+    Faults {
+        loss,
+        repeat,
+        repeat_within: random.pick(&[1, 100, 5_000].map(Duration::from_millis)),
+        reorder,
+        reorder_within: random.pick(&[1, 20].map(Duration::from_millis)),
+        late,
+        late_frames: random.pick(&[64, 600, 2_000]),
+        hostile,
+    }
+}

@@ -1,0 +1,284 @@
+//! The run: nodes on their machines, the network and virtual time.
+//!
+//! ```text
+//! queue ─► event ─► node (the real state machine) ─► frames ─► network ─► queue
+//!                        └─► reports ─► judge
+//! ```
+
+mod failing;
+mod machines;
+mod phases;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pathcall_endpoint::map::server::{QueryId, ServerStats};
+use pathcall_endpoint::map::{Dest, Key, Renewal};
+use pathcall_wire::Instant;
+
+use crate::caller::Caller;
+use crate::judge::{Failure, Judge};
+use crate::link::{Arrival, Loss};
+use crate::network::{Datagram, Extra, Network};
+use crate::owner::Owner;
+use crate::parties::Parties;
+use crate::party::{Effects, Node, Report};
+use crate::queue::EventQueue;
+use crate::scenario::Scenario;
+use crate::tally::Tally;
+use crate::trace::Trace;
+use crate::windows::Windows;
+use failing::{Controller, OwnerWord};
+
+/// Events of a run at most; the largest scenarios have a few hundred thousand.
+const EVENTS_MAX: u64 = 20_000_000;
+/// The name of the query at the end.
+const LAST_QUERY: QueryId = QueryId(u64::MAX);
+
+enum Event {
+    /// A caller of an application joins.
+    Join(usize, usize),
+    /// An application's owner is asked.
+    Ask(usize, usize),
+    /// A node's machine stands still for so long.
+    Pause(Node, Duration),
+    /// A datagram comes to a node's machine.
+    Arrive(Node, Datagram),
+    /// A node takes what waits.
+    Look(Node),
+    /// A node's alarm rings.
+    Wake(Node),
+    /// The element fails, for the n-th time.
+    Fail(usize),
+    /// The controller has found out and acts.
+    Act(usize),
+    /// Its word comes to an application's owner.
+    Renew(usize, OwnerWord),
+    /// The owner's word comes to a caller.
+    Word(usize, usize, Renewal),
+}
+
+pub(crate) struct World<'a> {
+    scenario: &'a Scenario,
+    now: Instant,
+    queue: EventQueue<Event>,
+    events: u64,
+    /// Datagrams that nobody has taken yet.
+    in_air: u64,
+    /// The element takes no frames before it.
+    element_from: Instant,
+    controller: Controller,
+    parties: Parties<'a>,
+    network: Network<'a>,
+    arrivals: Vec<Arrival>,
+    extras: Vec<Extra>,
+    effects: Effects,
+    judge: Judge<'a>,
+    windows: Windows,
+    /// Answers to the queries at the end.
+    answers: BTreeMap<usize, Report>,
+    trace: Trace<'a>,
+    tally: Tally,
+}
+
+impl<'a> World<'a> {
+    pub(crate) fn new(scenario: &'a Scenario, trace: Trace<'a>) -> Result<Self, Failure> {
+        let callers = scenario.applications.iter().flat_map(|plan| &plan.callers);
+        let mut world = Self {
+            scenario,
+            now: Instant(0),
+            queue: EventQueue::default(),
+            events: 0,
+            in_air: 0,
+            element_from: Instant(0),
+            controller: Controller::new(scenario),
+            parties: Parties::new(scenario)?,
+            network: Network::new(scenario),
+            arrivals: Vec::new(),
+            extras: Vec::new(),
+            effects: Effects::default(),
+            judge: Judge::new(scenario),
+            windows: Windows::new(callers.map(|caller| (caller.endpoint, caller.slot_base))),
+            answers: BTreeMap::new(),
+            trace,
+            tally: Tally::default(),
+        };
+        for (index, application) in scenario.applications.iter().enumerate() {
+            for (number, caller) in application.callers.iter().enumerate() {
+                world.queue.push(caller.joins, Event::Join(index, number));
+            }
+            for (number, query) in application.queries.iter().enumerate() {
+                world.queue.push(query.at, Event::Ask(index, number));
+            }
+        }
+        for (index, failure) in scenario.failures.iter().enumerate() {
+            world.queue.push(failure.at, Event::Fail(index));
+        }
+        for (node, host) in &scenario.hosts {
+            for (at, pause) in &host.pauses {
+                world.queue.push(*at, Event::Pause(*node, *pause));
+            }
+        }
+        Ok(world)
+    }
+
+    /// How far it came.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        let mut tally = Tally { virtual_time: self.now.since(Instant(0)), ..self.tally };
+        for stats in self.parties.callers.iter().flatten().map(Caller::stats) {
+            tally.retransmits += stats.retransmits;
+            tally.lanes_element += stats.lanes_element;
+            tally.lanes_software += stats.lanes_software;
+            tally.lane_bytes_sent += stats.lane_bytes_sent;
+        }
+        tally.lane_bytes_received = self.server_stats().iter().map(|stats| stats.lane_bytes_received).sum();
+        tally
+    }
+
+    pub(crate) fn server_stats(&self) -> Vec<ServerStats> {
+        self.parties.owners.iter().map(Owner::stats).collect()
+    }
+
+    pub(crate) fn into_trace(self) -> Trace<'a> {
+        self.trace
+    }
+
+    /// Lets things happen until `done`, at most until `bound`; whether it is done.
+    fn advance(&mut self, bound: Instant, done: impl Fn(&Self) -> bool) -> Result<bool, Failure> {
+        while !done(self) {
+            let Some((at, event)) = self.queue.pop() else { return Ok(false) };
+            if at > bound {
+                self.queue.push(at, event);
+                return Ok(false);
+            }
+            self.now = at;
+            self.events += 1;
+            if self.events > EVENTS_MAX {
+                return Err(Failure::Endless { events: self.events });
+            }
+            self.happen(event)?;
+        }
+        Ok(true)
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Join(application, number) => self.join(application, number),
+            Event::Ask(application, number) => {
+                if let Some(later) = self.later(Node::Owner(application)) {
+                    self.queue.push(later, event);
+                    return Ok(());
+                }
+                let keys = self.scenario.applications[application].queries[number].keys.clone();
+                self.ask(application, QueryId(number as u64), keys)
+            }
+            Event::Pause(node, time) => {
+                self.trace.paused(self.now, node, time);
+                self.tally.pauses += 1;
+                let until = self.now + time;
+                self.parties.host(node).stop(until);
+                Ok(())
+            }
+            Event::Arrive(to, datagram) => self.arrive(to, datagram),
+            Event::Look(node) => {
+                self.parties.host(node).looks = false;
+                self.look(node)
+            }
+            Event::Wake(node) => self.wake(node),
+            Event::Fail(index) => {
+                self.fail(index);
+                Ok(())
+            }
+            Event::Act(index) => self.act(index),
+            Event::Renew(application, word) => self.renew_owner(application, word),
+            Event::Word(application, number, renewal) => self.renew_caller(application, number, renewal),
+        }
+    }
+
+    fn join(&mut self, application: usize, number: usize) -> Result<(), Failure> {
+        let (node, owner) = (Node::Caller(application, number), Node::Owner(application));
+        if let Some(later) = self.later(owner).max(self.later(node)) {
+            self.queue.push(later, Event::Join(application, number));
+            return Ok(());
+        }
+        let plan = &self.scenario.applications[application];
+        let caller = &plan.callers[number];
+        if let Some(element) = self.parties.element.as_mut().filter(|_| caller.registered) {
+            element.register(plan, caller)?;
+        }
+        let (now, owners_now) = (self.shown(node), self.shown(owner));
+        let joined = self.parties.owners[application].join(owners_now, caller);
+        let config = joined.map_err(|error| Failure::Join { node, error })?;
+        let mut effects = std::mem::take(&mut self.effects);
+        self.parties.callers[application][number].join(now, config, &mut effects);
+        self.set_alarm(owner);
+        self.carry_out(node, effects, false)
+    }
+
+    fn ask(&mut self, application: usize, id: QueryId, keys: Option<Vec<Key>>) -> Result<(), Failure> {
+        let node = Node::Owner(application);
+        let now = self.shown(node);
+        let mut effects = std::mem::take(&mut self.effects);
+        self.parties.owners[application].query(now, id, keys, &mut effects);
+        self.carry_out(node, effects, false)
+    }
+
+    /// Sends what a node wants sent, hears its reports, sets its alarm; keeps the buffers.
+    /// `hostile`: what it does, it does because of something that nobody has sent.
+    fn carry_out(&mut self, node: Node, mut effects: Effects, hostile: bool) -> Result<(), Failure> {
+        for report in effects.reports.drain(..) {
+            self.trace.reported(self.now, node, &report);
+            self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
+            self.judge.hear(node, &report)?;
+            if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
+                self.answers.insert(application, report);
+            }
+        }
+        let mut frames = std::mem::take(&mut effects.frames);
+        for (dest, bytes) in frames.drain(..) {
+            if let Node::Caller(..) = node {
+                self.windows.sent(&bytes)?;
+            }
+            let hostile = hostile && node == Node::Element;
+            self.send(node, dest, Datagram { bytes, marked: false, hostile }, &mut effects);
+        }
+        effects.frames = frames;
+        self.effects = effects;
+        self.set_alarm(node);
+        Ok(())
+    }
+
+    fn send(&mut self, from: Node, dest: Dest, frame: Datagram, effects: &mut Effects) {
+        let to = match dest {
+            Dest::Element => self.parties.element.as_ref().map(|_| Node::Element),
+            Dest::Endpoint(endpoint) => self.parties.at(endpoint),
+        };
+        let Some(to) = to else { return effects.recycle(frame.bytes) };
+        self.arrivals.clear();
+        let fate = self.network.carry(self.now, (from, to), &frame, &mut self.arrivals, &mut self.extras);
+        self.tally.frames += 1;
+        self.tally.lost += u64::from(fate.lost.is_some());
+        self.tally.cut += u64::from(fate.lost == Some(Loss::Cut));
+        self.tally.repeated += u64::from(fate.repeated);
+        self.tally.reordered += u64::from(fate.delayed);
+        self.trace.sent(self.now, (from, to), &frame, fate, &self.arrivals);
+        for arrival in &self.arrivals {
+            self.tally.marked += u64::from(arrival.marked);
+            let bytes = effects.copy(&frame.bytes);
+            let datagram = Datagram { bytes, marked: arrival.marked, hostile: frame.hostile };
+            self.in_air += 1;
+            self.queue.push(arrival.at, Event::Arrive(to, datagram));
+        }
+        effects.recycle(frame.bytes);
+        for Extra { at, datagram } in self.extras.drain(..) {
+            self.tally.hostile += u64::from(datagram.hostile);
+            self.tally.late += u64::from(!datagram.hostile);
+            self.in_air += 1;
+            self.queue.push(at, Event::Arrive(to, datagram));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Mistakes planted in the code under test, one at a time: each is caught. What the simulator
+//! could not see would be no proof of anything.
+
+use pathcall_sim::{hunt, sweep};
+use pathcall_wire::Mutant;
+
+/// What only faults that the simulator does not have yet would show.
+const UNSEEN: [Mutant; 3] = [Mutant::ClearOnOldResult, Mutant::AckBeforeAdd, Mutant::ReportOnce];
+/// Seeds within which every mistake shows.
+const SEEDS: u64 = 2_000;
+
+#[test]
+fn every_planted_mistake_is_caught() {
+    let mut missed = Vec::new();
+    for &mutant in Mutant::ALL.iter().filter(|mutant| !UNSEEN.contains(mutant)) {
+        let started = std::time::Instant::now();
+        let report = hunt(mutant, 1, SEEDS);
+        let seconds = started.elapsed().as_secs_f64();
+        match report.findings.first() {
+            Some(finding) => println!("{mutant:?} ({seconds:.1} s): seed {}: {}", finding.seed, finding.failure),
+            None => {
+                println!("{mutant:?} ({seconds:.1} s): MISSED");
+                missed.push(mutant);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not caught within {SEEDS} seeds: {missed:?}");
+}
+
+#[test]
+fn with_none_planted_the_same_seeds_are_right() {
+    let report = sweep(1, SEEDS, drop);
+    assert!(report.findings.is_empty(), "{}", report.findings[0]);
+}

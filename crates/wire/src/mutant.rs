@@ -1,0 +1,122 @@
+//! Mistakes that a test plants in the code, one at a time, to see that the simulator catches each.
+//!
+//! A decisive line asks [`on`] whether its mistake is to be made. Only builds with the feature
+//! `mutants` can say yes; in all others [`on`] is a constant and nothing of this is left.
+
+/// Declares the mistakes and the list of them.
+macro_rules! mutants {
+    ($( $(#[$doc:meta])* $name:ident, )*) => {
+        /// A mistake: what the code then does wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutant { $( $(#[$doc])* $name, )* }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
+        }
+    };
+}
+
+mutants! {
+    /// The element takes every frame for new.
+    ElementRepeats,
+    /// The element takes a repeat that is a window late for the last frame of its place.
+    ElementLateRepeats,
+    /// The element adds a worker's part each time that it comes.
+    ElementWorkers,
+    /// The element works on frames of any epoch.
+    ElementEpoch,
+    /// The element works on frames of any incarnation.
+    ElementIncarnation,
+    /// The element works on frames of endpoints of other applications.
+    ElementApplication,
+    /// The element sums whatever shares a row, what it is part of aside.
+    ElementTag,
+    /// The element forgets a round's count once it has forwarded the sums, before the server has them.
+    ClearBeforeBackup,
+    /// The element clears on a result of an older round.
+    ClearOnOldResult,
+    /// The element has a register stay at the end of its range and says nothing.
+    ClampOverflow,
+    /// The element does not say again, on a repeat, which lanes overflowed.
+    OverflowSaidOnce,
+    /// The server takes every frame for new.
+    ServerRepeats,
+    /// The server adds a worker's part of a software round each time that it comes.
+    ServerWorkers,
+    /// The server takes frames of any epoch.
+    ServerEpoch,
+    /// The server takes frames of any incarnation.
+    ServerIncarnation,
+    /// The server does not answer a question about a round that is over.
+    DropBackup,
+    /// The server takes an element's lane at the end of its range for a sum.
+    SaturatedKept,
+    /// The server announces a software round once.
+    AnnounceOnce,
+    /// The server reports once that the application can't go on.
+    ReportOnce,
+    /// The server acknowledges lanes before it knows whether it can add them.
+    AckBeforeAdd,
+    /// The server does not say again, on a repeat, which pairs it refused.
+    RefusalSaidOnce,
+    /// The server does not answer a lock that another holds.
+    DropDenied,
+    /// The server lets a repeat take a lock that the first copy was denied.
+    RepeatTakesLock,
+    /// The server answers a query from a reading that began before it.
+    QueryFromOlderReading,
+    /// The server asks for a register row once.
+    ReadOnce,
+    /// The client numbers new frames however old the oldest unacknowledged one is.
+    WindowUnbounded,
+    /// The client never asks again about what is held.
+    HeldNeverProbed,
+    /// The client takes a row's result whatever its round.
+    ResultOfAnyRound,
+    /// The client takes what is held for done.
+    HeldIsDone,
+    /// The client takes several locks in the order in which they were named.
+    LocksUnordered,
+    /// The client asks for several locks at once, in several frames.
+    LocksAtOnce,
+    /// The client keeps a lock that was granted after its caller gave up.
+    CancelledLockKept,
+    /// The client takes frames that are addressed to another incarnation.
+    ClientIncarnation,
+}
+
+#[cfg(feature = "mutants")]
+mod planted {
+    extern crate std;
+
+    use core::cell::Cell;
+
+    use super::Mutant;
+
+    std::thread_local! {
+        static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Plants a mistake in this thread, or none.
+    pub fn plant(mutant: Option<Mutant>) {
+        PLANTED.set(mutant);
+    }
+
+    /// Whether this mistake is to be made.
+    #[must_use]
+    pub fn on(mutant: Mutant) -> bool {
+        PLANTED.get() == Some(mutant)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use planted::{on, plant};
+
+/// Whether this mistake is to be made: never, in this build.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+#[must_use]
+pub const fn on(_: Mutant) -> bool {
+    false
+}
