@@ -10,7 +10,10 @@
 
 mod element_rate;
 mod harness;
+mod net;
+mod netrpc_sync;
 mod program_frame;
+mod stubs;
 mod traffic;
 
 use std::path::PathBuf;
@@ -21,7 +24,7 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 2] = [program_frame::FIGURE, element_rate::FIGURE];
+const FIGURES: [Figure; 3] = [program_frame::FIGURE, element_rate::FIGURE, netrpc_sync::FIGURE];
 
 /// Makes figures: ours beside a peer.
 #[derive(Debug, Parser)]
