@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: demo test lint sim mutants soak loc
+.PHONY: demo test lint sim mutants soak loc bench
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table.
 demo:
@@ -36,3 +36,8 @@ soak:
 # Network lines of code of the applications, beside the paper's Table 4.
 loc:
 	apps/loc.sh
+
+# Figures beside their peers: all of them, or FIGURE=name (`--list` names them).
+FIGURE ?=
+bench:
+	$(CARGO) run --release -p pathcall-bench -- $(FIGURE)

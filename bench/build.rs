@@ -1,0 +1,28 @@
+//! Generates tonic's stubs and what the methods ask of their path. The applications of
+//! `netrpc-table7` are alike but for their names: their package is written here.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// Applications of `netrpc-table7`.
+const MANY: usize = 20;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let (mut methods, mut filters) = (String::new(), String::new());
+    for i in 1..=MANY {
+        writeln!(methods, r#"  rpc Sum{i}(Part) returns (Sum) {{ option (pathcall.filter) = "many.nf#{i}"; }}"#)?;
+        let sum = r#""Precision": 3, "get": "Sum.values", "addTo": "Part.values", "clear": "copy", "modify": "nop""#;
+        let count = r#""CntFwd": { "to": "ALL", "threshold": 2, "key": "ClientID" }"#;
+        writeln!(filters, r#"{{ "AppName": "B-MANY-{i}", {sum}, {count} }}"#)?;
+    }
+    let head =
+        "syntax = \"proto3\";\npackage many;\nimport \"pathcall/types.proto\";\nimport \"pathcall/options.proto\";";
+    let messages = "message Part { pathcall.FPArray values = 1; }\nmessage Sum { pathcall.FPArray values = 1; }";
+    std::fs::write(out.join("many.proto"), format!("{head}\n{messages}\nservice Many {{\n{methods}}}\n"))?;
+    std::fs::write(out.join("many.nf"), filters)?;
+
+    let here = PathBuf::from("proto");
+    let protos = [here.join("bench.proto"), here.join("stock.proto"), out.join("many.proto")];
+    Ok(pathcall_build::compile(&protos, &[here, out])?)
+}

@@ -1,0 +1,18 @@
+{
+  "AppName": "B-LOCKS",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": { "to": "SRC", "threshold": 1, "key": "Names.names" },
+}
+{
+  "AppName": "B-LOCKS",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": { "to": "SRC", "threshold": 0, "key": "Names.names" },
+}

@@ -1,0 +1,18 @@
+{
+  "AppName": "B-SUM-2",
+  "Precision": 3,
+  "get": "Sum.values",
+  "addTo": "Part.values",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": { "to": "ALL", "threshold": 2, "key": "ClientID" },
+}
+{
+  "AppName": "B-SUM-4",
+  "Precision": 3,
+  "get": "Sum.values",
+  "addTo": "Part.values",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": { "to": "ALL", "threshold": 4, "key": "ClientID" },
+}

@@ -1,0 +1,9 @@
+{
+  "AppName": "B-VOTES",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": { "to": "SRC", "threshold": 2, "key": "Names.names" },
+}

@@ -1,0 +1,121 @@
+//! What all figures share: ours and the peer in turn, medians, a table, JSON and a picture.
+//!
+//! ```text
+//! figure(&mut Bench) ─► compare(metrics, ours, peer) ─► A B A B … ─► Row ─► table, <figure>.json, <figure>.svg
+//! ```
+//!
+//! A figure is a function that gets a [`Bench`] and calls [`Bench::compare`] once for each pair of
+//! ways to do the same work. Each way is a closure that does the work once, checks its result, and
+//! returns what it measured. Turns alternate, so that both see the same noise; one turn each, which
+//! does not count, warms up.
+
+mod picture;
+mod report;
+
+use anyhow::{Context, Result};
+
+pub(crate) use report::{Better, Row, table, write_json};
+
+/// Turns of each side unless told otherwise.
+pub(crate) const REPS: usize = 7;
+/// Turns of each side where it only matters that a figure can be made.
+pub(crate) const REPS_QUICK: usize = 2;
+
+/// One figure of the bench.
+#[derive(Clone, Copy)]
+pub(crate) struct Figure {
+    /// What `make bench FIGURE=` knows it by; its file has the same name.
+    pub(crate) name: &'static str,
+    /// What it shows, in one line.
+    pub(crate) about: &'static str,
+    /// Adds its rows.
+    pub(crate) run: fn(&mut Bench) -> Result<()>,
+}
+
+/// What a turn measures: one column of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Metric {
+    case: String,
+    peer_name: String,
+    unit: &'static str,
+    better: Better,
+    expected: Option<f64>,
+    peer_is_limit: bool,
+}
+
+impl Metric {
+    /// `case` names the work, `peer_name` who else does it.
+    pub(crate) fn new(
+        case: impl Into<String>,
+        peer_name: impl Into<String>,
+        unit: &'static str,
+        better: Better,
+    ) -> Self {
+        Self { case: case.into(), peer_name: peer_name.into(), unit, better, expected: None, peer_is_limit: false }
+    }
+
+    /// The ratio, ours to the peer's, that we mean to reach.
+    pub(crate) fn expect(self, ratio: f64) -> Self {
+        Self { expected: Some(ratio), ..self }
+    }
+
+    /// The peer is the best that the machine gives, with nothing behind it.
+    pub(crate) fn peer_is_limit(self) -> Self {
+        Self { peer_is_limit: true, ..self }
+    }
+}
+
+/// Gathers the rows of one figure.
+pub(crate) struct Bench {
+    figure: &'static str,
+    reps: usize,
+    quick: bool,
+    rows: Vec<Row>,
+}
+
+impl Bench {
+    pub(crate) fn new(figure: &'static str, reps: usize, quick: bool) -> Self {
+        Self { figure, reps, quick, rows: Vec::new() }
+    }
+
+    /// `full`, or `quick` where the figure only has to be made.
+    pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// Runs both sides in turn and adds a row for each metric. A closure returns one value for each.
+    ///
+    /// # Errors
+    /// Those of the closures: a figure with a failed turn is no figure.
+    pub(crate) fn compare<const N: usize>(
+        &mut self,
+        metrics: [Metric; N],
+        mut ours: impl FnMut() -> Result<[f64; N]>,
+        mut peer: impl FnMut() -> Result<[f64; N]>,
+    ) -> Result<()> {
+        let name = metrics.first().map_or_else(String::new, |m| format!("{}, beside {}", m.case, m.peer_name));
+        let mut turn = |turn: usize| -> Result<([f64; N], [f64; N])> {
+            eprintln!("{}: {name}: turn {turn} of {}", self.figure, self.reps);
+            let ours = ours().with_context(|| format!("{name}: ours"))?;
+            Ok((ours, peer().with_context(|| format!("{name}: the peer"))?))
+        };
+        turn(0)?;
+        let turns = (1..=self.reps).map(turn).collect::<Result<Vec<_>>>()?;
+        for (i, metric) in metrics.into_iter().enumerate() {
+            let ours: Vec<f64> = turns.iter().map(|(ours, _)| ours[i]).collect();
+            let peer: Vec<f64> = turns.iter().map(|(_, peer)| peer[i]).collect();
+            self.rows.push(Row::new(self.figure, metric, &ours, &peer));
+        }
+        Ok(())
+    }
+
+    /// The rows, in the order in which they were added.
+    pub(crate) fn into_rows(self) -> Vec<Row> {
+        self.rows
+    }
+}
+
+/// Draws the rows of a figure as bars: see [`picture`].
+pub(crate) fn draw(path: &std::path::Path, title: &str, rows: &[Row]) -> Result<()> {
+    picture::draw(path, title, rows).map_err(|error| anyhow::anyhow!("cannot draw {}: {error}", path.display()))
+}

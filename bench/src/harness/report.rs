@@ -1,0 +1,157 @@
+//! A figure's rows, as a table for people and as JSON for programs.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+use super::Metric;
+
+/// Which way is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Better {
+    /// Times and costs.
+    Lower,
+    /// Rates.
+    Higher,
+}
+
+/// Ours beside one peer.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    figure: &'static str,
+    pub(super) case: String,
+    /// Median of our turns.
+    ours: f64,
+    /// Median of the peer's turns.
+    peer: f64,
+    pub(super) peer_name: String,
+    unit: &'static str,
+    better: Better,
+    /// Ours to the peer's.
+    pub(super) ratio: f64,
+    /// The ratio meant to be reached, if there is one.
+    pub(super) expected: Option<f64>,
+    /// The best that the machine gives with nothing behind it, in `unit`, where it is known.
+    limit: Option<f64>,
+    reps: usize,
+    /// Least and greatest of our turns.
+    min: f64,
+    max: f64,
+    /// The same of the peer's.
+    peer_min: f64,
+    peer_max: f64,
+}
+
+impl Row {
+    pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
+        let Metric { case, peer_name, unit, better, expected, peer_is_limit } = metric;
+        let (ours_median, peer_median) = (median(ours), median(peer));
+        Self {
+            figure,
+            case,
+            ours: ours_median,
+            peer: peer_median,
+            peer_name,
+            unit,
+            better,
+            ratio: ours_median / peer_median,
+            expected,
+            limit: peer_is_limit.then_some(peer_median),
+            reps: ours.len(),
+            min: ours.iter().copied().fold(f64::INFINITY, f64::min),
+            max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            peer_min: peer.iter().copied().fold(f64::INFINITY, f64::min),
+            peer_max: peer.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    /// Whether the ratio is at least as good as meant; nothing where nothing is meant.
+    pub(super) fn reached(&self) -> Option<bool> {
+        self.expected.map(|expected| match self.better {
+            Better::Lower => self.ratio <= expected,
+            Better::Higher => self.ratio >= expected,
+        })
+    }
+}
+
+/// The middle one of a few measurements, which are not empty.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+}
+
+/// A table in Markdown: what is printed can be pasted.
+pub(crate) fn table(rows: &[Row]) -> String {
+    let header = ["case", "ours (min–max)", "peer (min–max)", "peer is", "unit", "ratio", "expected", "of the limit"];
+    let mut lines = vec![header.map(str::to_owned)];
+    for row in rows {
+        let sign = if row.better == Better::Lower { "≤" } else { "≥" };
+        let verdict = match row.reached() {
+            Some(false) => ", missed",
+            _ => "",
+        };
+        let of_limit = row.limit.map(|limit| match row.better {
+            Better::Lower => limit / row.ours,
+            Better::Higher => row.ours / limit,
+        });
+        lines.push([
+            row.case.clone(),
+            format!("{} ({}–{})", number(row.ours), number(row.min), number(row.max)),
+            format!("{} ({}–{})", number(row.peer), number(row.peer_min), number(row.peer_max)),
+            row.peer_name.clone(),
+            row.unit.to_owned(),
+            format!("{:.2}x", row.ratio),
+            row.expected.map_or_else(|| "-".to_owned(), |expected| format!("{sign} {expected}x{verdict}")),
+            of_limit.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+        ]);
+    }
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let mut text = String::new();
+    for (i, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        text += &format!("| {} |\n", cells.join(" | "));
+        if i == 0 {
+            let rule: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            text += &format!("| {} |\n", rule.join(" | "));
+        }
+    }
+    text
+}
+
+/// Three or four digits that matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{:.2} G", value / 1e9),
+        v if v >= 1e6 => format!("{:.2} M", value / 1e6),
+        v if v >= 1e4 => format!("{:.1} k", value / 1e3),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Writes the rows as an array.
+pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
+    let text = serde_json::to_string_pretty(rows)?;
+    std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_holds_medians_spread_and_verdict() {
+        let metric = Metric::new("c", "p", "ns", Better::Lower).expect(0.6);
+        let row = Row::new("f", metric, &[5.0, 1.0, 3.0], &[10.0, 20.0, 30.0, 0.0]);
+        assert_eq!((row.ours, row.peer, row.ratio), (3.0, 15.0, 0.2));
+        assert_eq!((row.min, row.max, row.reps, row.reached()), (1.0, 5.0, 3, Some(true)));
+        let metric = Metric::new("c", "p", "frames/s", Better::Higher).expect(0.6);
+        assert_eq!(Row::new("f", metric, &[5.0], &[10.0]).reached(), Some(false));
+    }
+}

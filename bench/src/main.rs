@@ -1,0 +1,91 @@
+//! The bench: every figure prints ours beside a peer, measured in turn.
+//!
+//! ```text
+//! figures (one file each) ─► harness (turns, medians) ─► table on stdout, JSON and SVG under target/
+//! ```
+//!
+//! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
+//! shows. In the order of the paths they measure: the switch program alone, an element on a link,
+//! calls through stubs.
+
+mod element_rate;
+mod harness;
+mod net;
+mod netrpc_sync;
+mod program_frame;
+mod stubs;
+mod traffic;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use harness::{Bench, Figure, REPS, REPS_QUICK};
+
+/// All figures, in the order in which they are made.
+const FIGURES: [Figure; 3] = [program_frame::FIGURE, element_rate::FIGURE, netrpc_sync::FIGURE];
+
+/// Makes figures: ours beside a peer.
+#[derive(Debug, Parser)]
+#[command(name = "pathcall-bench")]
+struct Args {
+    /// Figures to make; all of them, unless named
+    figures: Vec<String>,
+    /// Name the figures
+    #[arg(long)]
+    list: bool,
+    /// Few and short turns: only to see that the figures can be made
+    #[arg(long)]
+    quick: bool,
+    /// Turns of each side
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    reps: Option<u16>,
+    /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
+    #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("pathcall-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    if args.list {
+        FIGURES.iter().for_each(|figure| println!("{:<16}{}", figure.name, figure.about));
+        return Ok(());
+    }
+    let chosen = choose(&args.figures)?;
+    let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));
+    for directory in [&numbers, &pictures] {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
+    let reps = args.reps.map_or(if args.quick { REPS_QUICK } else { REPS }, usize::from);
+    for figure in chosen {
+        let mut bench = Bench::new(figure.name, reps, args.quick);
+        (figure.run)(&mut bench).with_context(|| format!("figure {}", figure.name))?;
+        let rows = bench.into_rows();
+        println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
+        harness::write_json(&numbers.join(figure.name).with_extension("json"), &rows)?;
+        harness::draw(&pictures.join(figure.name).with_extension("svg"), figure.name, &rows)?;
+    }
+    Ok(())
+}
+
+/// The figures of these names; all, for none.
+fn choose(names: &[String]) -> Result<Vec<Figure>> {
+    if names.is_empty() {
+        return Ok(FIGURES.into());
+    }
+    let find = |name: &String| match FIGURES.iter().find(|figure| figure.name == name) {
+        Some(figure) => Ok(*figure),
+        None => bail!("there is no figure {name:?}; --list names them"),
+    };
+    names.iter().map(find).collect()
+}

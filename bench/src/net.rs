@@ -1,0 +1,157 @@
+//! What figures of calls run on: controller and element as `pathcall up` starts them, services with
+//! and without Pathcall, and the time that all of it takes of the processors.
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use pathcall::Manifest;
+use pathcall_element::Registration;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tonic::body::Body;
+use tonic::codegen::Service;
+use tonic::codegen::http::{Request, Response};
+use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint};
+
+pub(crate) const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// HTTP/2 windows of the plain peers: a message never waits for its receiver's permission.
+const HTTP2_WINDOW: u32 = 64 << 20;
+/// HTTP/2 frames of the plain peers.
+const HTTP2_FRAME: u32 = 1 << 20;
+
+/// The runtime that all parties of a figure share.
+pub(crate) fn runtime() -> Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// A controller and an element that know each other, on free ports.
+pub(crate) struct Network {
+    controller: pathcall_control::Handle,
+    element: pathcall_element::Handle,
+}
+
+impl Network {
+    pub(crate) async fn start() -> Result<Self> {
+        let listener = pathcall_control::bind(FREE).await?;
+        let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
+        let config = pathcall_element::Config {
+            data: FREE,
+            control: FREE,
+            controller: Some(controller.url()),
+            ..pathcall_element::Config::default()
+        };
+        let element = pathcall_element::run(config).await?;
+        let mut registration = element.registration();
+        let known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. }));
+        known.await.context("the element did not get to its controller")?;
+        Ok(Self { controller, element })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.controller.url()
+    }
+
+    pub(crate) async fn shutdown(self) {
+        self.element.shutdown().await;
+        self.controller.shutdown().await;
+    }
+}
+
+/// A service that tonic can route to.
+pub(crate) trait Grpc:
+    Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + NamedService
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> Grpc for S where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send>
+        + NamedService
+        + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Serves without Pathcall; the service's address.
+pub(crate) async fn serve_plain(service: impl Grpc) -> Result<String> {
+    let (incoming, url) = listen().await?;
+    let server = tonic::transport::Server::builder()
+        .initial_stream_window_size(HTTP2_WINDOW)
+        .initial_connection_window_size(HTTP2_WINDOW)
+        .max_frame_size(HTTP2_FRAME)
+        .add_service(service);
+    tokio::spawn(server.serve_with_incoming(incoming));
+    Ok(url)
+}
+
+/// Connects to a service without Pathcall.
+pub(crate) async fn connect_plain(url: &str) -> Result<Channel> {
+    let endpoint = Endpoint::from_shared(url.to_owned())?
+        .initial_stream_window_size(HTTP2_WINDOW)
+        .initial_connection_window_size(HTTP2_WINDOW);
+    Ok(endpoint.connect().await?)
+}
+
+/// A service with Pathcall's layer around it.
+pub(crate) struct Served {
+    pub(crate) url: String,
+    pub(crate) owner: pathcall::Server,
+}
+
+/// Serves with Pathcall: by the network's element, or in software without a network.
+pub(crate) async fn serve(
+    manifest: &'static Manifest,
+    network: Option<&Network>,
+    rows: u32,
+    service: impl Grpc,
+) -> Result<Served> {
+    let (incoming, url) = listen().await?;
+    let mut builder = pathcall::Server::builder(manifest).advertise(&url).memory(rows);
+    if let Some(network) = network {
+        builder = builder.controller(network.url());
+    }
+    let owner = builder.build().await?;
+    let server = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
+    tokio::spawn(server.serve_with_incoming(incoming));
+    Ok(Served { url, owner })
+}
+
+async fn listen() -> Result<(TcpIncoming, String)> {
+    let listener = TcpListener::bind(FREE).await.context("no port for a server")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    Ok((TcpIncoming::from(listener).with_nodelay(Some(true)), url))
+}
+
+/// Time on the clock, and on all processors together.
+pub(crate) struct Watch {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Watch {
+    pub(crate) fn start() -> Self {
+        Self { began: Instant::now(), cpu: cpu() }
+    }
+
+    /// Both, since the start.
+    pub(crate) fn read(&self) -> (Duration, Duration) {
+        (self.began.elapsed(), cpu().saturating_sub(self.cpu))
+    }
+}
+
+/// What all threads of this process have used, in user and kernel mode.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}

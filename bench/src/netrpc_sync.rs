@@ -1,0 +1,147 @@
+//! `netrpc-sync`: arrays of several workers summed (SyncAgtr, NetRPC §6.3), through unchanged stubs
+//! and an element, beside plain tonic whose handler sums, with prost's codec of arrays and with ours,
+//! and beside the same stubs without an element: the server sums in software.
+//!
+//! All parties share one process and its processors; what they use together is a row of its own.
+
+use anyhow::{Context, Result, ensure};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::harness::{Bench, Better, Figure, Metric};
+use crate::net::{Network, Watch, connect_plain, runtime, serve, serve_plain};
+use crate::stubs::pb::PATHCALL;
+use crate::stubs::pb::sums_client::SumsClient;
+use crate::stubs::pb::sums_server::SumsServer;
+use crate::stubs::{Adder, Summer, stock};
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "netrpc-sync", about: "SyncAgtr: arrays of several workers summed through stubs", run };
+
+/// Values of an array, calls of a turn, and what is expected beside plain tonic.
+const SIZES: [(usize, usize, f64); 2] = [(64 << 10, 40, 3.0), (1 << 20, 4, 2.5)];
+/// Rows that the application asks for: pathcall's default.
+const ROWS: u32 = pathcall::server::ROWS;
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let runtime = runtime()?;
+    for workers in [2, 4] {
+        for (values, calls, expected) in SIZES {
+            let calls = bench.size(calls, 1);
+            let job = Job { workers, values, calls };
+            let network = runtime.block_on(Network::start())?;
+            let mut element = runtime.block_on(job.pathcall(Some(&network)))?;
+            let mut software = runtime.block_on(job.pathcall(None))?;
+            let mut bulk = runtime.block_on(job.bulk())?;
+            let mut prost = runtime.block_on(job.stock())?;
+            let (stock, ours, soft) = ("tonic, prost's codec", "tonic, our codec", "no element");
+            bench.compare(job.metrics(stock, Some(expected)), || element.turn(&runtime), || prost.turn(&runtime))?;
+            bench.compare(job.metrics(ours, None), || element.turn(&runtime), || bulk.turn(&runtime))?;
+            bench.compare(job.metrics(soft, None), || element.turn(&runtime), || software.turn(&runtime))?;
+            runtime.block_on(network.shutdown());
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    workers: usize,
+    values: usize,
+    calls: usize,
+}
+
+/// The workers of a job, connected.
+struct Team<S> {
+    job: Job,
+    stubs: Vec<S>,
+    /// Keeps the owner running.
+    _owner: Option<pathcall::Server>,
+}
+
+impl Job {
+    fn metrics(&self, peer: &str, expected: Option<f64>) -> [Metric; 2] {
+        let size =
+            if self.values >= 1 << 20 { format!("{}M", self.values >> 20) } else { format!("{}k", self.values >> 10) };
+        let case = format!("{}-to-1, {size} values", self.workers);
+        let rate = Metric::new(&case, peer, "sums/s", Better::Higher);
+        let rate = expected.map_or(rate.clone(), |expected| rate.expect(expected));
+        [rate, Metric::new(format!("{case}, CPU of all"), peer, "ns/sum", Better::Lower)]
+    }
+
+    async fn pathcall(self, network: Option<&Network>) -> Result<Team<SumsClient<pathcall::Channel>>> {
+        let served = serve(&PATHCALL, network, ROWS, SumsServer::new(Adder::default())).await?;
+        let mut stubs = Vec::new();
+        for _ in 0..self.workers {
+            let channel = pathcall::Channel::connect(served.url.clone(), &PATHCALL).await?;
+            stubs.push(SumsClient::new(channel).max_decoding_message_size(usize::MAX));
+        }
+        Ok(Team { job: self, stubs, _owner: Some(served.owner) })
+    }
+
+    async fn bulk(self) -> Result<Team<SumsClient<tonic::transport::Channel>>> {
+        let service = SumsServer::new(Adder::default()).max_decoding_message_size(usize::MAX);
+        let url = serve_plain(service).await?;
+        let mut stubs = Vec::new();
+        for _ in 0..self.workers {
+            stubs.push(SumsClient::new(connect_plain(&url).await?).max_decoding_message_size(usize::MAX));
+        }
+        Ok(Team { job: self, stubs, _owner: None })
+    }
+
+    async fn stock(self) -> Result<Team<stock::sums_client::SumsClient<tonic::transport::Channel>>> {
+        use stock::sums_client::SumsClient;
+        let service = stock::sums_server::SumsServer::new(Adder::default()).max_decoding_message_size(usize::MAX);
+        let url = serve_plain(service).await?;
+        let mut stubs = Vec::new();
+        for _ in 0..self.workers {
+            stubs.push(SumsClient::new(connect_plain(&url).await?).max_decoding_message_size(usize::MAX));
+        }
+        Ok(Team { job: self, stubs, _owner: None })
+    }
+}
+
+impl<S: Summer + Sync> Team<S> {
+    /// All workers make their calls; the sums that are made a second, and their processor time.
+    fn turn(&mut self, runtime: &Runtime) -> Result<[f64; 2]> {
+        let Job { workers, values, calls } = self.job;
+        let part: Vec<f64> = (0..values).map(value).collect();
+        // A call takes its array: what it is given is made before the clock starts.
+        let shares: Vec<Vec<Vec<f64>>> = (0..workers).map(|_| vec![part.clone(); calls]).collect();
+        let stubs = std::mem::take(&mut self.stubs);
+        runtime
+            .block_on(async {
+                let watch = Watch::start();
+                let mut running = JoinSet::new();
+                for (mut stub, share) in stubs.into_iter().zip(shares) {
+                    running.spawn(async move {
+                        let mut results = Vec::with_capacity(share.len());
+                        for part in share {
+                            results.push(stub.sum(workers, part).await?);
+                        }
+                        anyhow::Ok((stub, results))
+                    });
+                }
+                let mut results = Vec::new();
+                while let Some(done) = running.join_next().await {
+                    let (stub, sums) = done??;
+                    self.stubs.push(stub);
+                    results.push(sums);
+                }
+                let (took, cpu) = watch.read();
+                for sums in results.into_iter().flatten() {
+                    ensure!(sums.len() == values, "{} sums, expected {values}", sums.len());
+                    let wrong = sums.iter().enumerate().find(|(i, sum)| **sum != workers as f64 * value(*i));
+                    ensure!(wrong.is_none(), "a wrong sum of {workers} workers: {wrong:?}");
+                }
+                let sums = (values * calls) as f64;
+                Ok([sums / took.as_secs_f64(), cpu.as_nanos() as f64 / sums])
+            })
+            .with_context(|| format!("{workers} workers, {values} values"))
+    }
+}
+
+/// A value that doubles and three decimal places hold exactly, as they do its sums.
+fn value(index: usize) -> f64 {
+    (index % 1009) as f64 * 0.125
+}

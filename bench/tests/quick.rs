@@ -1,0 +1,48 @@
+//! A figure can be made, in a second: the table, the numbers and the picture are there.
+
+use std::process::Command;
+
+fn bench(args: &[&str], out: &std::path::Path) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_pathcall-bench")).args(args).arg("--out").arg(out).output();
+    let output = output.expect("the bench starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+fn directory(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn a_quick_figure_has_a_table_numbers_and_a_picture() {
+    let out = directory("quick");
+    let (done, stdout, stderr) = bench(&["--quick", "program-frame"], &out);
+    assert!(done, "{stderr}");
+    assert!(stdout.contains("256 linear lanes") && stdout.contains("32 keyed pairs"), "{stdout}");
+
+    let json = std::fs::read_to_string(out.join("bench/program-frame.json")).expect("numbers");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
+    assert_eq!(rows.len(), 2);
+    for row in &rows {
+        let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"));
+        assert!(number("ours") > 0.0 && number("peer") > 0.0);
+        assert!(number("min") <= number("ours") && number("ours") <= number("max"));
+        assert!((number("ratio") - number("ours") / number("peer")).abs() < 1e-9);
+        assert_eq!((row["figure"].as_str(), row["better"].as_str()), (Some("program-frame"), Some("lower")));
+        assert_eq!((row["unit"].as_str(), number("reps")), (Some("ns/frame"), 2.0));
+        assert!(row["peer_name"].is_string() && row.get("limit").is_some());
+    }
+
+    let svg = std::fs::read_to_string(out.join("figures/program-frame.svg")).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains("check and copy"), "{svg}");
+}
+
+#[test]
+fn figures_are_named_and_an_unknown_one_is_refused() {
+    let out = directory("named");
+    let (done, stdout, _) = bench(&["--list"], &out);
+    assert!(done && stdout.lines().any(|line| line.starts_with("program-frame ")), "{stdout}");
+    let (done, _, stderr) = bench(&["program-fame"], &out);
+    assert!(!done);
+    assert_eq!(stderr.trim(), "pathcall-bench: there is no figure \"program-fame\"; --list names them");
+}
