@@ -1,4 +1,7 @@
-//! What an application says of a run: one line of JSON for `pathcall demo`, or a few for a person.
+//! What all applications share: what they can be told and how their servers start ([`way`]), and
+//! what they say of a run, one line of JSON for `pathcall demo`, or a few for a person ([`Report`]).
+
+pub mod way;
 
 use std::time::Duration;
 

@@ -1,0 +1,108 @@
+//! Somebody who takes all locks and dies with them: a channel that is dropped, or a process that is
+//! killed. What it held must become free.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use apps_report::way::Transport;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::pb::PATHCALL;
+use crate::pb::lock_client::LockClient;
+use crate::{Args, Death, acquire, names, try_acquire};
+
+/// What a process says once it holds the locks.
+const HOLDING: &str = "holding";
+/// Time in which somebody else must not get a lock.
+const PROBE: Duration = Duration::from_millis(200);
+/// Ids beside the clients'.
+const HOLDER: u64 = u32::MAX as u64;
+const OTHER: u64 = HOLDER + 1;
+
+/// A holder of all locks.
+pub(crate) enum Holder {
+    Here(Stub),
+    Process(Child),
+}
+
+/// A stub of its own connection.
+pub(crate) enum Stub {
+    Pathcall(LockClient<pathcall::Channel>),
+    Plain(LockClient<tonic::transport::Channel>),
+}
+
+impl Holder {
+    /// Takes all locks, and shows that nobody else gets one.
+    pub(crate) async fn start(url: &str, args: &Args, death: Death) -> Result<Self> {
+        let holder = match death {
+            Death::Dropped => Self::Here(take_all(url, args).await?),
+            Death::Killed => Self::Process(spawn(url, args).await?),
+        };
+        let got = match Stub::connect(url, args).await? {
+            Stub::Pathcall(stub) => probe(stub).await?,
+            Stub::Plain(stub) => probe(stub).await?,
+        };
+        ensure!(!got, "a lock was granted while another client holds it");
+        Ok(holder)
+    }
+
+    /// Dies, without a word to the server.
+    pub(crate) async fn die(self) -> Result<()> {
+        match self {
+            Self::Here(stub) => drop(stub),
+            Self::Process(mut child) => child.kill().await.context("the holder can't be killed")?,
+        }
+        Ok(())
+    }
+}
+
+impl Stub {
+    async fn connect(url: &str, args: &Args) -> Result<Self> {
+        if args.way.plain {
+            return Ok(Self::Plain(LockClient::connect(url.to_owned()).await?));
+        }
+        let channel = pathcall::Channel::connect(url.to_owned(), &PATHCALL).await?;
+        Ok(Self::Pathcall(LockClient::new(channel)))
+    }
+}
+
+/// The process that `--die killed` starts: holds the locks until it is killed, or alone.
+pub(crate) async fn hold(url: &str, args: &Args) -> Result<()> {
+    let _stub = take_all(url, args).await?;
+    println!("{HOLDING}");
+    std::io::stdout().flush()?;
+    // Ends with whoever started it.
+    tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
+    Ok(())
+}
+
+async fn take_all(url: &str, args: &Args) -> Result<Stub> {
+    let all = names(&(0..args.locks).collect::<Vec<_>>(), HOLDER);
+    let mut stub = Stub::connect(url, args).await?;
+    match &mut stub {
+        Stub::Pathcall(stub) => acquire(stub, all).await?,
+        Stub::Plain(stub) => acquire(stub, all).await?,
+    };
+    Ok(stub)
+}
+
+async fn probe<T: Transport>(mut stub: LockClient<T>) -> Result<bool> {
+    Ok(try_acquire(&mut stub, names(&[0], OTHER), PROBE).await?.is_some())
+}
+
+async fn spawn(url: &str, args: &Args) -> Result<Child> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--hold", url, "--locks", &args.locks.to_string()]);
+    if args.way.plain {
+        command.arg("--plain");
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().context("no process to hold the locks")?;
+    let stdout = child.stdout.take().context("its output")?;
+    let line = BufReader::new(stdout).lines().next_line().await?;
+    ensure!(line.as_deref() == Some(HOLDING), "the holder's process ended before it held the locks");
+    Ok(child)
+}

@@ -1,0 +1,268 @@
+//! Mutual exclusion: GetLock and Release of NetRPC App. D (Agreement).
+//!
+//! Clients contend for locks, one or two at a time; whoever holds a lock reads a shared counter and
+//! writes it back, one more. That only comes out right if no two are in between at once, so the
+//! counters at the end, known from the seed, are the check.
+//!
+//! With `--die` somebody else holds all locks at first, and dies with them.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use apps_report::way::{Bytes, Lanes, Transport, Way};
+use apps_report::{Report, digest};
+use clap::{Parser, ValueEnum};
+use pathcall::types::StrintMap;
+use tokio::task::JoinSet;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+
+mod counter;
+mod holder;
+mod table;
+
+mod pb {
+    pathcall::include_proto!("lock");
+}
+use counter::Counter;
+use holder::Holder;
+use pb::lock_client::LockClient;
+use pb::lock_server::{Lock, LockServer};
+use table::Table;
+
+/// A client that is not given its locks in this time asks again, after a pause that grows.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(64));
+/// It fails when it does not get them at all.
+const GIVE_UP: Duration = Duration::from_secs(30);
+
+/// What comes with a granted lock, where the server lends locks for a time.
+const LEASE_MS: &str = "pathcall-lease-ms";
+const FENCING_TOKEN: &str = "pathcall-fencing-token";
+
+/// Contends for locks that are kept in the network.
+#[derive(Debug, Clone, Parser)]
+struct Args {
+    #[command(flatten)]
+    way: Way,
+    /// Clients that contend
+    #[arg(long, default_value_t = 4)]
+    clients: u64,
+    /// Locks that they contend for
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    locks: u64,
+    /// Critical sections of each client
+    #[arg(long, default_value_t = 1000)]
+    sections: u64,
+    /// Decides which locks are taken together
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Has somebody die who holds all locks
+    #[arg(long, value_name = "HOW")]
+    die: Option<Death>,
+    /// Takes all locks at this server and keeps them: what `--die killed` starts
+    #[arg(long, value_name = "URL", hide = true)]
+    hold: Option<String>,
+}
+
+/// How a holder dies.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Death {
+    /// Its channel is dropped
+    Dropped,
+    /// It is a process of its own, and killed
+    Killed,
+}
+
+/// The service. With Pathcall, no call gets here.
+#[derive(Debug, Clone, Default)]
+struct Handler {
+    table: Arc<Table>,
+    bytes: Arc<Bytes>,
+}
+
+#[tonic::async_trait]
+impl Lock for Handler {
+    async fn get_lock(&self, request: Request<pb::LockRequest>) -> Result<Response<pb::LockReply>, Status> {
+        self.bytes.count(request.get_ref());
+        self.table.take(request.into_inner().kvs.unwrap_or_default().map).await;
+        Ok(Response::new(pb::LockReply::default()))
+    }
+
+    async fn release(&self, request: Request<pb::ReleaseRequest>) -> Result<Response<pb::ReleaseReply>, Status> {
+        self.bytes.count(request.get_ref());
+        self.table.release(&request.into_inner().kvs.unwrap_or_default().map);
+        Ok(Response::new(pb::ReleaseReply::default()))
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    let done = match &args.hold {
+        Some(url) => holder::hold(url, &args).await,
+        None => run(&args).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lock: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &Args) -> Result<()> {
+    let handler = Handler::default();
+    let host = args.way.serve(LockServer::new(handler.clone()), &pb::PATHCALL).await?;
+    let holder = match args.die {
+        Some(death) => Some(Holder::start(&host.url, args, death).await?),
+        None => None,
+    };
+
+    let counters: Arc<Vec<Counter>> = Arc::new((0..args.locks).map(|_| Counter::default()).collect());
+    let began = Instant::now();
+    let mut clients = JoinSet::new();
+    for id in 1..=args.clients {
+        clients.spawn(client(host.url.clone(), args.clone(), id, Arc::clone(&counters)));
+    }
+    if let Some(holder) = holder {
+        holder.die().await?;
+    }
+    let (mut latencies, mut lanes) = (Vec::new(), Lanes::default());
+    while let Some(client) = clients.join_next().await {
+        let (took, worked) = client??;
+        latencies.extend(took);
+        lanes.add(worked);
+    }
+    let took = began.elapsed();
+
+    let got: Vec<u64> = counters.iter().map(Counter::value).collect();
+    let mut expected = vec![0; got.len()];
+    for (id, section) in sections(args) {
+        choose(args, id, section).into_iter().for_each(|lock| expected[lock as usize] += 1);
+    }
+    ensure!(got == expected, "the counters are {got:?}, but the critical sections were {expected:?}");
+
+    let mut report = Report::new("lock", args.way.plain, latencies, took);
+    report.server_bytes = host.bytes(&handler.bytes);
+    report.element_share = lanes.share();
+    let bytes: Vec<[u8; 8]> = got.iter().map(|n| n.to_be_bytes()).collect();
+    report.digest = digest(bytes.iter().map(|n| &n[..]));
+    report.print(args.way.json);
+    if !args.way.json {
+        println!("  critical sections by lock: {got:?}, never two at once");
+    }
+    Ok(())
+}
+
+/// Every client's sections.
+fn sections(args: &Args) -> impl Iterator<Item = (u64, u64)> {
+    (1..=args.clients).flat_map(|id| (0..args.sections).map(move |section| (id, section)))
+}
+
+/// The locks of a critical section: one, or two different ones.
+fn choose(args: &Args, client: u64, section: u64) -> Vec<u64> {
+    // SplitMix64 of all that it depends on.
+    let mut mixed = args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client << 32 | section);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    let first = mixed % args.locks;
+    let second = (first + 1 + (mixed >> 20) % args.locks) % args.locks;
+    if mixed >> 62 == 0 && second != first { vec![first, second] } else { vec![first] }
+}
+
+/// Goes through its critical sections; latencies of its calls, and where they were answered.
+async fn client(url: String, args: Args, id: u64, counters: Arc<Vec<Counter>>) -> Result<(Vec<Duration>, Lanes)> {
+    let mut lanes = Lanes::default();
+    if args.way.plain {
+        return Ok((contend(LockClient::connect(url).await?, &args, id, &counters).await?, lanes));
+    }
+    let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
+    let latencies = contend(LockClient::new(channel.clone()), &args, id, &counters).await?;
+    lanes.count(&channel);
+    Ok((latencies, lanes))
+}
+
+async fn contend<T: Transport>(
+    mut client: LockClient<T>,
+    args: &Args,
+    id: u64,
+    counters: &[Counter],
+) -> Result<Vec<Duration>> {
+    let mut latencies = Vec::new();
+    for section in 0..args.sections {
+        let locks = choose(args, id, section);
+        let began = Instant::now();
+        let grant = acquire(&mut client, names(&locks, id)).await?;
+        let granted = Instant::now();
+        latencies.push(granted - began);
+
+        let inside = locks.iter().map(|lock| counters[*lock as usize].enter(id, grant.token));
+        let inside = inside.collect::<Result<Vec<_>>>()?;
+        // Others run while this one is inside.
+        tokio::task::yield_now().await;
+        ensure!(grant.lease.is_none_or(|lease| granted.elapsed() < lease), "client {id} was too slow for its lease");
+        inside.into_iter().try_for_each(|section| section.increment())?;
+
+        let began = Instant::now();
+        client.release(pb::ReleaseRequest { kvs: Some(names(&locks, id)) }).await?;
+        latencies.push(began.elapsed());
+    }
+    Ok(latencies)
+}
+
+/// Locks by name, with who asks for them.
+fn names(locks: &[u64], client: u64) -> StrintMap {
+    StrintMap { map: locks.iter().map(|lock| (format!("counter-{lock}"), client as i64)).collect::<HashMap<_, _>>() }
+}
+
+/// What is said of locks that were granted, where the server says anything.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    /// They are lost after this time.
+    lease: Option<Duration>,
+    /// Greater than that of any grant before.
+    token: Option<u64>,
+}
+
+impl Grant {
+    fn of(metadata: &MetadataMap) -> Self {
+        let number = |name: &str| metadata.get(name)?.to_str().ok()?.parse().ok();
+        Self { lease: number(LEASE_MS).map(Duration::from_millis), token: number(FENCING_TOKEN) }
+    }
+}
+
+/// Takes locks, however often it is denied.
+async fn acquire<T: Transport>(client: &mut LockClient<T>, kvs: StrintMap) -> Result<Grant> {
+    let began = Instant::now();
+    let (mut pause, longest) = PAUSE;
+    loop {
+        match try_acquire(client, kvs.clone(), PATIENCE).await? {
+            Some(grant) => return Ok(grant),
+            None => ensure!(began.elapsed() < GIVE_UP, "no lock in {} s", GIVE_UP.as_secs()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// Takes locks within a time; none when others hold them.
+async fn try_acquire<T: Transport>(
+    client: &mut LockClient<T>,
+    kvs: StrintMap,
+    patience: Duration,
+) -> Result<Option<Grant>> {
+    let mut request = Request::new(pb::LockRequest { kvs: Some(kvs) });
+    request.set_timeout(patience);
+    match client.get_lock(request).await {
+        Ok(reply) => Ok(Some(Grant::of(reply.metadata()))),
+        // Tonic's own channel says CANCELLED when its timer fires.
+        Err(status) if [Code::DeadlineExceeded, Code::Cancelled, Code::Aborted].contains(&status.code()) => Ok(None),
+        Err(status) => Err(status.into()),
+    }
+}

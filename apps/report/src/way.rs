@@ -1,0 +1,128 @@
+//! The ways that an application's calls can travel, and its server, started for the way chosen.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use pathcall::Manifest;
+use pathcall::channel::ClientStats;
+use prost::Message;
+use tokio::net::TcpListener;
+use tonic::body::Body;
+use tonic::client::GrpcService;
+use tonic::codegen::Service;
+use tonic::codegen::http::{Request, Response};
+use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
+
+/// What every application can be told.
+#[derive(Debug, Clone, Args)]
+pub struct Way {
+    /// Controller; without one everything is done in software
+    #[arg(long, value_name = "URL", conflicts_with = "plain")]
+    pub controller: Option<String>,
+    /// Plain gRPC: the handler does the work
+    #[arg(long)]
+    pub plain: bool,
+    /// One line of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a stub can stand on: a [`pathcall::Channel`], or tonic's own.
+pub trait Transport: GrpcService<Body, ResponseBody = Body, Future: Send> + Clone + Send + 'static {}
+
+impl<T> Transport for T where T: GrpcService<Body, ResponseBody = Body, Future: Send> + Clone + Send + 'static {}
+
+/// A server on a free port of the loopback.
+#[derive(Debug)]
+pub struct Host {
+    /// Where it is.
+    pub url: String,
+    server: Option<pathcall::Server>,
+}
+
+impl Way {
+    /// Starts a service, with Pathcall's layer around it unless the way is plain gRPC. It runs as
+    /// long as the runtime does.
+    ///
+    /// # Errors
+    /// When there is no port, or the controller refuses an application.
+    pub async fn serve<S>(&self, service: S, manifest: &'static Manifest) -> Result<Host>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        if self.plain {
+            tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+            return Ok(Host { url, server: None });
+        }
+        let mut builder = pathcall::Server::builder(manifest).advertise(&url);
+        if let Some(controller) = &self.controller {
+            builder = builder.controller(controller);
+        }
+        let server = builder.build().await?;
+        let layered = tonic::transport::Server::builder().layer(server.layer()).add_service(service);
+        tokio::spawn(layered.serve_with_incoming(incoming));
+        Ok(Host { url, server: Some(server) })
+    }
+}
+
+impl Host {
+    /// Bytes of typed fields that reached the server; `plain` on plain gRPC, where handlers count.
+    #[must_use]
+    pub fn bytes(&self, plain: &Bytes) -> u64 {
+        match &self.server {
+            Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received).sum(),
+            None => plain.0.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Counts what reaches a handler on plain gRPC.
+#[derive(Debug, Default)]
+pub struct Bytes(AtomicU64);
+
+impl Bytes {
+    /// Counts a request.
+    pub fn count(&self, request: &impl Message) {
+        self.0.fetch_add(request.encoded_len() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where the values of channels were worked on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lanes {
+    element: u64,
+    software: u64,
+}
+
+impl Lanes {
+    /// Counts what went through a channel and its clones.
+    pub fn count(&mut self, channel: &pathcall::Channel) {
+        let applications = channel.stats().applications;
+        let sum = |f: fn(&ClientStats) -> u64| applications.iter().map(|a| f(&a.map)).sum::<u64>();
+        self.element += sum(|map| map.lanes_element);
+        self.software += sum(|map| map.lanes_software);
+    }
+
+    /// Counts another's.
+    pub fn add(&mut self, other: Self) {
+        self.element += other.element;
+        self.software += other.software;
+    }
+
+    /// The element's share, 0 to 1; none where nothing was counted.
+    #[must_use]
+    pub fn share(self) -> Option<f64> {
+        let all = self.element + self.software;
+        (all > 0).then(|| self.element as f64 / all as f64)
+    }
+}
