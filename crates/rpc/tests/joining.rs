@@ -3,15 +3,15 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Running, counts, gradient, note, until};
+use common::{Running, counts, gradient, note, str_int, until};
 use http_body_util::Full;
 use pathcall_proto::manifest::{Manifest, Method};
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::{Channel, Server};
-use pathcall_rpc_stubs::PATHCALL;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_rpc_stubs::{PATHCALL, Wanted};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tower::Service;
@@ -111,6 +111,14 @@ async fn a_server_that_comes_back_is_joined_again() {
     outcome.unwrap();
     assert_eq!(joins(&channel, "T-WORDS"), 2);
     assert_eq!(members(&server.pathcall, "T-WORDS"), 1);
+
+    // What was added before is gone, and that is said before a value is.
+    let wanted = || Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    let error = words.query(wanted()).await.unwrap_err();
+    assert_eq!(error.code(), Code::DataLoss);
+    assert!(error.message().contains("started anew"), "{}", error.message());
+    let found = words.query(wanted()).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", 2)])));
 }
 
 #[tokio::test]

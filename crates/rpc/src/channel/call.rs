@@ -34,6 +34,7 @@ impl Inner {
             return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
         };
         let session = slot.session(method, &self.transport).await?;
+        slot.check_loss(method, &session)?;
 
         if method.kind == Kind::Query {
             mark(&mut parts.headers, headers::QUERY, deadline);
@@ -47,7 +48,11 @@ impl Inner {
         };
         let mut work = Work::new(method, typed);
         let output = match work.operation.take() {
-            Some(operation) => Some(session.call(method, operation).await?),
+            Some(operation) => {
+                let output = session.call(method, operation).await?;
+                slot.invest(method, &session);
+                Some(output)
+            }
             None => None,
         };
         let answer = work.answer(method, output);

@@ -17,7 +17,7 @@ use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
 use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
-use pathcall_proto::manifest::Method;
+use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
 use tokio::sync::watch;
@@ -44,6 +44,8 @@ pub(super) struct Slot {
     joins: Counter,
     /// What the sessions before the current one did.
     past: Mutex<ClientStats>,
+    /// The server's incarnation that holds something of this caller.
+    invested: Mutex<Option<u32>>,
 }
 
 impl Slot {
@@ -55,6 +57,7 @@ impl Slot {
             joining: tokio::sync::Mutex::default(),
             joins: Counter::default(),
             past: Mutex::new(ClientStats::default()),
+            invested: Mutex::default(),
         }
     }
 
@@ -73,6 +76,28 @@ impl Slot {
         self.joins.add();
         *lock(&self.current) = Some(Arc::clone(&session));
         Ok(session)
+    }
+
+    /// Notes that the session's server holds something of this caller now.
+    pub(super) fn invest(&self, method: &Method, session: &Session) {
+        if matches!(method.kind, Kind::Add { .. } | Kind::Count { .. }) {
+            lock(&self.invested).get_or_insert(session.server);
+        }
+    }
+
+    /// A server that started anew has nothing of what its predecessor had in memory: whoever asks
+    /// for it is told so, once, and never gets a silent zero (NOTES: "Who owns the truth").
+    pub(super) fn check_loss(&self, method: &Method, session: &Session) -> Result<(), Status> {
+        let asks = matches!(method.kind, Kind::Query | Kind::Add { get: true, .. } | Kind::Clear);
+        let mut invested = lock(&self.invested);
+        if asks && invested.is_some_and(|server| server != session.server) {
+            *invested = Some(session.server);
+            let (path, app) = (method.path, method.app);
+            return Err(Status::data_loss(format!(
+                "{path}: the server of {app} has started anew, and what this caller had there was only in its memory"
+            )));
+        }
+        Ok(())
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
@@ -103,6 +128,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Session {
     handle: MapHandle,
+    /// The server's incarnation.
+    server: u32,
     /// Why it is over, once it is.
     over: watch::Sender<Option<Arc<str>>>,
     /// Reads the join's stream until the map's task has ended; the stream's end is the caller's leave.
@@ -254,7 +281,7 @@ impl Join<'_> {
             }
         });
         let watcher = watcher.abort_handle();
-        Ok(Session { handle, over, watcher })
+        Ok(Session { handle, server: grant.server_incarnation, over, watcher })
     }
 }
 
