@@ -7,7 +7,7 @@ SEEDS ?= 2000
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table.
 demo:
-	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock
+	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall demo
 
 test: lint

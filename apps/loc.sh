@@ -18,7 +18,8 @@ printf '%-10s %-12s %7s %8s   %s\n' application type filter channel 'Table 4: Ne
 status=0
 for row in 'wordcount|AsyncAggr|reduce.nf|166 + 26; 3278 + 4258' 'training|SyncAggr|agtr.nf|173 + 13; 3394 + 5329' \
   'monitor|KeyValue|monitor.nf|162 + 26; 898 + 2360' \
-  'lock|Agreement|lock.nf|1453 + 26; 5441 + 931'; do
+  'lock|Agreement|lock.nf|1453 + 26; 5441 + 931' \
+  'vote|Agreement|vote.nf|1453 + 26; 5441 + 931'; do
   IFS='|' read -r app type file paper <<<"$row"
   filter=$(filter_lines "$app/proto/$file")
   channel=$(channel_lines "$app")

@@ -76,17 +76,16 @@ impl Way {
 }
 
 impl Host {
-    /// Bytes of typed fields that reached the server; `plain` on plain gRPC, where handlers count.
+    /// Bytes of calls that reached the server: as map frames, and those that `handled` counted.
     #[must_use]
-    pub fn bytes(&self, plain: &Bytes) -> u64 {
-        match &self.server {
-            Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received).sum(),
-            None => plain.0.load(Ordering::Relaxed),
-        }
+    pub fn bytes(&self, handled: &Bytes) -> u64 {
+        let applications = self.server.as_ref().map(pathcall::Server::stats).unwrap_or_default();
+        let frames: u64 = applications.iter().map(|app| app.map.lane_bytes_received).sum();
+        frames + handled.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counts what reaches a handler on plain gRPC.
+/// Counts what reaches a handler.
 #[derive(Debug, Default)]
 pub struct Bytes(AtomicU64);
 

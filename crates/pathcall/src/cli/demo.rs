@@ -19,7 +19,7 @@ use crate::cli::table::Table;
 use crate::cli::up::Pair;
 use crate::cli::{print, signal};
 
-const APPLICATIONS: [&str; 4] = ["wordcount", "training", "monitor", "lock"];
+const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
 
 /// Longest time that one run may take.
 const RUN_MAX: Duration = Duration::from_secs(180);
