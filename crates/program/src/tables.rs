@@ -140,6 +140,8 @@ impl Tables {
                 Entry { application, last_seen: None, counters: ApplicationCounters::default(), group: Vec::new() };
             self.applications.insert(application.gaid, entry);
         }
+        let (row, count) = (application.row_base as usize, application.rows as usize);
+        self.registers.generations.reset(row, count, Generation::default());
         self.zero(&application);
         Ok(())
     }
@@ -222,7 +224,8 @@ impl Tables {
         Ok(self.registers.lanes.peek(at, count as usize * application.width as usize))
     }
 
-    /// Zeroes an application's registers and opens its first round again.
+    /// Zeroes an application's registers and opens its first round again. Generations go on: callers
+    /// and the server count them.
     ///
     /// # Errors
     /// [`TableError::UnknownApplication`].
@@ -248,7 +251,6 @@ impl Tables {
 
     fn zero(&mut self, application: &Application) {
         let (row, count) = (application.row_base as usize, application.rows as usize);
-        self.registers.generations.reset(row, count, Generation::default());
         self.registers.rounds.reset(row, count, RoundState::default());
         self.registers.counts.reset(row, count, 0);
         self.registers.lanes.reset(application.lane_base as usize, count * application.width as usize, 0);

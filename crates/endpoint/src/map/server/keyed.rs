@@ -33,6 +33,8 @@ pub(super) struct KeyedTruth {
     version: u32,
     /// The harvest under way, the queries that it answers, and those that wait for the next.
     harvest: Option<Harvest>,
+    /// It waited only for the record of a caller that has left.
+    complete: bool,
     reading: Vec<Waiter>,
     waiting: Vec<Waiter>,
     harvests: u32,
@@ -65,6 +67,7 @@ impl KeyedTruth {
             refused: BTreeMap::new(),
             version: 0,
             harvest: None,
+            complete: false,
             reading: Vec::new(),
             waiting: Vec::new(),
             harvests: 0,

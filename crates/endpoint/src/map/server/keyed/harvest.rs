@@ -136,6 +136,21 @@ impl Harvest {
         })
     }
 
+    /// A caller has left, and with it its slots: nobody will ask for their record. Whether nothing more
+    /// is to come.
+    pub(super) fn forget(&mut self, now: Instant, endpoint: u32) -> bool {
+        self.record.remove(&endpoint);
+        if self.stage != Stage::Read {
+            return false;
+        }
+        for (position, _) in self.slots.iter().enumerate().filter(|(_, slot)| slot.endpoint == endpoint) {
+            (0..PARTS).for_each(|part| {
+                self.sweep.answered(now, self.rows + position * PARTS + part);
+            });
+        }
+        self.sweep.is_done()
+    }
+
     /// Takes what the element says of a slot's places: numbers, generations, masks.
     fn take_record(&mut self, now: Instant, frame: &MapFrame<&[u8]>) -> Option<()> {
         let map = frame.map();

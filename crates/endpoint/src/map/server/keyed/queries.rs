@@ -42,6 +42,7 @@ impl KeyedTruth {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
         self.table.release_all(endpoint);
         self.left.1 |= left == Left::Uncommitted;
+        self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
         if left == Left::Unsettled {
             self.lost = Some("a caller left before it could repeat what the element had held of it");
         }
@@ -67,7 +68,7 @@ impl KeyedTruth {
         }
         self.table.map_anew(room(config));
         self.record.clear();
-        self.harvest = None;
+        (self.harvest, self.complete) = (None, false);
         self.waiting.splice(..0, self.reading.drain(..));
         (self.version, self.committed, self.wanted, self.left) = (0, 0, 0, (false, false));
         self.proceed(now, shared, events);
@@ -106,23 +107,27 @@ impl KeyedTruth {
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
             Progress::Asking => {}
-            Progress::Read => {
-                let (registers, record) = harvest.commit(now);
-                self.table.commit(&registers);
-                self.record = record;
-                self.committed += 1;
-                self.left.0 = false;
-                for (id, keys) in std::mem::take(&mut self.reading) {
-                    events.push_back(Event::Answered(id, self.collect(keys)));
-                }
-                self.announce(None, shared, out);
-            }
+            Progress::Read => self.commit(now, shared, events, out),
             Progress::Wiped => {
                 self.harvest = None;
                 self.proceed(now, shared, events);
             }
         }
         Some(())
+    }
+
+    /// Registers and record are there: makes both the server's in one step, and says so.
+    fn commit(&mut self, now: Instant, shared: &mut Shared, events: &mut Events, out: &mut impl Outbox) {
+        let Some(harvest) = self.harvest.as_mut() else { return };
+        let (registers, record) = harvest.commit(now);
+        self.table.commit(&registers);
+        self.record = record;
+        self.committed += 1;
+        self.left.0 = false;
+        for (id, keys) in std::mem::take(&mut self.reading) {
+            events.push_back(Event::Answered(id, self.collect(keys)));
+        }
+        self.announce(None, shared, out);
     }
 
     /// A caller wants its generations committed.
@@ -195,6 +200,9 @@ impl KeyedTruth {
         out: &mut impl Outbox,
         events: &mut Events,
     ) {
+        if std::mem::take(&mut self.complete) {
+            self.commit(now, shared, events, out);
+        }
         let Some(harvest) = self.harvest.as_mut() else { return };
         if harvest.poll(now, shared, out) {
             return;
