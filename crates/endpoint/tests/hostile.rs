@@ -46,6 +46,7 @@ fn server(threshold: u32) -> MapServer {
         grant,
         threshold,
         mapping: true,
+        locks: false,
         width: if threshold > 0 { 256 } else { 64 },
         timing: Timing::default(),
     });

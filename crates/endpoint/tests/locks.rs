@@ -44,6 +44,7 @@ fn server() -> MapServer {
         grant: None,
         threshold: 0,
         mapping: false,
+        locks: false,
         width: 64,
         timing: Timing::default(),
     });

@@ -1,4 +1,4 @@
-//! `CntFwd`: counters, thresholds, test-and-set (NetRPC §5.2.3).
+//! `CntFwd`: counters and thresholds (NetRPC §5.2.3).
 
 use pathcall_wire::{MapFlags, Mutant, mutant};
 
@@ -12,8 +12,6 @@ pub(crate) enum Counted {
     Forward,
     /// Below the threshold.
     Wait,
-    /// Test-and-set: another endpoint holds it.
-    Denied,
     /// No such counter.
     Malformed,
 }
@@ -34,13 +32,6 @@ pub(crate) fn pairs(
     }
     let at = application.row_base as usize + map.index as usize;
     let count = &mut registers.counts.visit(&mut context.pass, at, 1)[0];
-    if map.threshold == 1 {
-        // The register holds the owner: its repeat is granted again.
-        if *count == 0 && new {
-            *count = context.base.src;
-        }
-        return if *count == context.base.src { Counted::Forward } else { Counted::Denied };
-    }
     if new {
         *count = count.saturating_add(1);
     }

@@ -60,8 +60,10 @@ counters! {
         old,
         /// Passed on to the server to be done there.
         diverted,
-        /// Answers that a round or a lock waits.
+        /// Answers that a round or a count waits.
         held,
+        /// Answers that somebody else holds a lock.
+        denied,
         /// Frames that left with the sums of a round.
         reached,
         /// Lanes left out because they would have overflowed.

@@ -1,7 +1,7 @@
 //! The switch program: what an element does to a frame in passing.
 //!
 //! ```text
-//! frame ─► admit ─► generation ─► once ─► round ─► count ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
+//! frame ─► admit ─► generation ─► once ─► round ─► count ─► lock ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
 //! ```
 //!
 //! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that
@@ -16,6 +16,7 @@ pub mod counters;
 pub mod emit;
 mod generation;
 mod lanes;
+mod lock;
 mod map;
 mod once;
 pub mod registers;
@@ -147,8 +148,12 @@ impl Program {
             Kind::MapResult if from_server => self.result(&application, context),
             Kind::MapRead if from_server => self.read(&application, context),
             Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(&application, context),
+            Kind::MapFree if from_server => self.free(&application, context),
             _ if from_server => context.deliver(),
             Kind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
+            Kind::MapData if map.flags & MapFlags::LINEAR == 0 && lock::is_of_lock(&map) => {
+                self.lock(&application, context)
+            }
             Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(&application, context),
             Kind::MapData => self.linear(&application, context),
             _ => context.forward(),
@@ -197,7 +202,7 @@ impl Program {
         match counted {
             count::Counted::Malformed => return context.drop(Reason::Malformed),
             count::Counted::Wait if new => return context.drop(Reason::Counted),
-            count::Counted::Wait | count::Counted::Denied => {
+            count::Counted::Wait => {
                 self.count_for(base.gaid, |c| c.held += 1);
                 return context.reflect(Kind::MapHeld, true);
             }
@@ -216,6 +221,43 @@ impl Program {
                 Verdict { action: Action::Multicast(base.gaid), len: context.len() }
             }
         }
+    }
+
+    /// Takes a lock or gives it back.
+    fn lock(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+        let Context { base, map, .. } = context;
+        if map.index >= application.rows {
+            return context.drop(Reason::Malformed);
+        }
+        let registers = &mut self.tables.registers;
+        let new = match once::meet(self.profile, registers, &base, &mut context.pass, 0, true) {
+            Met::New => true,
+            Met::Repeat(_) => false,
+            Met::Refused | Met::Stale => {
+                self.count_for(base.gaid, |c| c.stale += 1);
+                return context.drop(Reason::Stale);
+            }
+        };
+        let granted = lock::work(application, registers, &mut context, new);
+        self.count_for(base.gaid, |c| {
+            c.applied += u64::from(new);
+            c.repeats += u64::from(!new);
+            c.denied += u64::from(!granted);
+        });
+        if !granted {
+            let flags = context.frame.map().flags();
+            context.frame.map_mut().set_flags(flags | MapFlags::DENIED);
+        }
+        context.reflect(Kind::MapAck, true)
+    }
+
+    /// Frees a lock of an endpoint that has left.
+    fn free(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+        if context.map.index >= application.rows {
+            return context.drop(Reason::Malformed);
+        }
+        lock::free(application, &mut self.tables.registers, &mut context);
+        context.reflect(Kind::MapFreed, false)
     }
 
     /// A worker's part of a round.

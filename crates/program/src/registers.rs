@@ -111,6 +111,15 @@ impl Default for RoundState {
     }
 }
 
+/// Who holds a lock; endpoint 0 is nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Lock {
+    /// The endpoint.
+    pub(crate) owner: u32,
+    /// Which of its acquirings.
+    pub(crate) tag: u32,
+}
+
 /// All arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
@@ -119,6 +128,7 @@ pub struct Registers {
     pub(crate) places: RegisterArray<Place>,
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
+    pub(crate) locks: RegisterArray<Lock>,
     pub(crate) lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
     pub(crate) overflows: RegisterArray<u32>,
@@ -131,8 +141,9 @@ impl Registers {
             places: RegisterArray::new(2, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
             rounds: RegisterArray::new(3, size.rows, RoundState::default()),
             counts: RegisterArray::new(4, size.rows, 0),
-            lanes: RegisterArray::new(5, size.lanes, 0),
-            overflows: RegisterArray::new(6, size.slots * pathcall_wire::W_MAX as usize, 0),
+            locks: RegisterArray::new(5, size.rows, Lock::default()),
+            lanes: RegisterArray::new(6, size.lanes, 0),
+            overflows: RegisterArray::new(7, size.slots * pathcall_wire::W_MAX as usize, 0),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Kind, Manifest, Method};
+use pathcall_proto::manifest::{Kind, Manifest, Method, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -18,14 +18,18 @@ pub(crate) struct Application {
     pub(crate) threshold: u32,
     /// Whether the element may hold keys: nobody needs a value together with its own addition.
     pub(crate) mapping: bool,
+    /// Whether the element may hold locks: every method takes or gives back.
+    pub(crate) locks: bool,
 }
 
 impl Application {
     fn new(method: &Method) -> Self {
-        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true }
+        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true, locks: true }
     }
 
     fn take_in(&mut self, method: &Method) {
+        let takes = matches!(method.kind, Kind::Count { threshold: 1, to: Target::Src });
+        self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
         match method.kind {
             Kind::Sum { threshold } => self.threshold = threshold,
             Kind::Add { get: false, .. } | Kind::Query => {}
@@ -35,12 +39,19 @@ impl Application {
 
     /// Lanes of one register row.
     pub(crate) fn width(&self) -> u16 {
-        (if self.threshold > 0 { LINEAR_LANES } else { KEYED_WIDTH }) as u16
+        (if self.threshold > 0 {
+            LINEAR_LANES
+        } else if self.locks {
+            // A lock takes a row and no lanes.
+            1
+        } else {
+            KEYED_WIDTH
+        }) as u16
     }
 
     /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
     pub(crate) fn fits_an_element(&self) -> bool {
-        if self.threshold > 0 { self.threshold as usize <= MAX_WORKERS } else { self.mapping }
+        if self.threshold > 0 { self.threshold as usize <= MAX_WORKERS } else { self.mapping || self.locks }
     }
 }
 
@@ -125,8 +136,8 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&FIRST);
         let applications = catalogue.applications().unwrap();
-        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true };
-        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true };
+        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true, locks: false };
+        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true, locks: false };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

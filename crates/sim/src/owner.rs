@@ -7,7 +7,7 @@ use pathcall_wire::Instant;
 
 use crate::caller::{decision, mark};
 use crate::party::{Effects, Party, Report};
-use crate::scenario::{ApplicationPlan, CallerPlan};
+use crate::scenario::{ApplicationPlan, CallerPlan, Purpose};
 
 /// The owner of one application.
 pub(crate) struct Owner<'a> {
@@ -29,6 +29,7 @@ impl<'a> Owner<'a> {
             grant: plan.memory.map(|memory| Grant { rows: memory.rows, width: memory.width }),
             threshold: plan.workers(),
             mapping: plan.mapping(),
+            locks: plan.purpose == Purpose::Lock,
             width: plan.width,
             timing: plan.timing,
         });

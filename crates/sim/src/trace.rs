@@ -179,6 +179,9 @@ impl fmt::Display for Frame<'_> {
         if map.has(MapFlags::ROUND | MapFlags::COUNT) {
             write!(f, " worker {} of {} tag {:08x}", map.worker(), map.threshold(), map.tag())?;
         }
+        if !map.has(MapFlags::ROUND) && map.tag() != 0 {
+            write!(f, " lock {} tag {}", map.index(), map.tag())?;
+        }
         if map.lanes() > 0 {
             write!(f, " lanes {}+{}", map.first_lane(), map.lanes())?;
         }
@@ -198,7 +201,7 @@ const BASE_FLAGS: [(u16, &str); 5] = [
     (Flags::NOT_ADMITTED, "NOT_ADMITTED"),
 ];
 
-const MAP_FLAGS: [(u16, &str); 11] = [
+const MAP_FLAGS: [(u16, &str); 13] = [
     (MapFlags::OVERFLOW, "OVERFLOW"),
     (MapFlags::COUNT, "COUNT"),
     (MapFlags::CLEAR, "CLEAR"),
@@ -210,6 +213,8 @@ const MAP_FLAGS: [(u16, &str); 11] = [
     (MapFlags::OLD, "OLD"),
     (MapFlags::DIVERTED, "DIVERTED"),
     (MapFlags::LOGICAL, "LOGICAL"),
+    (MapFlags::DENIED, "DENIED"),
+    (MapFlags::CLAIM, "CLAIM"),
 ];
 
 fn names(f: &mut fmt::Formatter<'_>, flags: u16, table: &[(u16, &str)]) -> fmt::Result {

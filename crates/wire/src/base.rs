@@ -92,6 +92,10 @@ pub enum Kind {
     MapRefused = 20,
     /// Caller to server: the element does not answer me.
     MapSilent = 21,
+    /// Server to element: lock `index` is free if endpoint `threshold`, which has left, holds it.
+    MapFree = 22,
+    /// Element to server: the answer to [`Kind::MapFree`].
+    MapFreed = 23,
 }
 
 impl Kind {
@@ -122,6 +126,8 @@ impl Kind {
             19 => Self::MapSettled,
             20 => Self::MapRefused,
             21 => Self::MapSilent,
+            22 => Self::MapFree,
+            23 => Self::MapFreed,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

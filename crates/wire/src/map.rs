@@ -41,6 +41,7 @@ header! {
     /// Length of the payload in bytes.
     payload_len (set_payload_len): u16, 22;
     /// What all contributions to a round must agree on: a hash of the place in the call and its length.
+    /// Locks: names the acquiring, so that nothing but its own release frees it.
     tag (set_tag): u32, 24;
 }
 
@@ -76,8 +77,13 @@ impl MapFlags {
     /// Keyed lanes carry logical addresses for the server, not rows.
     pub const LOGICAL: u16 = 1 << 12;
 
+    /// Set by the element: somebody else holds the lock. Trying again takes a new number.
+    pub const DENIED: u16 = 1 << 13;
+    /// The caller holds this lock by an element whose epoch has ended, and holds it still.
+    pub const CLAIM: u16 = 1 << 14;
+
     /// What only an element may say: cleared from frames that come from a host.
-    pub const ELEMENT_ONLY: u16 = Self::REACHED | Self::OLD | Self::DIVERTED;
+    pub const ELEMENT_ONLY: u16 = Self::REACHED | Self::OLD | Self::DIVERTED | Self::DENIED;
 }
 
 /// `Stream.modify`: operators of NetRPC Table 8, on 32-bit values.

@@ -16,6 +16,7 @@ enum Command {
     Join(Member, SocketAddr, oneshot::Sender<Result<Joined, CallError>>),
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
+    Gone(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
     Renew(Terms, Option<SocketAddr>),
 }
@@ -63,6 +64,11 @@ impl ServerHandle {
     pub fn leave(&self, endpoint: u32) {
         // An owner that has stopped has no callers.
         let _ = self.command(Command::Leave(endpoint));
+    }
+
+    /// The element no longer lets in a caller that has left.
+    pub fn gone(&self, endpoint: u32) {
+        let _ = self.command(Command::Gone(endpoint));
     }
 
     /// The values of these keys, or of all.
@@ -165,6 +171,7 @@ impl Party for Owner {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
             }
+            Command::Gone(endpoint) => self.server.gone(now, endpoint),
             Command::Query(keys, reply) => {
                 self.next += 1;
                 self.queries.insert(QueryId(self.next), reply);

@@ -240,6 +240,7 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            locks: self.application.locks,
             width: self.application.width(),
             timing: Timing::default(),
         };

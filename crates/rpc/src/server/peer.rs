@@ -267,15 +267,22 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some((serving, endpoint)) = self.member.take() {
-            serving.handle.leave(endpoint);
+        if let Some((serving, endpoint)) = &self.member {
+            serving.handle.leave(*endpoint);
         }
         self.hosted.leave();
         if let (Some((controller, release)), Ok(runtime)) =
             (self.registered.take(), tokio::runtime::Handle::try_current())
         {
-            // If this fails the controller's lease on the endpoint runs out.
-            runtime.spawn(async move { controller.release(release).await });
+            let member = self.member.take();
+            runtime.spawn(async move {
+                // If this fails the controller's lease on the endpoint runs out.
+                let _ = controller.release(release).await;
+                // Only now: the element lets in nothing more that it could take a lock with.
+                if let Some((serving, endpoint)) = member {
+                    serving.handle.gone(endpoint);
+                }
+            });
         }
     }
 }

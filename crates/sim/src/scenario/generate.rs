@@ -74,14 +74,20 @@ fn application(
 ) -> ApplicationPlan {
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
-    let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add);
+    let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add | Purpose::Lock);
+    let mut row_width = || match purpose {
+        Purpose::Sum => sum_width(random),
+        // A lock takes a row and no lanes.
+        Purpose::Lock => 1,
+        _ => KEYED_WIDTH as u16,
+    };
+    let widths = [row_width(), row_width()];
     let memory = (with_element && holds_memory && random.happens(Chance::percent(90))).then(|| {
-        let width = if purpose == Purpose::Sum { sum_width(random) } else { KEYED_WIDTH as u16 };
+        let width = widths[0];
         let rows = random.pick(&[1, 2, 3, 5, 16, 64, 300]);
         given.memory(rows, width)
     });
-    let width = memory
-        .map_or(if purpose == Purpose::Sum { sum_width(random) } else { KEYED_WIDTH as u16 }, |memory| memory.width);
+    let width = memory.map_or(widths[1], |memory| memory.width);
     let mut doom = None;
     let (steps, set) = match purpose {
         Purpose::Sum => {
@@ -107,7 +113,12 @@ fn application(
     let habits = Habits {
         // An element that knows the callers but has no memory for the application passes on what they send.
         through: with_element && holds_memory && (memory.is_some() || random.happens(Chance::percent(30))),
-        strangers: if random.happens(Chance::percent(10)) { Chance::percent(40) } else { Chance(0) },
+        // Locks leave the element when somebody can't reach it; here nobody would see to that.
+        strangers: if purpose != Purpose::Lock && random.happens(Chance::percent(10)) {
+            Chance::percent(40)
+        } else {
+            Chance(0)
+        },
         joins_within,
         in_order: purpose == Purpose::Sum && random.happens(Chance::percent(50)),
     };

@@ -8,6 +8,7 @@
 mod book;
 mod call;
 mod kept;
+mod locks;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation,
 use book::{KeyBook, KeyPlace};
 use call::{Call, Road, Work};
 use kept::Kept;
+use locks::Locks;
 
 /// First and longest pause before a denied test-and-set is tried again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(16));
@@ -47,6 +49,7 @@ pub(super) struct KeyedCalls {
     /// Version of where keys are in the element.
     version: u32,
     kept: Kept,
+    locks: Locks,
 }
 
 impl KeyedCalls {
@@ -67,10 +70,9 @@ impl KeyedCalls {
     }
 
     fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
-        let by_element = config.element && matches!(call.work, Work::Add { get: false });
         self.kept.used = true;
         let all = call.in_key_order();
-        self.plan(&mut call, &all, by_element);
+        self.plan(&mut call, &all, config.element);
         self.ready.push_back(id);
         self.calls.insert(id, call);
     }
@@ -78,11 +80,20 @@ impl KeyedCalls {
     /// Packs pairs into frames, each by the best road known for its key.
     fn plan(&mut self, call: &mut Call, members: &[u32], by_element: bool) {
         let (mut logical, mut whole) = (Vec::new(), Vec::new());
+        let adds = matches!(call.work, Work::Add { get: false });
         for &i in members {
+            if call.work == Work::Clear
+                && let Some((row, tag)) = self.locks.give_back(&call.keys[i as usize])
+            {
+                call.push_lock(i, row, tag);
+                continue;
+            }
             let fits = i32::try_from(call.values[i as usize]).is_ok();
             match self.book.find(&call.keys[i as usize]) {
-                Some(KeyPlace::Mapped { lane, row }) if fits && by_element => self.book.put_in_lane(lane, i, row),
-                Some(KeyPlace::Logical) if fits && matches!(call.work, Work::Add { get: false }) => logical.push(i),
+                Some(KeyPlace::Mapped { lane, row }) if fits && adds && by_element => {
+                    self.book.put_in_lane(lane, i, row)
+                }
+                Some(KeyPlace::Logical) if fits && adds => logical.push(i),
                 _ => whole.push(i),
             }
         }
@@ -92,7 +103,7 @@ impl KeyedCalls {
             call.push_whole(&whole);
         } else if !whole.is_empty() {
             call.line.splice(..0, whole);
-            call.push_next_locks();
+            self.next_locks(call, by_element);
         }
     }
 
@@ -108,13 +119,15 @@ impl KeyedCalls {
     }
 
     /// Calls whose time to try again has come.
-    pub(super) fn wake(&mut self, now: Instant) {
+    pub(super) fn wake(&mut self, now: Instant, config: &ClientConfig) {
         while let Some((at, id)) = self.retries.first().copied().filter(|(at, _)| *at <= now) {
             self.retries.remove(&(at, id));
-            if let Some(call) = self.calls.get_mut(&id) {
+            if let Some(mut call) = self.calls.remove(&id) {
                 let denied = std::mem::take(&mut call.denied);
-                call.push_whole(&denied);
+                call.line_up(denied);
+                self.next_locks(&mut call, config.element);
                 self.ready.push_back(id);
+                self.calls.insert(id, call);
             }
         }
     }
@@ -128,7 +141,7 @@ impl KeyedCalls {
             return Some(settled);
         }
         let id = *self.ready.front()?;
-        if self.kept.is_full() && !self.kept.repeats(id) {
+        if (self.kept.is_full() || self.locks.are_claimed()) && !self.kept.repeats(id) {
             return None;
         }
         let call = self.calls.get(&id)?;
@@ -193,6 +206,16 @@ impl KeyedCalls {
                 }
                 call.take(i, answer);
             }
+            if !call.moved.is_empty() {
+                // Those after a lock that is elsewhere were not tried.
+                let mut again = std::mem::take(&mut call.moved);
+                again.append(&mut call.denied);
+                if config.element && current { call.line_up(again) } else { call.denied = again }
+            }
+        } else if sent.road == Road::Lock {
+            let denied = frame.map().has(MapFlags::DENIED);
+            self.locks.answered(call, index as usize, denied);
+            stats.lanes_element += 1;
         } else {
             let mut again = Vec::new();
             let mut took_effect = 0;
@@ -244,15 +267,19 @@ impl KeyedCalls {
             self.retries.insert((now + pause, id));
             return;
         }
-        if !call.line.is_empty() && !call.detached {
-            call.push_next_locks();
+        let goes_on = !call.line.is_empty() && (!call.detached || call.claim);
+        let Some(mut call) = self.calls.remove(&id) else { return };
+        if goes_on {
+            self.next_locks(&mut call, config.element);
             self.ready.push_back(id);
+            self.calls.insert(id, call);
             return;
         }
-        let Some(mut call) = self.calls.remove(&id) else { return };
         self.retries.retain(|(_, other)| *other != id);
         if !call.detached {
             self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
+        } else if call.claim {
+            self.locks.claimed(&call);
         } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
             // An acquire whose caller gave up is driven to its end and released.
             self.own += 1;
@@ -277,6 +304,7 @@ impl KeyedCalls {
         self.ready.clear();
         self.retries.clear();
         self.kept = Kept::default();
+        self.locks = Locks::default();
         std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
     }
 }

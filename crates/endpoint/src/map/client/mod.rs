@@ -263,7 +263,7 @@ impl MapClient {
                 }
             }
         }
-        self.keyed.wake(now);
+        self.keyed.wake(now, &self.config);
         self.flush(now, out);
         while let Some(flow) = self.free_flow() {
             let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(&self.config)) else { break };

@@ -4,6 +4,7 @@
 //! Software additions go to the base, the element's to the register; a [`harvest`] makes registers
 //! the server's, generation by generation, and every query waits for one.
 
+mod free;
 mod harvest;
 mod queries;
 mod sweep;
@@ -20,6 +21,7 @@ use pathcall_wire::{
 use super::super::{Dest, Key, Outbox};
 use super::{QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
+use free::Freeing;
 use harvest::{Harvest, Record};
 use table::{FrameName, KeyState, KeyTable};
 
@@ -45,6 +47,7 @@ pub(super) struct KeyedTruth {
     wanted: u32,
     /// A caller has left: before the last closing, or since. What it had added, nobody can repeat.
     left: (bool, bool),
+    freeing: Freeing,
     timing: Timing,
     lost: Option<&'static str>,
 }
@@ -58,6 +61,18 @@ struct Request {
     to: Target,
     name: FrameName,
     new: bool,
+    locks: LockRules,
+}
+
+/// What may be done with locks now.
+#[derive(Clone, Copy)]
+struct LockRules {
+    /// Whether keys are locks: each has a row of its own in the element.
+    rows: bool,
+    /// How many the element may hold: none, unless every caller works by it.
+    room: usize,
+    /// Somebody may hold one that is not known here: nobody is granted any.
+    closed: bool,
 }
 
 impl KeyedTruth {
@@ -75,6 +90,7 @@ impl KeyedTruth {
             record: Record::new(),
             wanted: 0,
             left: (false, false),
+            freeing: Freeing::default(),
             timing: config.timing,
             lost: None,
         }
@@ -149,6 +165,7 @@ impl KeyedTruth {
             to: frame.target(),
             name,
             new: seen == Seen::New,
+            locks: lock_rules(shared),
         };
         let mut answers = [0; MAX_ENTRIES * ANSWER_LEN];
         let mut rest = &mut answers[..];
@@ -163,7 +180,8 @@ impl KeyedTruth {
             } else if request.new && answer.status == Status::Overflow {
                 refused.push(index as u32);
             }
-            denied |= answer.status == Status::Denied;
+            let takes = request.flags & MapFlags::COUNT != 0 && request.threshold == 1;
+            denied |= answer.status == Status::Denied || takes && answer.status == Status::Mapped;
             rest = pairs::put_answer(rest, &answer)?;
         }
         if request.new {
@@ -195,12 +213,26 @@ impl KeyedTruth {
         reached: &mut Vec<FrameName>,
     ) -> Answer {
         let nothing = Answer { status: Status::Full, lane: 0, row: 0, value: 0 };
+        let takes = request.flags & MapFlags::COUNT != 0 && request.threshold == 1;
+        if self.table.find_or_insert(key).is_none() {
+            return nothing;
+        }
+        let claims = takes && request.flags & MapFlags::CLAIM != 0;
+        if takes && request.new && !denied && !claims && !request.locks.closed {
+            self.table.map_lock(key, request.locks.room);
+        }
         let Some(key) = self.table.find_or_insert(key) else { return nothing };
         let mut status = key.place_status();
-        let (lane, row) = key.place();
+        let (lane, row) = if request.locks.rows { (0, key.lock_row().unwrap_or(0)) } else { key.place() };
         let mut value_after = key.base;
-        if request.flags & MapFlags::COUNT != 0 && request.threshold == 1 {
-            if !key.test_and_set(request.name, (request.new || mutant::on(Mutant::RepeatTakesLock)) && !denied) {
+        if claims {
+            status = if key.claim(request.name) { Status::Whole } else { Status::Denied };
+        } else if takes && (denied || request.locks.closed) {
+            status = Status::Denied;
+        } else if let (true, Some(row)) = (takes, key.lock_row()) {
+            return Answer { status: Status::Mapped, lane: 0, row, value: 0 };
+        } else if takes {
+            if !key.test_and_set(request.name, request.new || mutant::on(Mutant::RepeatTakesLock)) {
                 status = Status::Denied;
             }
         } else if request.flags & MapFlags::COUNT != 0 {
@@ -243,6 +275,15 @@ impl KeyedTruth {
             .filter(|(seq, _)| *seq == name.seq && !mutant::on(Mutant::RefusalSaidOnce))
             .map_or(&[], |(_, refused)| refused)
     }
+}
+
+/// Locks go into the element as long as every caller works by it. Until all have told what they held
+/// under an ended epoch, nobody is granted one.
+fn lock_rules(shared: &Shared) -> LockRules {
+    let Shared { config, members, .. } = shared;
+    let by_element = config.locks && members.values().all(|state| state.member.element);
+    let rows = config.grant.filter(|_| by_element).map_or(0, |grant| grant.rows as usize);
+    LockRules { rows: config.locks, room: rows, closed: config.locks && !members.values().all(|state| state.settled) }
 }
 
 /// Registers that keys may be given.

@@ -44,6 +44,8 @@ pub struct ServerConfig {
     pub threshold: u32,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
+    /// Keyed: whether the element may hold locks (every method takes or gives back).
+    pub locks: bool,
     /// Lanes of a row.
     pub width: u16,
     /// Timers.
@@ -227,6 +229,10 @@ impl MapServer {
         let member = Member { element: member.element && current, ..member };
         let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
         self.shared.members.insert(member.endpoint, state);
+        if !member.element && self.keyed.has_locks_away(&self.shared) {
+            // It can't reach them: they come back here.
+            self.events.push_back(Event::ElementSilent);
+        }
         Ok(Joined {
             worker,
             start_chunk: self.sums.first_open_chunk(),
@@ -246,6 +252,11 @@ impl MapServer {
             };
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
         }
+    }
+
+    /// The element no longer lets in a caller that has left: what it held there can be freed.
+    pub fn gone(&mut self, now: Instant, endpoint: u32) {
+        self.keyed.gone(now, endpoint, &self.shared);
     }
 
     /// The element has restarted, its memory has moved, another serves, or there is none: nothing

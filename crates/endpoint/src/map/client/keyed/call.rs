@@ -27,6 +27,8 @@ pub(super) enum Work {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Road {
     Mapped,
+    /// A lock in the element, taken or given back: one pair.
+    Lock,
     Logical,
     Whole,
 }
@@ -41,6 +43,8 @@ pub(super) struct Frame {
     pub(super) generation: Option<u32>,
     /// Lanes that the element left out.
     pub(super) left_out: u32,
+    /// Names the acquiring of a lock in the element.
+    pub(super) tag: u32,
     /// Sent at least once.
     emitted: bool,
 }
@@ -65,6 +69,10 @@ pub(super) struct Call {
     pub(super) denied: Vec<u32>,
     /// Pairs of a test-and-set that wait until all before them are held.
     pub(super) line: Vec<u32>,
+    /// Locks that the server says are in the element.
+    pub(super) moved: Vec<u32>,
+    /// It tells the server of locks that are held already.
+    pub(super) claim: bool,
     /// Pairs of a test-and-set that this call holds.
     pub(super) granted: Vec<u32>,
     pub(super) tries: u32,
@@ -107,6 +115,8 @@ impl Call {
             open: 0,
             denied: Vec::new(),
             line: Vec::new(),
+            moved: Vec::new(),
+            claim: false,
             granted: Vec::new(),
             tries: 0,
             forwarded: matches!(work, Work::Count { to: Target::All | Target::Src, .. }),
@@ -176,11 +186,34 @@ impl Call {
 
     /// Puts the next keys of a test-and-set into a frame. One frame at a time: if a later one were
     /// granted before an earlier one, two calls could each hold what the other waits for.
-    pub(super) fn push_next_locks(&mut self) {
-        let fitting = self.whole_fitting(&self.line);
+    pub(super) fn push_next_locks(&mut self, most: usize) {
+        let fitting = self.whole_fitting(&self.line).min(most);
         let later = self.line.split_off(fitting);
         let frame = std::mem::replace(&mut self.line, later);
         self.push_whole(&frame);
+    }
+
+    /// A frame of one lock in the element.
+    pub(super) fn push_lock(&mut self, i: u32, row: u32, tag: u32) {
+        let start = self.order.len();
+        self.order.push(i);
+        self.rows.push(row);
+        self.push_frame(Road::Lock, start);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.tag = tag;
+        }
+    }
+
+    /// The key and the row of a lock frame.
+    pub(super) fn lock_of(&self, index: usize) -> (u32, u32) {
+        let at = self.frames[index].members.start;
+        (self.order[at], self.rows[at])
+    }
+
+    /// Puts locks that were not granted at the head of the line, in order.
+    pub(super) fn line_up(&mut self, mut locks: Vec<u32>) {
+        locks.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
+        self.line.splice(..0, locks);
     }
 
     /// How many of these pairs fit one frame of whole keys; at least 1.
@@ -202,6 +235,7 @@ impl Call {
             done: false,
             generation: None,
             left_out: 0,
+            tag: 0,
             emitted: false,
         });
         self.open += 1;
@@ -216,6 +250,7 @@ impl Call {
             Status::Overflow => self.error = Some(CallError::Overflow { position }),
             Status::Full => self.error = Some(CallError::KeysFull),
             Status::Whole | Status::Logical | Status::Mapped | Status::Held => match self.work {
+                Work::Count { threshold: 1, .. } if answer.status == Status::Mapped => self.moved.push(i),
                 Work::Count { threshold: 1, .. } => self.granted.push(i),
                 Work::Count { threshold, to: Target::Server } if answer.value == i64::from(threshold) => {
                     self.forwarded = true;
@@ -242,14 +277,14 @@ impl Call {
         version: u32,
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
-        let Frame { road, members, emitted, .. } = self.frames[index].clone();
+        let Frame { road, members, emitted, tag, .. } = self.frames[index].clone();
         self.frames[index].emitted = true;
         let (threshold, target) = match self.work {
             Work::Count { threshold, to } => (threshold, to),
             _ => (0, Target::Src),
         };
         let (kind, base_flags, form) = match road {
-            Road::Mapped => (Kind::MapData, 0, 0),
+            Road::Mapped | Road::Lock => (Kind::MapData, 0, 0),
             Road::Logical => (Kind::MapData, Flags::CROSS, MapFlags::LOGICAL),
             Road::Whole => (Kind::MapPairs, Flags::CROSS, MapFlags::BARE),
         };
@@ -257,11 +292,17 @@ impl Call {
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,
-            flags: primitives(self.work) | form,
+            flags: primitives(self.work) | form | if self.claim { MapFlags::CLAIM } else { 0 },
             para: self.modify.para,
             threshold,
             ..MapRepr::default()
         };
+        if road == Road::Lock {
+            let map = MapRepr { index: self.rows[members.start], tag, ..map };
+            let len = frame_len(map.flags, 0, 0);
+            emit(&base, &map, &mut out[..len]);
+            return (Dest::Element, len, 0);
+        }
         let to = if road == Road::Mapped { Dest::Element } else { Dest::Endpoint(config.server) };
         let (len, lane_bytes) = if road == Road::Whole {
             self.emit_whole(&base, &map, members, out)

@@ -12,7 +12,7 @@ use pathcall_wire::Instant;
 
 use super::super::super::{Operation, Renewal};
 use super::super::{CallId, ClientConfig, ClientStats, Flow, Item};
-use super::call::{Call, Road};
+use super::call::{Call, Road, Work};
 use super::{KeyedCalls, OWN_CALLS};
 
 /// What the element alone has is made the server's after this time.
@@ -88,6 +88,11 @@ impl Kept {
     /// Whether no more pairs may be sent until some are committed.
     pub(super) fn is_full(&self) -> bool {
         self.pairs >= PAIRS.1
+    }
+
+    /// A call that repeats what an ended epoch had.
+    pub(super) fn repeat(&mut self, id: CallId) {
+        self.repeating.insert(id);
     }
 
     pub(super) fn repeats(&self, id: CallId) -> bool {
@@ -208,9 +213,15 @@ impl KeyedCalls {
             let in_flight: Vec<(u32, Item)> = flow.items().collect();
             for (seq, item) in in_flight {
                 let Item::Keyed(id, index) = item else { continue };
-                let mapped = |call: &Call| call.frames[index as usize].road == Road::Mapped;
-                if !self.calls.get(&id).is_some_and(mapped) {
-                    continue;
+                match self.calls.get(&id).map(|call| call.frames[index as usize].road) {
+                    Some(Road::Mapped) => {}
+                    Some(Road::Lock) => {
+                        self.give_up_lock(id, index);
+                        flow.remove(seq);
+                        self.settle(now, id, config);
+                        continue;
+                    }
+                    _ => continue,
                 }
                 let applied = renewal.applied.iter().find(|a| a.flow as usize == number && a.seq == seq);
                 self.again(id, index, applied.map_or(u32::MAX, |applied| applied.left_out), config);
@@ -218,11 +229,24 @@ impl KeyedCalls {
                 self.settle(now, id, config);
             }
         }
+        self.claim();
         self.repeat_open(renewal, config, stats);
         self.repeat_kept(renewal, config, stats);
         let kept = &mut self.kept;
         (kept.committed, kept.ask) = (0, None);
         kept.owed = Owed::Settled;
+    }
+
+    /// A frame of a lock on its way to an element whose epoch has ended: an acquiring is tried again
+    /// where locks are now, a release has nothing left to release.
+    fn give_up_lock(&mut self, id: CallId, index: u32) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let (i, _) = call.lock_of(index as usize);
+        call.frames[index as usize].done = true;
+        call.open -= 1;
+        if matches!(call.work, Work::Count { .. }) {
+            call.line_up(vec![i]);
+        }
     }
 
     /// Calls that go on: their acknowledged frames.

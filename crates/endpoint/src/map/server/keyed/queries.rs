@@ -43,7 +43,7 @@ impl KeyedTruth {
         self.table.release_all(endpoint);
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
-        if left == Left::Unsettled {
+        if left == Left::Unsettled && shared.config.mapping {
             self.lost = Some("a caller left before it could repeat what the element had held of it");
         }
         self.proceed(now, shared, events);
@@ -58,7 +58,7 @@ impl KeyedTruth {
         shared: &mut Shared,
         events: &mut Events,
     ) {
-        if self.table.mapped() > 0 && (self.left.0 || self.left.1) {
+        if shared.config.mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
             self.lost = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
@@ -67,6 +67,7 @@ impl KeyedTruth {
             state.settled &= !state.member.element;
         }
         self.table.map_anew(room(config));
+        self.forget_freeing();
         self.record.clear();
         (self.harvest, self.complete) = (None, false);
         self.waiting.splice(..0, self.reading.drain(..));
@@ -76,7 +77,7 @@ impl KeyedTruth {
 
     /// Answers what can be answered now, and has the next generation harvested if that is wanted.
     pub(in super::super) fn proceed(&mut self, now: Instant, shared: &Shared, events: &mut Events) {
-        let held_by_element = shared.config.grant.is_some() && self.table.mapped() > 0;
+        let held_by_element = shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0;
         let settled = shared.members.values().all(|state| state.settled);
         if settled && (self.lost.is_some() || !held_by_element) {
             for (id, keys) in std::mem::take(&mut self.waiting) {
@@ -104,6 +105,9 @@ impl KeyedTruth {
         events: &mut Events,
         out: &mut impl Outbox,
     ) -> Option<()> {
+        if frame.kind() == Kind::MapFreed {
+            return self.freed(now, frame);
+        }
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
             Progress::Asking => {}
@@ -200,6 +204,7 @@ impl KeyedTruth {
         out: &mut impl Outbox,
         events: &mut Events,
     ) {
+        self.poll_freeing(now, shared, out, events);
         if std::mem::take(&mut self.complete) {
             self.commit(now, shared, events, out);
         }
@@ -215,7 +220,7 @@ impl KeyedTruth {
     }
 
     pub(in super::super) fn deadline(&self) -> Option<Instant> {
-        self.harvest.as_ref().map(Harvest::deadline)
+        [self.harvest.as_ref().map(Harvest::deadline), self.freeing.deadline()].into_iter().flatten().min()
     }
 
     /// The values of these keys, or of all that were ever added to.

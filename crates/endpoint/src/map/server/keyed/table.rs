@@ -51,6 +51,16 @@ impl KeyState {
         self.owner == Some(frame)
     }
 
+    /// Notes that this frame's sender holds the lock already; false when somebody else does.
+    pub(super) fn claim(&mut self, frame: FrameName) -> bool {
+        self.owner.get_or_insert(frame).endpoint == frame.endpoint
+    }
+
+    /// Row of the lock in the element, if it is there.
+    pub(super) fn lock_row(&self) -> Option<u32> {
+        self.mapped
+    }
+
     /// Sets the key back. A lock is only given back by the endpoint that holds it.
     pub(super) fn clear(&mut self, endpoint: u32) {
         if self.owner.is_none_or(|owner| owner.endpoint == endpoint) {
@@ -170,6 +180,16 @@ impl KeyTable {
         };
         self.keys.push((key, state));
         self.keys.last_mut().map(|(_, state)| state)
+    }
+
+    /// Gives a lock that nobody holds a place in the element, if one of the `room` is left.
+    pub(super) fn map_lock(&mut self, bytes: &[u8], room: usize) {
+        let Some(id) = self.ids.get(bytes) else { return };
+        let state = &mut self.keys[*id as usize].1;
+        if state.mapped.is_none() && state.owner.is_none() && self.mapped < room {
+            state.mapped = Some(self.mapped as u32);
+            self.mapped += 1;
+        }
     }
 
     /// Frees what an endpoint holds.
