@@ -77,7 +77,8 @@ impl Load<'_> {
             let began = Instant::now();
             let mut running = JoinSet::new();
             for application in 1..=applications {
-                for channel in self.channels.iter().cloned() {
+                for channel in &self.channels {
+                    let channel = channel.clone();
                     running.spawn(async move {
                         for _ in 0..calls / applications {
                             sum(&channel, application).await?;
@@ -103,7 +104,8 @@ impl Load<'_> {
             for call in 0..calls {
                 let meant = began + PACE * call as u32;
                 tokio::time::sleep_until(meant.into()).await;
-                for channel in self.channels.iter().cloned() {
+                for channel in &self.channels {
+                    let channel = channel.clone();
                     running.spawn(async move {
                         sum(&channel, call % applications + 1).await?;
                         anyhow::Ok(meant.elapsed())
