@@ -11,8 +11,11 @@
 mod element_rate;
 mod harness;
 mod net;
+mod netrpc_async;
 mod netrpc_sync;
+mod netrpc_table7;
 mod program_frame;
+mod round_trip;
 mod stubs;
 mod traffic;
 
@@ -24,7 +27,14 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 3] = [program_frame::FIGURE, element_rate::FIGURE, netrpc_sync::FIGURE];
+const FIGURES: [Figure; 6] = [
+    program_frame::FIGURE,
+    element_rate::FIGURE,
+    netrpc_sync::FIGURE,
+    netrpc_async::FIGURE,
+    netrpc_table7::FIGURE,
+    round_trip::FIGURE,
+];
 
 /// Makes figures: ours beside a peer.
 #[derive(Debug, Parser)]

@@ -12,6 +12,9 @@ use tonic::{Request, Response, Status};
 pub(crate) mod pb {
     pathcall::include_proto!("bench");
 }
+pub(crate) mod many {
+    pathcall::include_proto!("many");
+}
 pub(crate) mod stock {
     include!(concat!(env!("OUT_DIR"), "/stock.rs"));
 }

@@ -11,7 +11,7 @@
 //! [`filter`] reads the filters that their methods name; [`resolve`] holds the two against each
 //! other and finds what each method means; `generate` writes it down. The stubs come from tonic's
 //! own generator, unchanged: `OUT_DIR/<package>.rs` is what it would be without us, but for the
-//! typed fields, which are those of [`pathcall_proto::types`]. Beside it lie
+//! typed fields, which are those of [`pathcall_proto::types`], as is the codec. Beside it lie
 //! `OUT_DIR/<package>.pathcall.rs`, which declares `pub static PATHCALL`, a
 //! [`Manifest`](pathcall_proto::manifest::Manifest), and the descriptors it includes.
 //!
@@ -47,7 +47,7 @@ pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Re
 /// [`compile`] with choices.
 #[must_use]
 pub fn configure() -> Builder {
-    Builder { tonic: tonic_prost_build::configure(), out_dir: None, runtime: "::pathcall".to_owned() }
+    Builder { tonic: tonic_prost_build::configure(), out_dir: None, runtime: String::new() }.runtime("::pathcall")
 }
 
 /// Compiles, like [`compile`], and says what to do differently.
@@ -72,10 +72,12 @@ impl Builder {
         Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
     }
 
-    /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed.
+    /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed. The stubs use
+    /// its codec.
     #[must_use]
     pub fn runtime(self, path: impl Into<String>) -> Self {
-        Self { runtime: path.into(), ..self }
+        let runtime = path.into();
+        Self { tonic: self.tonic.codec_path(format!("{runtime}::types::Codec")), runtime, ..self }
     }
 
     /// See [`compile`].

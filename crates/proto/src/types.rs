@@ -14,7 +14,10 @@ use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType};
 use prost::{DecodeError, Message, Name};
 
+mod codec;
 mod packed;
+
+pub use codec::{Codec, WholeEncoder};
 
 /// Integers, added lane by lane (`IntArray`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -164,15 +164,12 @@ impl<'a> Reader<'a> {
             let at = packed.len() - more.len();
             return Err(Malformed { expected: "whole numbers in a packed field", at, len: packed.len() }.into());
         }
-        self.lanes.reserve(numbers.len());
-        for bytes in numbers {
-            let value = read(*bytes);
-            match self.scale.quantise(value) {
-                Some(quantised) => self.lanes.push(quantised),
-                None => return Err(self.no_integer(Place::Index(self.lanes.len()), value)),
-            }
+        let before = self.lanes.len();
+        self.scale.quantise_all(numbers.iter().map(|bytes| read(*bytes)), &mut self.lanes);
+        match numbers.get(self.lanes.len() - before) {
+            Some(bytes) => Err(self.no_integer(Place::Index(self.lanes.len()), read(*bytes))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn map(&mut self, part: &'a [u8]) -> Result<(), TypedError> {

@@ -1,0 +1,137 @@
+//! `netrpc-table7`: several applications at once on one element (NetRPC Table 7): what all of them get
+//! done together, and how long a call takes when they offer the same load in total.
+//!
+//! Each application sums arrays of two workers. The rate is that of closed loops; the latency is
+//! taken at a fixed rate well below it, from when a call was meant to be sent.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use pathcall::types::FpArray;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic_prost::ProstCodec;
+
+use crate::harness::{Bench, Better, Figure, Metric};
+use crate::net::{Network, runtime, serve};
+use crate::stubs::Adder;
+use crate::stubs::many::{PATHCALL, Part, Sum};
+use crate::stubs::pb::sums_server::SumsServer;
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "netrpc-table7", about: "1, 4 and 20 applications at once on one element", run };
+
+const WORKERS: usize = 2;
+/// What others are held against.
+const BASE: usize = 4;
+const VALUES: usize = 16 << 10;
+/// Calls of a closed loop's turn, of all applications together.
+const CALLS: usize = 200;
+/// Calls at a fixed rate.
+const CALLS_PACED: usize = 100;
+const CALLS_QUICK: usize = 20;
+/// Pause between the calls of a paced turn, of all applications together.
+const PACE: Duration = Duration::from_millis(10);
+/// Rows of an application: twenty fit the element's default memory.
+const ROWS: u32 = 128;
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let (calls, paced) = (bench.size(CALLS, CALLS_QUICK), bench.size(CALLS_PACED, CALLS_QUICK));
+    let runtime = runtime()?;
+    let network = runtime.block_on(Network::start())?;
+    // No call gets to a handler: any service will do.
+    let served = runtime.block_on(serve(&PATHCALL, Some(&network), ROWS, SumsServer::new(Adder::default())))?;
+    let mut channels = Vec::new();
+    for _ in 0..WORKERS {
+        channels.push(runtime.block_on(pathcall::Channel::connect(served.url.clone(), &PATHCALL))?);
+    }
+    let load = Load { runtime: &runtime, channels };
+    let peer = format!("{BASE} applications");
+    for (applications, rate, latency) in [(1, None, None), (20, Some(0.95), Some(1.2))] {
+        let case = |what: &str| format!("{applications} at once, {what}");
+        let expect = |metric: Metric, ratio: Option<f64>| match ratio {
+            Some(ratio) => metric.expect(ratio),
+            None => metric,
+        };
+        let metric = expect(Metric::new(case("total rate"), &peer, "sums/s", Better::Higher), rate);
+        bench.compare([metric], || load.closed(applications, calls), || load.closed(BASE, calls))?;
+        let p50 = expect(Metric::new(case("paced, p50"), &peer, "us", Better::Lower), latency);
+        let p99 = Metric::new(case("paced, p99"), &peer, "us", Better::Lower);
+        bench.compare([p50, p99], || load.paced(applications, paced), || load.paced(BASE, paced))?;
+    }
+    runtime.block_on(network.shutdown());
+    Ok(())
+}
+
+struct Load<'a> {
+    runtime: &'a Runtime,
+    /// One a worker; both are in all applications.
+    channels: Vec<pathcall::Channel>,
+}
+
+impl Load<'_> {
+    /// Sums a second of all applications, each of which calls again when it was answered.
+    fn closed(&self, applications: usize, calls: usize) -> Result<[f64; 1]> {
+        self.runtime.block_on(async {
+            let began = Instant::now();
+            let mut running = JoinSet::new();
+            for application in 1..=applications {
+                for channel in &self.channels {
+                    let channel = channel.clone();
+                    running.spawn(async move {
+                        for _ in 0..calls / applications {
+                            sum(&channel, application).await?;
+                        }
+                        anyhow::Ok(())
+                    });
+                }
+            }
+            while let Some(done) = running.join_next().await {
+                done??;
+            }
+            let sums = calls / applications * applications * VALUES;
+            Ok([sums as f64 / began.elapsed().as_secs_f64()])
+        })
+    }
+
+    /// Median and 99th percentile, in microseconds, of calls that are sent at fixed times, one
+    /// application after the other.
+    fn paced(&self, applications: usize, calls: usize) -> Result<[f64; 2]> {
+        self.runtime.block_on(async {
+            let began = Instant::now();
+            let mut running = JoinSet::new();
+            for call in 0..calls {
+                let meant = began + PACE * call as u32;
+                tokio::time::sleep_until(meant.into()).await;
+                for channel in &self.channels {
+                    let channel = channel.clone();
+                    running.spawn(async move {
+                        sum(&channel, call % applications + 1).await?;
+                        anyhow::Ok(meant.elapsed())
+                    });
+                }
+            }
+            let mut took = Vec::new();
+            while let Some(done) = running.join_next().await {
+                took.push(done??);
+            }
+            took.sort_unstable();
+            let at = |share: f64| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6;
+            Ok([at(0.5), at(0.99)])
+        })
+    }
+}
+
+/// One call of one worker.
+async fn sum(channel: &pathcall::Channel, application: usize) -> Result<()> {
+    let part = Part { values: Some(FpArray { data: (0..VALUES).map(|i| i as f64).collect() }) };
+    let mut stub = tonic::client::Grpc::new(channel.clone());
+    stub.ready().await?;
+    let path = PathAndQuery::try_from(format!("/many.Many/Sum{application}"))?;
+    let sum = stub.unary(tonic::Request::new(part), path, ProstCodec::<Part, Sum>::default()).await?;
+    let sums = sum.into_inner().values.unwrap_or_default().data;
+    let right = sums.len() == VALUES && sums.iter().enumerate().all(|(i, sum)| *sum == (WORKERS * i) as f64);
+    ensure!(right, "a wrong sum of application {application}");
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `round-trip`: a small call through stubs, there and back: a lock that is free, and a vote that two
+//! cast at once, beside plain tonic calls whose handlers do the same. Callers block; none spins.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use pathcall::types::StrintMap;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use crate::harness::{Bench, Better, Figure, Metric};
+use crate::net::{Network, connect_plain, runtime, serve, serve_plain};
+use crate::stubs::pb::small_client::SmallClient;
+use crate::stubs::pb::small_server::{Small, SmallServer};
+use crate::stubs::pb::{Done, Names, PATHCALL};
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "round-trip", about: "a lock and a vote through stubs, there and back", run };
+
+/// Voters: the filter's threshold.
+const VOTERS: usize = 2;
+const CALLS: usize = 500;
+const CALLS_QUICK: usize = 20;
+const ROWS: u32 = pathcall::server::ROWS;
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let calls = bench.size(CALLS, CALLS_QUICK);
+    let runtime = runtime()?;
+    let network = runtime.block_on(Network::start())?;
+    let mut ours = runtime.block_on(pathcall(&network))?;
+    let mut tonic = runtime.block_on(plain())?;
+    let p50 = |case: &str| Metric::new(format!("{case}, p50"), "tonic", "us", Better::Lower);
+    let p99 = |case: &str| Metric::new(format!("{case}, p99"), "tonic", "us", Better::Lower);
+    let lock = [p50("lock").expect(0.6), p99("lock")];
+    bench.compare(lock, || ours.lock(&runtime, calls), || tonic.lock(&runtime, calls))?;
+    let vote = [p50("vote of two"), p99("vote of two")];
+    bench.compare(vote, || ours.vote(&runtime, calls), || tonic.vote(&runtime, calls))?;
+    runtime.block_on(network.shutdown());
+    Ok(())
+}
+
+/// Callers, connected.
+struct Team<S> {
+    stubs: [S; VOTERS],
+    /// Ballots so far: each has a name of its own.
+    ballots: usize,
+    /// Keeps the owner running.
+    _owner: Option<pathcall::Server>,
+}
+
+async fn pathcall(network: &Network) -> Result<Team<SmallClient<pathcall::Channel>>> {
+    let served = serve(&PATHCALL, Some(network), ROWS, SmallServer::new(Keeper::default())).await?;
+    let connect = || pathcall::Channel::connect(served.url.clone(), &PATHCALL);
+    let stubs = [SmallClient::new(connect().await?), SmallClient::new(connect().await?)];
+    Ok(Team { stubs, ballots: 0, _owner: Some(served.owner) })
+}
+
+async fn plain() -> Result<Team<SmallClient<tonic::transport::Channel>>> {
+    let url = serve_plain(SmallServer::new(Keeper::default())).await?;
+    let stubs = [SmallClient::new(connect_plain(&url).await?), SmallClient::new(connect_plain(&url).await?)];
+    Ok(Team { stubs, ballots: 0, _owner: None })
+}
+
+impl<S: Caller> Team<S> {
+    /// Median and 99th percentile of taking a lock, in microseconds.
+    fn lock(&mut self, runtime: &Runtime, calls: usize) -> Result<[f64; 2]> {
+        let [stub, _] = &mut self.stubs;
+        runtime.block_on(async {
+            let mut took = Vec::new();
+            for _ in 0..calls {
+                let began = Instant::now();
+                stub.take("lock").await?;
+                took.push(began.elapsed());
+                stub.give("lock").await?;
+            }
+            percentiles(took)
+        })
+    }
+
+    /// The same of a vote, until both voters know that it is decided.
+    fn vote(&mut self, runtime: &Runtime, calls: usize) -> Result<[f64; 2]> {
+        let Self { stubs: [one, other], ballots, .. } = self;
+        runtime.block_on(async {
+            let mut took = Vec::new();
+            for _ in 0..calls {
+                *ballots += 1;
+                let ballot = format!("ballot-{ballots}");
+                let began = Instant::now();
+                tokio::try_join!(one.cast(&ballot), other.cast(&ballot))?;
+                took.push(began.elapsed());
+            }
+            percentiles(took)
+        })
+    }
+}
+
+fn percentiles(mut took: Vec<std::time::Duration>) -> Result<[f64; 2]> {
+    ensure!(!took.is_empty(), "no calls");
+    took.sort_unstable();
+    Ok([0.5, 0.99].map(|share| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6))
+}
+
+/// One caller's stub.
+trait Caller {
+    async fn take(&mut self, name: &str) -> Result<()>;
+    async fn give(&mut self, name: &str) -> Result<()>;
+    async fn cast(&mut self, name: &str) -> Result<()>;
+}
+
+macro_rules! callers {
+    ($($channel:ty),+) => {
+        $(impl Caller for SmallClient<$channel> {
+            async fn take(&mut self, name: &str) -> Result<()> {
+                self.lock(names(name)).await?;
+                Ok(())
+            }
+
+            async fn give(&mut self, name: &str) -> Result<()> {
+                self.release(names(name)).await?;
+                Ok(())
+            }
+
+            async fn cast(&mut self, name: &str) -> Result<()> {
+                SmallClient::vote(self, names(name)).await?;
+                Ok(())
+            }
+        })+
+    };
+}
+
+callers!(pathcall::Channel, tonic::transport::Channel);
+
+fn names(name: &str) -> Names {
+    Names { names: Some(StrintMap { map: [(name.to_owned(), 1)].into() }) }
+}
+
+/// Keeps locks and counts votes where Pathcall does not.
+#[derive(Debug, Clone, Default)]
+struct Keeper {
+    held: Arc<Mutex<HashSet<String>>>,
+    /// Ballots that wait for the second vote.
+    open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
+}
+
+#[tonic::async_trait]
+impl Small for Keeper {
+    async fn lock(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            if !held.insert(name) {
+                return Err(Status::failed_precondition("the lock is held"));
+            }
+        }
+        Ok(Response::new(Done {}))
+    }
+
+    async fn release(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in request.into_inner().names.unwrap_or_default().map.keys() {
+            held.remove(name);
+        }
+        Ok(Response::new(Done {}))
+    }
+
+    async fn vote(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            let second = {
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                match open.remove(&name) {
+                    // A voter that has gone needs no answer.
+                    Some(first) => {
+                        let _ = first.send(());
+                        None
+                    }
+                    None => {
+                        let (decided, second) = oneshot::channel();
+                        open.insert(name, decided);
+                        Some(second)
+                    }
+                }
+            };
+            if let Some(second) = second {
+                second.await.map_err(|_| Status::cancelled("the other voter left"))?;
+            }
+        }
+        Ok(Response::new(Done {}))
+    }
+}
