@@ -4,8 +4,8 @@
 use pathcall_sim::{hunt, sweep};
 use pathcall_wire::Mutant;
 
-/// What only faults that the simulator does not have yet would show.
-const UNSEEN: [Mutant; 3] = [Mutant::ClearOnOldResult, Mutant::AckBeforeAdd, Mutant::ReportOnce];
+/// Shows too rarely: one seed in some tens of thousands.
+const UNSEEN: [Mutant; 1] = [Mutant::ReportOnce];
 /// Seeds within which every mistake shows.
 const SEEDS: u64 = 2_000;
 

@@ -12,6 +12,10 @@ use crate::random::{Chance, Random};
 pub struct Faults {
     /// A frame is lost.
     pub loss: Chance,
+    /// A frame is lost, and all that follow it for some time.
+    pub burst: Chance,
+    /// For how long at most.
+    pub burst_within: Duration,
     /// A frame arrives again.
     pub repeat: Chance,
     /// How much later it arrives again at most. Most come soon; a few after almost all of it.
@@ -35,13 +39,15 @@ pub struct Faulty<L> {
     faults: Faults,
     until: Instant,
     random: Random,
+    /// Nothing passes before it.
+    burst_until: Instant,
 }
 
 impl<L: Link> Faulty<L> {
     /// `inner`, with faults before `until`.
     #[must_use]
     pub fn new(inner: L, faults: Faults, until: Instant, random: Random) -> Self {
-        Self { inner, faults, until, random }
+        Self { inner, faults, until, random, burst_until: Instant(0) }
     }
 
     /// Some time up to `longest`, of a magnitude chosen first: short ones and long ones alike.
@@ -58,7 +64,10 @@ impl<L: Link> Link for Faulty<L> {
         if fate.lost.is_some() || now >= self.until {
             return fate;
         }
-        if self.random.happens(self.faults.loss) {
+        if self.random.happens(self.faults.burst) {
+            self.burst_until = now + self.magnitude(self.faults.burst_within);
+        }
+        if now < self.burst_until || self.random.happens(self.faults.loss) {
             arrivals.truncate(first);
             fate.lost = Some(Loss::Chance);
             return fate;

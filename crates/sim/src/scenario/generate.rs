@@ -102,7 +102,7 @@ fn application(
         }
         Purpose::Add | Purpose::AddGet => {
             let set = keyed::key_set(random);
-            (keyed::additions(random, &set, callers, purpose == Purpose::AddGet), Some(set))
+            (keyed::additions(random, &set, callers, purpose == Purpose::AddGet, memory.is_none()), Some(set))
         }
         Purpose::Count { threshold, to } => (keyed::counts(random, callers, threshold, to), None),
         Purpose::Lock => (keyed::locks(random, callers), None),

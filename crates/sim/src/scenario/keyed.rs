@@ -25,6 +25,8 @@ pub(crate) fn marked(key: &Key) -> bool {
 
 /// What two callers can't both add to one key: the second sum would leave 64 bits.
 const MOST: i64 = 3 << 61;
+/// What fills a key so far that a sum with 32-bit values may leave 64 bits.
+const BRIM: i64 = i64::MAX - (1 << 31);
 
 /// Keys of an application: few or many.
 pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
@@ -36,8 +38,8 @@ pub(super) fn key_set(random: &mut Random) -> Vec<Key> {
     keys::draw(random, count as usize)
 }
 
-/// Steps of callers that add, in the order of callers.
-pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: bool) -> Vec<Vec<Step>> {
+/// Steps of callers that add, in the order of callers; `software`: no register holds any of it.
+pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: bool, software: bool) -> Vec<Vec<Step>> {
     // Many small calls take a flow's numbers round its window several times while repeats are late.
     let chatty = random.happens(Chance::percent(15));
     let (calls, most_keys) = match (chatty, set.len()) {
@@ -51,6 +53,8 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
     let cancels = random.happens(Chance::percent(20));
     let operators = random.happens(Chance::percent(30));
     let filling = random.happens(Chance::percent(10));
+    // Where registers hold a part of a key, its parts may be less than its sum.
+    let to_the_brim = software && !filling && random.happens(Chance::percent(10));
     let mut number = 0;
     let mut steps = vec![Vec::new(); callers];
     for steps in &mut steps {
@@ -70,6 +74,11 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
             }
             if filling && !cancel && !narrow && random.below(calls) < 2 {
                 pairs.push((Key::from("full"), MOST));
+                random.shuffle(&mut pairs);
+            }
+            if to_the_brim && !cancel && !narrow {
+                let value = if random.below(8) == 0 { BRIM } else { 1 << 30 };
+                pairs.push((Key::from("brim"), value));
                 random.shuffle(&mut pairs);
             }
             let operation = Operation::Add { pairs, modify, get };

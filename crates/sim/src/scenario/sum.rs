@@ -65,8 +65,8 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<V
             give_up(random, &mut steps);
             None
         }
-        10..14 if workers > 1 => Some(disagree(random, &mut steps)),
-        14..18 if workers > 1 => Some(overflow(random, &mut steps)),
+        10..16 if workers > 1 => Some(disagree(random, &mut steps)),
+        16..22 if workers > 1 => Some(overflow(random, &mut steps)),
         _ => None,
     };
     (steps, doom)

@@ -44,6 +44,7 @@ impl Weather {
     pub(super) fn timing(&self) -> Timing {
         let quiet = self.faults.loss <= Chance::percent(2)
             && self.wire.queue_bytes >= ROOMY
+            && self.faults.burst <= Chance(1_000)
             && !(self.outages || self.changes || self.pauses || self.slow);
         if quiet { Timing::default() } else { Timing { give_up: Duration::from_secs(3600), ..Timing::default() } }
     }
@@ -171,8 +172,11 @@ fn faults(random: &mut Random) -> Faults {
         _ => Chance(random.below(percent * 10_000 + 1) as u32),
     };
     let (loss, repeat, reorder, late, hostile) = (chance(10), chance(5), chance(30), chance(3), chance(3));
+    let burst = chance(10);
     Faults {
         loss,
+        burst: Chance(burst.0 / 10),
+        burst_within: random.pick(&[5, 50].map(Duration::from_millis)),
         repeat,
         repeat_within: random.pick(&[1, 100, 5_000].map(Duration::from_millis)),
         reorder,
