@@ -7,6 +7,8 @@
 //!
 //! Generation g lives in bank g mod 2, so the server may close one only when the one before is wiped.
 
+use pathcall_wire::{Mutant, mutant};
+
 use crate::registers::{Generation, Registers};
 use crate::{Application, Context};
 
@@ -31,7 +33,7 @@ pub(crate) fn close(application: &Application, registers: &mut Registers, contex
 /// never closed: a late wipe must not touch what came after.
 pub(crate) fn commit(application: &Application, registers: &mut Registers, context: &mut Context<'_>) -> bool {
     let state = &mut registers.generations.visit(&mut context.pass, application.row_base as usize, 1)[0];
-    let just_closed = state.open == context.base.round.wrapping_add(1);
+    let just_closed = state.open == context.base.round.wrapping_add(1) || mutant::on(Mutant::WipeOldGeneration);
     if just_closed {
         state.committed = context.base.round;
     }
@@ -41,7 +43,7 @@ pub(crate) fn commit(application: &Application, registers: &mut Registers, conte
 impl Generation {
     /// First lane of the open bank in a row.
     pub(crate) fn bank(self) -> usize {
-        bank(self.open)
+        bank(if mutant::on(Mutant::HarvestUnfrozen) { self.committed + 1 } else { self.open })
     }
 }
 

@@ -390,7 +390,8 @@ impl Program {
                 Kind::MapRecord
             }
             _ => {
-                if generation::commit(application, registers, &mut context) {
+                let ours = generation::commit(application, registers, &mut context);
+                if ours && !mutant::on(Mutant::WipeForgotten) {
                     map::wipe(application, registers, &mut context, generation::bank(base.round));
                 }
                 Kind::MapWiped

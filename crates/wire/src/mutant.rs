@@ -40,6 +40,12 @@ mutants! {
     ClampOverflow,
     /// The element does not say again, on a repeat, which lanes overflowed.
     OverflowSaidOnce,
+    /// The element adds to a generation that is closed, while the server reads it.
+    HarvestUnfrozen,
+    /// The element wipes a bank for a generation that it held long before.
+    WipeOldGeneration,
+    /// The element keeps what it has when the server has made it its own.
+    WipeForgotten,
     /// The server takes every frame for new.
     ServerRepeats,
     /// The server adds a worker's part of a software round each time that it comes.
@@ -54,8 +60,6 @@ mutants! {
     SaturatedKept,
     /// The server announces a software round once.
     AnnounceOnce,
-    /// The server reports once that the application can't go on.
-    ReportOnce,
     /// The server acknowledges lanes before it knows whether it can add them.
     AckBeforeAdd,
     /// The server does not say again, on a repeat, which pairs it refused.
@@ -66,6 +70,14 @@ mutants! {
     RepeatTakesLock,
     /// The server answers a query from a reading that began before it.
     QueryFromOlderReading,
+    /// The server tells callers that a generation is committed which is not.
+    CommitTooSoon,
+    /// The server does not tell a caller which of its frames an ended epoch's commits hold.
+    RecordIgnored,
+    /// The server does not tell a caller up to where an ended epoch was committed.
+    CommitsForgotten,
+    /// The server answers a query before callers have repeated what an ended epoch had.
+    QueryUnsettled,
     /// The server asks for a register row once.
     ReadOnce,
     /// The client numbers new frames however old the oldest unacknowledged one is.
@@ -80,6 +92,10 @@ mutants! {
     LocksUnordered,
     /// The client asks for several locks at once, in several frames.
     LocksAtOnce,
+    /// The client forgets what the element acknowledged, though the server does not have it.
+    ForgetUncommitted,
+    /// The client repeats all that an ended epoch had, the committed included.
+    RepeatCommitted,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
     /// The client takes frames that are addressed to another incarnation.

@@ -62,6 +62,17 @@ impl Weather {
         scenario.hosts = self.hosts(random, &nodes);
         if scenario.element.is_some() && self.failures {
             scenario.failures = self.failures(random);
+            // Some elements fall silent before they fail: what they acknowledge is not heard.
+            for failure in &scenario.failures {
+                if random.happens(Chance::percent(50)) {
+                    continue;
+                }
+                let to = nodes.iter().filter(|node| matches!(node, Node::Caller(..))).copied().collect::<Vec<_>>();
+                let since =
+                    Instant(failure.at.0.saturating_sub(random.up_to(Duration::from_millis(300)).as_nanos() as u64));
+                let to = Some(random.pick(&to));
+                scenario.outages.push(Outage { from: Some(Node::Element), to, since, until: failure.at });
+            }
         }
     }
 
@@ -70,7 +81,10 @@ impl Weather {
         let mut failures = Vec::new();
         let mut at = Instant(0);
         for _ in 0..random.range(1..=3) {
-            at = at + random.up_to(self.faults_until.since(Instant(0)) / 2);
+            // Half of them early, while most calls are under way.
+            let within = self.faults_until.since(Instant(0)) / 2;
+            let early = random.happens(Chance::percent(50));
+            at = at + random.up_to(if early { within.min(Duration::from_millis(50)) } else { within });
             let down = random.up_to(Duration::from_millis(300));
             failures.push(ElementFailure {
                 at,

@@ -198,7 +198,7 @@ impl SumTruth {
         if let Some(failed) = self.failed.as_mut().filter(|failed| failed.report_at <= now) {
             report(&failed.error, shared, out);
             failed.pause = (failed.pause * 2).min(REPORT_MAX);
-            failed.report_at = now + if mutant::on(Mutant::ReportOnce) { Duration::MAX } else { failed.pause };
+            failed.report_at = now + failed.pause;
         }
     }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::super::{Operation, Renewal};
 use super::super::{CallId, ClientConfig, ClientStats, Flow, Item};
@@ -71,7 +71,7 @@ impl Kept {
     /// A call is over: it is kept if the element alone has something of it.
     pub(super) fn finished(&mut self, now: Instant, id: CallId, call: Call) {
         self.repeating.remove(&id);
-        if call.uncommitted(self.committed).is_none() {
+        if call.uncommitted(self.committed).is_none() || mutant::on(Mutant::ForgetUncommitted) {
             return;
         }
         self.pairs += call.keys.len();
@@ -270,7 +270,8 @@ impl KeyedCalls {
         self.kept.pairs = 0;
         for call in std::mem::take(&mut self.kept.calls) {
             let frames = call.frames.iter().enumerate();
-            let lost = frames.filter(|(_, frame)| frame.generation.is_some_and(|g| g > renewal.committed));
+            let gone = |generation| generation > renewal.committed || mutant::on(Mutant::RepeatCommitted);
+            let lost = frames.filter(|(_, frame)| frame.generation.is_some_and(gone));
             let pairs = lost.flat_map(|(index, frame)| call.pairs_of(index, !frame.left_out));
             let pairs: Vec<_> = pairs.map(|i| (call.keys[i as usize].clone(), call.values[i as usize])).collect();
             if pairs.is_empty() {

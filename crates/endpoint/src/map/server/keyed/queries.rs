@@ -62,8 +62,10 @@ impl KeyedTruth {
             self.lost = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
-            let applied = self.record.remove(endpoint).unwrap_or_default();
-            state.ended = Some(Ended { committed: self.committed, applied });
+            let known = |_: &_| !mutant::on(Mutant::RecordIgnored);
+            let applied = self.record.remove(endpoint).filter(known).unwrap_or_default();
+            let committed = if mutant::on(Mutant::CommitsForgotten) { 0 } else { self.committed };
+            state.ended = Some(Ended { committed, applied });
             state.settled &= !state.member.element;
         }
         self.table.map_anew(room(config));
@@ -78,7 +80,7 @@ impl KeyedTruth {
     /// Answers what can be answered now, and has the next generation harvested if that is wanted.
     pub(in super::super) fn proceed(&mut self, now: Instant, shared: &Shared, events: &mut Events) {
         let held_by_element = shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0;
-        let settled = shared.members.values().all(|state| state.settled);
+        let settled = shared.members.values().all(|state| state.settled || mutant::on(Mutant::QueryUnsettled));
         if settled && (self.lost.is_some() || !held_by_element) {
             for (id, keys) in std::mem::take(&mut self.waiting) {
                 events.push_back(Event::Answered(id, self.collect(keys)));
@@ -184,7 +186,7 @@ impl KeyedTruth {
     /// Says up to where generations are committed: to one caller, or to all that the element knows.
     fn announce(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
         let mut base = shared.base(Kind::MapCommit, if to.is_none() { Flags::MCAST } else { 0 });
-        base.round = self.committed;
+        base.round = self.committed + u32::from(mutant::on(Mutant::CommitTooSoon));
         if let Some(state) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
             (base.dst, base.dst_incarnation) = (state.member.endpoint, state.member.incarnation);
         }
