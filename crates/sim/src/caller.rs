@@ -39,24 +39,54 @@ pub(crate) struct Caller<'a> {
     open: Vec<CallId>,
     tasks: BTreeMap<(Instant, u64), Task>,
     tasks_made: u64,
+    /// It was let in, and has not left.
+    member: bool,
+    killed: bool,
 }
 
 impl<'a> Caller<'a> {
     pub(crate) fn new(plan: &'a CallerPlan) -> Self {
-        Self { plan, client: None, next_step: 0, open: Vec::new(), tasks: BTreeMap::new(), tasks_made: 0 }
+        Self {
+            plan,
+            client: None,
+            next_step: 0,
+            open: Vec::new(),
+            tasks: BTreeMap::new(),
+            tasks_made: 0,
+            member: false,
+            killed: false,
+        }
     }
 
     /// It has joined its application and may call.
     pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
         self.client = Some(MapClient::new(config));
+        self.member = true;
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
         }
         self.wake(now, effects);
     }
 
-    pub(crate) fn has_joined(&self) -> bool {
-        self.client.is_some()
+    /// Whether the controller and the owner take it for one that has joined.
+    pub(crate) fn is_member(&self) -> bool {
+        self.member
+    }
+
+    /// Its process is killed.
+    pub(crate) fn kill(&mut self) {
+        self.client = None;
+        self.tasks.clear();
+        self.killed = true;
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.killed
+    }
+
+    /// It counts as gone.
+    pub(crate) fn leave(&mut self) {
+        self.member = false;
     }
 
     /// The epoch has changed.
@@ -73,7 +103,7 @@ impl<'a> Caller<'a> {
 
     /// Whether nothing is under way, calls that were cancelled included.
     pub(crate) fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
+        self.killed || self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
     }
 
     fn at(&mut self, when: Instant, task: Task) {

@@ -73,6 +73,14 @@ impl Element {
     }
 }
 
+impl Element {
+    /// A caller is gone.
+    pub(crate) fn release(&mut self, caller: &CallerPlan) {
+        self.program.tables_mut().remove_endpoint(caller.endpoint);
+        self.members.retain(|(_, endpoint)| *endpoint != caller.endpoint);
+    }
+}
+
 impl Party for Element {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
         let Verdict { action, len } = self.program.process(now, frame, marked);

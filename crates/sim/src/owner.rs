@@ -73,6 +73,12 @@ impl<'a> Owner<'a> {
         self.settle(now, effects);
     }
 
+    /// A caller has left, or died.
+    pub(crate) fn leave(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
+        self.server.leave(now, caller.endpoint);
+        self.settle(now, effects);
+    }
+
     /// What a caller is to be told of it; `None` when it has not joined.
     pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<Renewal> {
         let renewal = self.server.rejoin(self.member(caller))?;

@@ -63,6 +63,11 @@ impl<'a> Trace<'a> {
         self.line(now, at, || format!("LOST (inbox full) {}", Frame(bytes)));
     }
 
+    /// A node's process is killed.
+    pub(crate) fn killed(&mut self, now: Instant, node: Node) {
+        self.line(now, node, || "KILLED".to_owned());
+    }
+
     /// A node's machine stands still.
     pub(crate) fn paused(&mut self, now: Instant, node: Node, time: Duration) {
         self.line(now, node, || format!("STANDS STILL for {time:?}"));

@@ -28,6 +28,8 @@ fn sums(workers: u32, element: bool) -> Scenario {
         registered: element,
         by_element: element,
         joins: Instant(0),
+        dies: None,
+        succeeds: None,
         outstanding: 2,
         steps: LENGTHS.iter().map(|len| Step::call(operation(worker, *len))).collect(),
     };

@@ -33,6 +33,11 @@ impl Locks {
         }
     }
 
+    /// A caller is gone: what it held is free.
+    pub(super) fn release_all(&mut self, node: Node) {
+        self.holders.retain(|_, holder| *holder != node);
+    }
+
     /// A caller begins to count these keys.
     pub(super) fn count(&mut self, keys: &[Key]) {
         for key in keys {

@@ -30,6 +30,8 @@ enum State {
     Open,
     Finished,
     Cancelled,
+    /// Its caller's process was killed.
+    Killed,
 }
 
 impl State {
@@ -38,6 +40,7 @@ impl State {
             Self::Open => "open",
             Self::Finished => "finished",
             Self::Cancelled => "cancelled",
+            Self::Killed => "killed",
         }
     }
 }
@@ -47,6 +50,8 @@ pub(crate) struct Judge<'a> {
     applications: Vec<Application<'a>>,
     /// Steps that must end and have not.
     waiting: usize,
+    /// Steps that had to end and have, by caller.
+    ended: BTreeMap<(usize, usize), usize>,
 }
 
 /// The model of an application.
@@ -59,6 +64,8 @@ struct Application<'a> {
     before_calls: BTreeMap<(usize, CallId), Snapshot>,
     before_queries: BTreeMap<QueryId, Snapshot>,
     locks: Locks,
+    /// Both a caller and the element are lost: values may be, and that is said.
+    may_lose: bool,
 }
 
 impl<'a> Judge<'a> {
@@ -66,8 +73,38 @@ impl<'a> Judge<'a> {
         let steps = scenario.applications.iter().flat_map(|a| &a.callers).flat_map(|caller| &caller.steps);
         Self {
             waiting: steps.filter(|step| !step.may_starve).count(),
-            applications: scenario.applications.iter().map(Application::new).collect(),
+            ended: BTreeMap::new(),
+            applications: scenario
+                .applications
+                .iter()
+                .map(|plan| Application::new(plan, !scenario.failures.is_empty()))
+                .collect(),
         }
+    }
+
+    /// A caller's process was killed: what it had begun may have taken effect, once, or not.
+    pub(crate) fn killed(&mut self, application: usize, caller: usize) {
+        let model = &mut self.applications[application];
+        let must = model.plan.callers[caller].steps.iter().filter(|step| !step.may_starve).count();
+        let ended = self.ended.get(&(application, caller)).copied().unwrap_or(0);
+        self.waiting -= must - ended;
+        for ((of, _), state) in &mut model.calls {
+            // One that was cancelled is not driven to its end any more.
+            if *of == caller && *state != State::Finished {
+                *state = State::Killed;
+            }
+        }
+    }
+
+    /// A killed caller counts as gone.
+    pub(crate) fn left(&mut self, application: usize, caller: usize) {
+        self.applications[application].locks.release_all(Node::Caller(application, caller));
+    }
+
+    /// Notes that a step that must end has.
+    fn step_ended(&mut self, application: usize, caller: usize) {
+        self.waiting -= 1;
+        *self.ended.entry((application, caller)).or_default() += 1;
     }
 
     /// Whether every step that must end has ended.
@@ -92,19 +129,22 @@ impl<'a> Judge<'a> {
                 self.applications[application].started(node, caller, *id)
             }
             (Node::Caller(application, caller), Report::Cancelled(id)) => {
-                let application = &mut self.applications[application];
+                let model = &mut self.applications[application];
                 let (step, _) = step_of(*id);
-                application.enter(node, caller, *id, State::Cancelled)?;
-                self.waiting -= usize::from(!application.plan.callers[caller].steps[step].may_starve);
+                model.enter(node, caller, *id, State::Cancelled)?;
+                if !model.plan.callers[caller].steps[step].may_starve {
+                    self.step_ended(application, caller);
+                }
                 Ok(())
             }
             (Node::Caller(application, caller), Report::Finished(id, outcome)) => {
-                let application = &mut self.applications[application];
+                let model = &mut self.applications[application];
                 let (step, release) = step_of(*id);
-                application.finished(node, caller, *id, outcome)?;
-                let plan = &application.plan.callers[caller].steps[step];
-                let ended = release || matches!(plan.work, Work::Call(_));
-                self.waiting -= usize::from(ended && !plan.may_starve);
+                model.finished(node, caller, *id, outcome)?;
+                let plan = &model.plan.callers[caller].steps[step];
+                if (release || matches!(plan.work, Work::Call(_))) && !plan.may_starve {
+                    self.step_ended(application, caller);
+                }
                 Ok(())
             }
             (Node::Owner(application), Report::Asked(id)) => {
@@ -116,10 +156,11 @@ impl<'a> Judge<'a> {
                 let application = &mut self.applications[application];
                 let query = id.0;
                 let before = application.before_queries.remove(id).ok_or(Failure::Unasked { node, query })?;
-                let values = outcome.as_ref().map_err(|error| {
-                    let error = error.clone();
-                    Failure::QueryFailed { node, query, error }
-                })?;
+                let values = match outcome {
+                    Ok(values) => values,
+                    Err(CallError::DataLoss { .. }) if application.may_lose => return Ok(()),
+                    Err(error) => return Err(Failure::QueryFailed { node, query, error: error.clone() }),
+                };
                 let asked = application.plan.queries.get(query as usize).and_then(|query| query.keys.as_deref());
                 application.keys.check_query(node, &before, asked, values)
             }
@@ -158,9 +199,10 @@ impl<'a> Judge<'a> {
 }
 
 impl<'a> Application<'a> {
-    fn new(plan: &'a ApplicationPlan) -> Self {
+    fn new(plan: &'a ApplicationPlan, element_fails: bool) -> Self {
         Self {
             plan,
+            may_lose: element_fails && plan.callers.iter().any(|caller| caller.dies.is_some()),
             calls: BTreeMap::new(),
             sums: Sums::default(),
             keys: KeyLedger::default(),

@@ -18,6 +18,8 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         registered: false,
         by_element: false,
         joins: Instant(0),
+        dies: None,
+        succeeds: None,
         outstanding: 1,
         steps,
     };

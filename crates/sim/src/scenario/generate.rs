@@ -7,7 +7,7 @@ use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum};
 use crate::random::{Chance, Random};
 
 /// What is given out once: endpoints, slots, memory.
@@ -122,6 +122,10 @@ fn application(
         joins_within,
         in_order: purpose == Purpose::Sum && random.happens(Chance::percent(50)),
     };
+    let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
+    if matches!(purpose, Purpose::Add | Purpose::AddGet | Purpose::Lock) && random.happens(Chance::percent(20)) {
+        kill(random, &mut callers, given);
+    }
     ApplicationPlan {
         gaid: 1000 + index,
         epoch: random.range(1..=5) as u32,
@@ -132,7 +136,7 @@ fn application(
         purpose,
         doom,
         timing,
-        callers: steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect(),
+        callers,
         queries,
     }
 }
@@ -185,7 +189,28 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         registered: through,
         by_element: through,
         joins: Instant(0) + random.up_to(habits.joins_within),
+        dies: None,
+        succeeds: None,
         outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,
     }
+}
+
+/// Kills a caller's process; a new one with its slots does a part of what it did.
+fn kill(random: &mut Random, callers: &mut Vec<CallerPlan>, given: &mut Given) {
+    let (killed, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
+    let death =
+        Death { at: Instant(0) + random.up_to(within), noticed_after: random.up_to(Duration::from_millis(500)) };
+    callers[killed].dies = Some(death);
+    let mut successor = CallerPlan {
+        endpoint: given.endpoint(),
+        incarnation: random.bits() as u32 | 1,
+        joins: death.at + death.noticed_after + random.up_to(Duration::from_millis(20)),
+        dies: None,
+        succeeds: Some(killed),
+        ..callers[killed].clone()
+    };
+    // What may be cancelled is marked by a key of its own: once is enough.
+    successor.steps.retain(|step| step.cancel_after.is_none());
+    callers.push(successor);
 }

@@ -162,10 +162,23 @@ pub struct CallerPlan {
     pub by_element: bool,
     /// When it joins.
     pub joins: Instant,
+    /// When its process is killed, if it is.
+    pub dies: Option<Death>,
+    /// The caller of the same application whose slots it takes over, and whose leaving it waits for.
+    pub succeeds: Option<usize>,
     /// Steps under way at one time.
     pub outstanding: usize,
     /// What it does.
     pub steps: Vec<Step>,
+}
+
+/// A process is killed: nobody is told at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Death {
+    /// When.
+    pub at: Instant,
+    /// How long until it counts as gone.
+    pub noticed_after: Duration,
 }
 
 /// One thing that a caller does.

@@ -73,7 +73,7 @@ impl World<'_> {
             if let Some(element) = self.parties.element.as_mut().filter(|_| failure.returns) {
                 element.install(plan, epoch)?;
                 let joined = self.parties.callers[application].iter().zip(&plan.callers);
-                for (_, caller) in joined.filter(|(state, caller)| state.has_joined() && caller.registered) {
+                for (_, caller) in joined.filter(|(state, caller)| state.is_member() && caller.registered) {
                     element.register(plan, caller)?;
                 }
             }

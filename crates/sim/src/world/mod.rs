@@ -6,6 +6,7 @@
 //! ```
 
 mod failing;
+mod killing;
 mod machines;
 mod phases;
 
@@ -32,6 +33,8 @@ use failing::{Controller, OwnerWord};
 
 /// Events of a run at most; the largest scenarios have a few hundred thousand.
 const EVENTS_MAX: u64 = 20_000_000;
+/// Pause before a caller tries again to join in place of one that has not left yet.
+const JOIN_AGAIN: Duration = Duration::from_millis(1);
 /// The name of the query at the end.
 const LAST_QUERY: QueryId = QueryId(u64::MAX);
 
@@ -48,6 +51,10 @@ enum Event {
     Look(Node),
     /// A node's alarm rings.
     Wake(Node),
+    /// A caller's process is killed.
+    Kill(usize, usize),
+    /// It counts as gone.
+    Leave(usize, usize),
     /// The element fails, for the n-th time.
     Fail(usize),
     /// The controller has found out and acts.
@@ -106,6 +113,9 @@ impl<'a> World<'a> {
         for (index, application) in scenario.applications.iter().enumerate() {
             for (number, caller) in application.callers.iter().enumerate() {
                 world.queue.push(caller.joins, Event::Join(index, number));
+                if let Some(death) = caller.dies {
+                    world.queue.push(death.at, Event::Kill(index, number));
+                }
             }
             for (number, query) in application.queries.iter().enumerate() {
                 world.queue.push(query.at, Event::Ask(index, number));
@@ -189,6 +199,11 @@ impl<'a> World<'a> {
                 self.look(node)
             }
             Event::Wake(node) => self.wake(node),
+            Event::Kill(application, number) => {
+                self.kill(application, number);
+                Ok(())
+            }
+            Event::Leave(application, number) => self.leave(application, number),
             Event::Fail(index) => {
                 self.fail(index);
                 Ok(())
@@ -207,6 +222,14 @@ impl<'a> World<'a> {
         }
         let plan = &self.scenario.applications[application];
         let caller = &plan.callers[number];
+        let callers = &self.parties.callers[application];
+        if callers[number].is_killed() {
+            return Ok(());
+        }
+        if caller.succeeds.is_some_and(|before| callers[before].is_member() || !callers[before].is_killed()) {
+            self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
+            return Ok(());
+        }
         if let Some(element) = self.parties.element.as_mut().filter(|_| caller.registered) {
             element.register(plan, caller)?;
         }
