@@ -1,5 +1,5 @@
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, MapRepr};
+use pathcall_wire::{Base, BaseRepr, MapRepr, RECORD_PLACES, Target};
 use proptest::prelude::*;
 
 use super::*;
