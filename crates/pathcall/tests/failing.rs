@@ -209,6 +209,31 @@ async fn summing_goes_on(victim: Victim) {
     }
 }
 
+/// A caller that closes leaves nothing behind in the element that could be lost with it.
+async fn closing_leaves_nothing_behind() {
+    let mut network = Network::start();
+    let running = server(&network).await;
+    let channel = running.channel().await;
+    let mut words = WordsClient::new(channel.clone());
+    // The first addition learns where the key is.
+    while !element_works(&channel, "T-WORDS", 0) {
+        words.reduce(counts(&[("a", 1)], "")).await.expect("the element is there");
+    }
+    let calls: u64 = channel.stats().applications.iter().map(|app| app.map.calls).sum();
+    channel.close().await.expect("the server confirms");
+    until(|| running.pathcall.stats().iter().all(|app| app.members == 0)).await;
+    network.element = None;
+    until(|| running.pathcall.stats().iter().all(|app| app.name != "T-WORDS" || !app.element)).await;
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    let found = words.query(wanted).await.expect("nothing is lost").into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", calls as i64)])));
+}
+
+#[tokio::test]
+async fn what_was_closed_survives_the_element() {
+    tokio::time::timeout(LIMIT, closing_leaves_nothing_behind()).await.expect("it ends");
+}
+
 #[tokio::test]
 async fn keys_survive_the_element() {
     tokio::time::timeout(LIMIT, adding_goes_on(Victim::Element)).await.expect("it ends");

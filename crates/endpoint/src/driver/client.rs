@@ -29,8 +29,8 @@ pub struct MapHandle {
     commands: mpsc::UnboundedSender<Command>,
     next: Arc<AtomicU64>,
     stats: Arc<Mutex<ClientStats>>,
-    /// Closed by the end of the task.
-    ended: watch::Receiver<()>,
+    /// Set when the task ends: whether everything was driven to its end.
+    ended: watch::Receiver<Option<bool>>,
 }
 
 impl MapHandle {
@@ -47,10 +47,10 @@ impl MapHandle {
             waiting: HashMap::new(),
             stats: stats.clone(),
         };
-        let (running, ended) = watch::channel(());
+        let (tell, ended) = watch::channel(None);
         tokio::spawn(async move {
-            run(caller, link, receiver).await;
-            drop(running);
+            let idle = run(caller, link, receiver).await;
+            tell.send_replace(Some(idle));
         });
         Self { commands, next: Arc::default(), stats, ended }
     }
@@ -62,10 +62,10 @@ impl MapHandle {
     }
 
     /// Resolves when the task has ended: some time after the last handle was dropped, when the server
-    /// has what only the element had, or did not say so for long.
-    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// has what only the element had (true), or did not say so for long (false).
+    pub fn ended(&self) -> impl Future<Output = bool> + Send + 'static {
         let mut ended = self.ended.clone();
-        async move { while ended.changed().await.is_ok() {} }
+        async move { ended.wait_for(Option::is_some).await.is_ok_and(|idle| *idle == Some(true)) }
     }
 
     /// Does one call. Dropping the future cancels it: nothing more of it is begun, but what was

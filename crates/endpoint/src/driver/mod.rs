@@ -34,8 +34,8 @@ trait Party: Send + 'static {
 /// Driving what was begun to its end takes no longer than this.
 const CLOSING_MAX: time::Duration = time::Duration::from_secs(10);
 
-/// Drives a party until nobody can command it any more and it is idle.
-async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::UnboundedReceiver<P::Command>) {
+/// Drives a party until nobody can command it any more and it is idle; whether it became idle.
+async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::UnboundedReceiver<P::Command>) -> bool {
     let origin = time::Instant::now();
     let now = || Instant(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut closed: Option<time::Instant> = None;
@@ -63,7 +63,7 @@ async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::Unbound
             },
             ready = link.readable() => {
                 if ready.is_err() {
-                    return;
+                    return false;
                 }
                 receive(&mut party, &mut link, now());
             }
@@ -73,6 +73,7 @@ async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::Unbound
         link.flush();
         party.settle();
     }
+    party.is_idle()
 }
 
 fn receive<P: Party>(party: &mut P, link: &mut Link, now: Instant) {

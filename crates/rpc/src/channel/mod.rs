@@ -96,6 +96,26 @@ impl Channel {
         Builder::new(destination, manifest)
     }
 
+    /// Leaves all applications, once the calls under way have ended and the server has made its own
+    /// what only the element had of this caller. A dropped channel does the same on the side; whoever
+    /// ends the process, or wants to know, waits here. A later call joins again.
+    ///
+    /// # Errors
+    /// UNAVAILABLE with the names of the applications whose server did not confirm it in time: should
+    /// the element fail now, their last values may be lost, and queries would say so.
+    pub async fn close(&self) -> Result<(), Status> {
+        let mut unconfirmed = Vec::new();
+        for (name, slot) in &self.inner.slots {
+            if !slot.close().await {
+                unconfirmed.push(*name);
+            }
+        }
+        if unconfirmed.is_empty() {
+            return Ok(());
+        }
+        Err(Status::unavailable(format!("{}: the server has not confirmed all that was added", unconfirmed.join(", "))))
+    }
+
     /// What went through this channel and its clones so far.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {

@@ -110,6 +110,14 @@ impl Slot {
         lock(&self.current).clone().filter(|session| !session.is_over())
     }
 
+    /// Leaves the application, if it has joined it; whether the server has all that was done.
+    pub(super) async fn close(&self) -> bool {
+        let _joining = self.joining.lock().await;
+        let Some(ended) = lock(&self.current).as_ref().map(|session| session.handle.ended()) else { return true };
+        self.retire();
+        ended.await
+    }
+
     /// Leaves with the last session, which is over.
     fn retire(&self) {
         if let Some(session) = lock(&self.current).take() {
@@ -277,7 +285,7 @@ impl Join<'_> {
             tokio::select! {
                 () = follow(stream, teller, over_too, uri) => {}
                 // What only the element had is the server's by now: the stream may end.
-                () = ended => {}
+                _ = ended => {}
             }
         });
         let watcher = watcher.abort_handle();
