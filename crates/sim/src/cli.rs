@@ -6,7 +6,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 
-use crate::{Outcome, Progress, Report, generate, play_traced, sweep};
+use crate::host::HostPlan;
+use crate::link::Outage;
+use crate::scenario::WireChange;
+use crate::trace::Millis;
+use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, sweep};
 
 /// Pause between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -64,10 +68,29 @@ fn replay(seed: u64) -> io::Result<bool> {
         let (owner, memory) = (plan.endpoint, plan.memory.map(|memory| (memory.rows, memory.width)));
         writeln!(out, "a{index}: {:?}, owner {owner}, callers {callers:?}, memory {memory:?}", plan.purpose)?;
     }
+    weather(&scenario, &mut out)?;
     let outcome = play_traced(&scenario, &mut out)?;
     writeln!(out, "{}", summary(&outcome))?;
     out.flush()?;
     Ok(outcome.failure.is_none())
+}
+
+/// What goes wrong in it, but for chance.
+fn weather(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
+    let any = |node: Option<Node>| node.map_or_else(|| "any".to_owned(), |node| node.to_string());
+    let ms = |at: pathcall_wire::Instant| format!("{} ms", Millis(at));
+    for Outage { from, to, since, until: end } in &scenario.outages {
+        writeln!(out, "cut: {} → {} from {} to {}", any(*from), any(*to), ms(*since), ms(*end))?;
+    }
+    for WireChange { at, node, wire } in &scenario.wire_changes {
+        writeln!(out, "links of {} from {}: {wire:?}", any(*node), ms(*at))?;
+    }
+    for (node, host) in &scenario.hosts {
+        let HostPlan { clock, inbox, frame_time, pauses, .. } = host;
+        let rate = clock.rate_ppm;
+        writeln!(out, "{node}: clock at {rate} ppm, inbox {inbox}, {frame_time:?} a frame, {} pauses", pauses.len())?;
+    }
+    Ok(())
 }
 
 fn summary(outcome: &Outcome) -> String {
@@ -127,7 +150,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::{Failure, Node, Tally};
+    use crate::{Failure, Tally};
 
     #[derive(Debug, Parser)]
     struct Wrapper {

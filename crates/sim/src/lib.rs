@@ -8,6 +8,7 @@
 //! seed ─► scenario ─► world ─► outcome
 //!                      ├─ callers (MapClient), owners (MapServer), element (Program)
 //!                      ├─ hosts: clocks that drift, machines that pause or are slow
+//!                      ├─ failing, killing: the element loses all, a caller's process dies; what the controller does
 //!                      ├─ network: links that are cut, change, lose, repeat and reorder; late copies, hostile bytes
 //!                      ├─ windows: the rule of sequence numbers, watched from outside
 //!                      └─ judge: sums, values, locks; each call ends exactly once

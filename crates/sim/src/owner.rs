@@ -79,6 +79,12 @@ impl<'a> Owner<'a> {
         self.settle(now, effects);
     }
 
+    /// The element lets in nothing more of a caller that has left.
+    pub(crate) fn gone(&mut self, now: Instant, caller: &CallerPlan, effects: &mut Effects) {
+        self.server.gone(now, caller.endpoint);
+        self.settle(now, effects);
+    }
+
     /// What a caller is to be told of it; `None` when it has not joined.
     pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<Renewal> {
         let renewal = self.server.rejoin(self.member(caller))?;

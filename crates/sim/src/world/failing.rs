@@ -43,7 +43,7 @@ impl Controller {
     }
 
     /// When a word that is sent now comes to a node.
-    fn word(&mut self, now: Instant, to: Node, within: Duration) -> Instant {
+    pub(super) fn word(&mut self, now: Instant, to: Node, within: Duration) -> Instant {
         let last = self.words.entry(to).or_insert(now);
         *last = (now + self.random.up_to(within)).max(*last);
         *last

@@ -1,12 +1,18 @@
 //! A caller's process is killed, and another takes its place.
 //!
 //! ```text
-//! killed ─► its frames still travel ─► counts as gone: element, owner ─► a new process takes its slots
+//! killed ─► its frames still travel ─► the owner counts it as gone ─► the controller takes its slots
+//!        back ─► the owner may free what it held in the element; a new process takes the slots
 //! ```
+
+use std::time::Duration;
 
 use super::{Event, World};
 use crate::judge::Failure;
 use crate::party::Node;
+
+/// Longest time that the controller takes for each of its steps.
+const RELEASED_WITHIN: Duration = Duration::from_millis(20);
 
 impl World<'_> {
     pub(super) fn kill(&mut self, application: usize, number: usize) {
@@ -19,7 +25,7 @@ impl World<'_> {
         }
     }
 
-    /// The controller takes its slots back, and the owner what it held.
+    /// The owner takes back what it held, as far as the owner has it.
     pub(super) fn leave(&mut self, application: usize, number: usize) -> Result<(), Failure> {
         let owner = Node::Owner(application);
         if let Some(later) = self.later(owner) {
@@ -27,18 +33,39 @@ impl World<'_> {
             return Ok(());
         }
         let plan = &self.scenario.applications[application].callers[number];
-        let caller = &mut self.parties.callers[application][number];
-        if !caller.is_member() {
+        if !self.parties.callers[application][number].is_member() {
             return Ok(());
         }
-        caller.leave();
-        if let Some(element) = &mut self.parties.element {
-            element.release(plan);
-        }
         self.judge.left(application, number);
+        let at = self.controller.word(self.now, owner, RELEASED_WITHIN);
+        self.queue.push(at, Event::Release(application, number));
         let now = self.shown(owner);
         let mut effects = std::mem::take(&mut self.effects);
         self.parties.owners[application].leave(now, plan, &mut effects);
+        self.carry_out(owner, effects, false)
+    }
+
+    /// The controller takes its slots back.
+    pub(super) fn release(&mut self, application: usize, number: usize) {
+        self.parties.callers[application][number].leave();
+        if let Some(element) = &mut self.parties.element {
+            element.release(&self.scenario.applications[application].callers[number]);
+        }
+        let at = self.controller.word(self.now, Node::Owner(application), RELEASED_WITHIN);
+        self.queue.push(at, Event::Gone(application, number));
+    }
+
+    /// The owner hears that the element lets in nothing more of it.
+    pub(super) fn gone(&mut self, application: usize, number: usize) -> Result<(), Failure> {
+        let owner = Node::Owner(application);
+        if let Some(later) = self.later(owner) {
+            self.queue.push(later, Event::Gone(application, number));
+            return Ok(());
+        }
+        let now = self.shown(owner);
+        let mut effects = std::mem::take(&mut self.effects);
+        let plan = &self.scenario.applications[application].callers[number];
+        self.parties.owners[application].gone(now, plan, &mut effects);
         self.carry_out(owner, effects, false)
     }
 }

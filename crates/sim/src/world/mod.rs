@@ -53,8 +53,12 @@ enum Event {
     Wake(Node),
     /// A caller's process is killed.
     Kill(usize, usize),
-    /// It counts as gone.
+    /// Its owner counts it as gone.
     Leave(usize, usize),
+    /// The element lets in nothing more of it.
+    Release(usize, usize),
+    /// Its owner hears of that.
+    Gone(usize, usize),
     /// The element fails, for the n-th time.
     Fail(usize),
     /// The controller has found out and acts.
@@ -204,6 +208,11 @@ impl<'a> World<'a> {
                 Ok(())
             }
             Event::Leave(application, number) => self.leave(application, number),
+            Event::Release(application, number) => {
+                self.release(application, number);
+                Ok(())
+            }
+            Event::Gone(application, number) => self.gone(application, number),
             Event::Fail(index) => {
                 self.fail(index);
                 Ok(())
