@@ -226,8 +226,8 @@ impl KeyedTruth {
         let (lane, row) = if request.locks.rows { (0, key.lock_row().unwrap_or(0)) } else { key.place() };
         let mut value_after = key.base;
         if claims {
-            status = if key.claim(request.name) { Status::Whole } else { Status::Denied };
-        } else if takes && (denied || request.locks.closed) {
+            status = if key.claim(request.name, request.new) { Status::Whole } else { Status::Denied };
+        } else if takes && (denied || request.locks.closed) && !key.is_held_by(request.name) {
             status = Status::Denied;
         } else if let (true, Some(row)) = (takes, key.lock_row()) {
             return Answer { status: Status::Mapped, lane: 0, row, value: 0 };

@@ -209,6 +209,8 @@ impl KeyedCalls {
     ) {
         self.version = 0;
         self.plan_anew(config);
+        // Before anything is given back: a release must not go to where the lock was.
+        self.claim();
         for (number, flow) in flows.iter_mut().enumerate() {
             let in_flight: Vec<(u32, Item)> = flow.items().collect();
             for (seq, item) in in_flight {
@@ -229,7 +231,6 @@ impl KeyedCalls {
                 self.settle(now, id, config);
             }
         }
-        self.claim();
         self.repeat_open(renewal, config, stats);
         self.repeat_kept(renewal, config, stats);
         let kept = &mut self.kept;

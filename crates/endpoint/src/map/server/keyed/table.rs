@@ -51,9 +51,18 @@ impl KeyState {
         self.owner == Some(frame)
     }
 
-    /// Notes that this frame's sender holds the lock already; false when somebody else does.
-    pub(super) fn claim(&mut self, frame: FrameName) -> bool {
-        self.owner.get_or_insert(frame).endpoint == frame.endpoint
+    /// Whether this very frame took the lock: its repeat is granted again, whatever has changed since.
+    pub(super) fn is_held_by(&self, frame: FrameName) -> bool {
+        self.owner == Some(frame)
+    }
+
+    /// Notes that this frame's sender holds the lock already; false when somebody else does. A repeat
+    /// changes nothing: the lock may have been given back since.
+    pub(super) fn claim(&mut self, frame: FrameName, new: bool) -> bool {
+        if new && self.owner.is_none() {
+            self.owner = Some(frame);
+        }
+        self.owner.is_none_or(|owner| owner.endpoint == frame.endpoint)
     }
 
     /// Row of the lock in the element, if it is there.
