@@ -8,9 +8,9 @@ use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant};
 
 fuzz_target!(|data: &[u8]| {
-    let mut program = Program::new(Size { rows: 8, lanes: 256, slots: 4 });
+    let mut program = Program::new(Size { rows: 8, lanes: 512, slots: 4 });
     let tables = program.tables_mut();
-    let memory = Application { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 32 };
+    let memory = Application { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
     tables.install(memory).expect("fits");
     for (endpoint, slot_base, slots) in [(1, 0, 0), (2, 0, 2), (3, 2, 2)] {
         tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid: 1, slot_base, slots }).expect("fits");

@@ -5,7 +5,7 @@
 //! buffers). A chunk goes by the element, narrow; or, when the element can't do it, past it to the
 //! server, in two wide parts if its values need 64 bits.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, mutant};
@@ -17,8 +17,10 @@ use crate::map::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, w
 
 struct Call {
     id: CallId,
+    /// What it adds; a chunk that is done, and so never sent again, holds its sums.
     lanes: Vec<i64>,
-    sums: Vec<i64>,
+    /// Sums of chunks of which a part is still to come.
+    parts: BTreeMap<u64, Vec<i64>>,
     modify: Modify,
     threshold: u32,
     /// First chunk.
@@ -90,8 +92,8 @@ impl SumCalls {
         let count = u32::try_from(lanes.len().div_ceil(self.width)).map_err(|_| CallError::KeysFull)?;
         let call = Call {
             id,
-            sums: vec![0; lanes.len()],
             lanes,
+            parts: BTreeMap::new(),
             modify,
             threshold,
             first: self.next_call,
@@ -219,22 +221,23 @@ impl SumCalls {
         let state = &mut self.window[(chunk - self.start) as usize];
         if map.has(MapFlags::WIDE) {
             let first = usize::from(map.first_lane());
-            let sums = call.sums[range.clone()].get_mut(first..)?;
+            let sums = call.parts.entry(chunk).or_insert_with(|| vec![0; range.len()]).get_mut(first..)?;
             if first % WIDE_PART != 0 || frame.lane_count() != sums.len().min(WIDE_PART) {
                 return None;
             }
             sums.iter_mut().zip(wide_lanes(frame.lanes())).for_each(|(sum, v)| *sum = v);
             state.got |= 1 << (first / WIDE_PART);
+            if state.got.trailing_ones() < parts as u32 {
+                return None;
+            }
+            let sums = call.parts.remove(&chunk)?;
+            call.lanes[range.clone()].copy_from_slice(&sums);
         } else {
             if !map.has(MapFlags::LINEAR) || frame.lane_count() != range.len() || map.has(MapFlags::BARE) {
                 return None;
             }
-            let sums = &mut call.sums[range.clone()];
+            let sums = &mut call.lanes[range.clone()];
             sums.iter_mut().zip(narrow_lanes(frame.lanes())).for_each(|(sum, v)| *sum = i64::from(v));
-            state.got = u8::MAX;
-        }
-        if state.got.trailing_ones() < parts as u32 {
-            return None;
         }
         state.done = true;
         let place = state.place;
@@ -245,7 +248,7 @@ impl SumCalls {
         }
         call.left -= 1;
         if call.left == 0 && !call.detached {
-            self.done.push_back((call.id, std::mem::take(&mut call.sums)));
+            self.done.push_back((call.id, std::mem::take(&mut call.lanes)));
         }
         while self.window.front().is_some_and(|c| c.done) {
             self.window.pop_front();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
-use super::super::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
+use super::super::lanes::{WIDE_PART, any_saturated, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
 use super::super::{CallError, Dest, Outbox};
 use super::Shared;
 
@@ -128,11 +128,10 @@ impl SumTruth {
             return Some(());
         }
         if map.has(MapFlags::REACHED) && row.soft.is_none() {
-            let saturated = |lane| lane == i32::MAX || lane == i32::MIN;
             if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
                 return None;
             }
-            if !narrow_lanes(frame.lanes()).any(saturated) || mutant::on(Mutant::SaturatedKept) {
+            if !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
                 row.backup.round = round;
                 row.backup.wide = false;
                 row.backup.bytes.clear();
