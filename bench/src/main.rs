@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use harness::{Bench, Figure, REPS, REPS_QUICK};
+use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
 const FIGURES: [Figure; 6] = [
@@ -51,6 +51,12 @@ struct Args {
     /// Turns of each side
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     reps: Option<u16>,
+    /// Only comparisons with this in their name, as the turns print it
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    case: String,
+    /// Run one side only, for a profiler: no table and no files
+    #[arg(long, value_name = "SIDE")]
+    only: Option<Side>,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
     out: PathBuf,
@@ -77,10 +83,14 @@ fn run(args: &Args) -> Result<()> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let reps = args.reps.map_or(if args.quick { REPS_QUICK } else { REPS }, usize::from);
+    let settings = Settings { reps, quick: args.quick, case: args.case.clone(), only: args.only };
     for figure in chosen {
-        let mut bench = Bench::new(figure.name, reps, args.quick);
+        let mut bench = Bench::new(figure.name, settings.clone());
         (figure.run)(&mut bench).with_context(|| format!("figure {}", figure.name))?;
         let rows = bench.into_rows();
+        if rows.is_empty() {
+            continue;
+        }
         println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
         harness::write_json(&numbers.join(figure.name).with_extension("json"), &rows)?;
         harness::draw(&pictures.join(figure.name).with_extension("svg"), figure.name, &rows)?;

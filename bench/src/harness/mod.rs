@@ -65,22 +65,41 @@ impl Metric {
     }
 }
 
+/// One side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Side {
+    Ours,
+    Peer,
+}
+
+/// How figures are made.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// Turns of each side.
+    pub(crate) reps: usize,
+    /// Short turns.
+    pub(crate) quick: bool,
+    /// Only comparisons whose name has this in it.
+    pub(crate) case: String,
+    /// Only this side, and so no rows: for a profiler.
+    pub(crate) only: Option<Side>,
+}
+
 /// Gathers the rows of one figure.
 pub(crate) struct Bench {
     figure: &'static str,
-    reps: usize,
-    quick: bool,
+    settings: Settings,
     rows: Vec<Row>,
 }
 
 impl Bench {
-    pub(crate) fn new(figure: &'static str, reps: usize, quick: bool) -> Self {
-        Self { figure, reps, quick, rows: Vec::new() }
+    pub(crate) fn new(figure: &'static str, settings: Settings) -> Self {
+        Self { figure, settings, rows: Vec::new() }
     }
 
     /// `full`, or `quick` where the figure only has to be made.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
-        if self.quick { quick } else { full }
+        if self.settings.quick { quick } else { full }
     }
 
     /// Runs both sides in turn and adds a row for each metric. A closure returns one value for each.
@@ -94,13 +113,23 @@ impl Bench {
         mut peer: impl FnMut() -> Result<[f64; N]>,
     ) -> Result<()> {
         let name = metrics.first().map_or_else(String::new, |m| format!("{}, beside {}", m.case, m.peer_name));
+        let Settings { reps, only, ref case, .. } = self.settings;
+        if !name.contains(case) {
+            return Ok(());
+        }
         let mut turn = |turn: usize| -> Result<([f64; N], [f64; N])> {
-            eprintln!("{}: {name}: turn {turn} of {}", self.figure, self.reps);
-            let ours = ours().with_context(|| format!("{name}: ours"))?;
-            Ok((ours, peer().with_context(|| format!("{name}: the peer"))?))
+            eprintln!("{}: {name}: turn {turn} of {reps}", self.figure);
+            let one = |side, run: &mut dyn FnMut() -> Result<[f64; N]>| match only {
+                Some(only) if only != side => Ok([f64::NAN; N]),
+                _ => run().with_context(|| format!("{name}: {side:?}")),
+            };
+            Ok((one(Side::Ours, &mut ours)?, one(Side::Peer, &mut peer)?))
         };
         turn(0)?;
-        let turns = (1..=self.reps).map(turn).collect::<Result<Vec<_>>>()?;
+        let turns = (1..=reps).map(turn).collect::<Result<Vec<_>>>()?;
+        if only.is_some() {
+            return Ok(());
+        }
         for (i, metric) in metrics.into_iter().enumerate() {
             let ours: Vec<f64> = turns.iter().map(|(ours, _)| ours[i]).collect();
             let peer: Vec<f64> = turns.iter().map(|(_, peer)| peer[i]).collect();
