@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time;
 
 use pathcall_endpoint::driver::link::Outbox;
-use pathcall_program::emit::address_copy;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
 use pathcall_wire::Instant;
@@ -70,12 +69,11 @@ impl Switch {
                 }
             }
             Action::Multicast(gaid) => {
-                for member in self.program.tables().group(gaid) {
-                    if let Some(addr) = self.routes.get(member.endpoint) {
-                        address_copy(frame, member);
+                self.program.tables().copies(gaid, frame, |member, frame| {
+                    if let Some(addr) = self.routes.get(member) {
                         out.queue(addr, frame);
                     }
-                }
+                });
             }
             // Counted by the program, by reason.
             Action::Drop(_) => {}

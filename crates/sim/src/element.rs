@@ -2,7 +2,6 @@
 
 use pathcall_endpoint::map::Dest;
 use pathcall_endpoint::map::Outbox;
-use pathcall_program::emit::address_copy;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_wire::Instant;
 
@@ -89,10 +88,8 @@ impl Party for Element {
         match action {
             Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
             Action::Multicast(gaid) => {
-                for member in self.program.tables().group(gaid) {
-                    address_copy(frame, member);
-                    effects.send(Dest::Endpoint(member.endpoint), frame);
-                }
+                let tables = self.program.tables();
+                tables.copies(gaid, frame, |member, frame| effects.send(Dest::Endpoint(member), frame));
             }
             Action::Drop(_) => {}
         }
