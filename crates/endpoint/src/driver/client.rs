@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::link::Link;
@@ -34,14 +34,20 @@ pub struct MapHandle {
 }
 
 impl MapHandle {
-    /// Starts the caller's task on the current tokio runtime. `element` and `server` are where
-    /// frames to them go.
+    /// Starts the caller's task on the current tokio runtime. `key` is what signs the application's
+    /// frames, if they carry tokens; `element` and `server` are where frames to them go.
     #[must_use]
-    pub fn spawn(config: ClientConfig, link: Link, element: Option<SocketAddr>, server: SocketAddr) -> Self {
+    pub fn spawn(
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        link: Link,
+        element: Option<SocketAddr>,
+        server: SocketAddr,
+    ) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
         let stats = Arc::new(Mutex::new(ClientStats::default()));
         let caller = Caller {
-            client: MapClient::new(config),
+            client: MapClient::new(config).authenticate(key),
             element: element.unwrap_or(server),
             server,
             waiting: HashMap::new(),
@@ -161,8 +167,12 @@ impl Party for Caller {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
-        self.client.handle(now, frame, &mut Roads { element: self.element, server: self.server, send });
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
+        let mut roads = Roads { element: self.element, server: self.server, send };
+        match ce {
+            true => self.client.handle_marked(now, frame, &mut roads),
+            false => self.client.handle(now, frame, &mut roads),
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time;
 
 use link::Link;
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::Instant;
 use tokio::sync::mpsc;
 
 /// Batches received before the endpoint sends and looks at its commands again.
@@ -20,7 +20,8 @@ const BATCHES: usize = 8;
 trait Party: Send + 'static {
     type Command: Send + 'static;
     fn command(&mut self, now: Instant, command: Self::Command);
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8]));
+    /// Takes a frame; `ce`: the network below marked it.
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8]));
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
     /// Gives out what was finished.
     fn settle(&mut self);
@@ -79,12 +80,7 @@ async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::Unbound
 fn receive<P: Party>(party: &mut P, link: &mut Link, now: Instant) {
     for _ in 0..BATCHES {
         let received = link.exchange(|out, _, ce, frame| {
-            // A mark by the network below counts like one by the element.
-            if let (true, Ok(mut base)) = (ce, Base::new_checked(&mut *frame)) {
-                let flags = base.flags() | Flags::ECN;
-                base.set_flags(flags);
-            }
-            party.handle(now, frame, |to, frame| out.queue(to, frame));
+            party.handle(now, frame, ce, |to, frame| out.queue(to, frame));
         });
         // An error here is about one datagram (an unreachable peer, say); its flow will notice.
         if !matches!(received, Ok(1..)) {
