@@ -7,7 +7,7 @@ use std::time;
 use pathcall_endpoint::driver::link::Outbox;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::routes::Routes;
 
@@ -84,8 +84,10 @@ impl Switch {
 /// What commands do. A refused one has changed nothing, but for a list, which is taken up to the
 /// entry that is refused.
 impl Switch {
-    pub(crate) fn install(&mut self, application: Application) -> Result<(), Refused> {
-        Ok(self.program.tables_mut().install(application)?)
+    /// Installs an application, whose frames `key` signs if there is one.
+    pub(crate) fn install(&mut self, application: Application, key: Option<TokenKey>) -> Result<(), Refused> {
+        self.program.tables_mut().install(application)?;
+        Ok(self.program.tables_mut().authenticate(application.gaid, key)?)
     }
 
     /// Takes out an application and its endpoints.
