@@ -43,6 +43,7 @@ impl Element {
                 lane_base: memory.lane_base,
                 width: memory.width.into(),
             })?;
+            tables.authenticate(plan.gaid, plan.token_key)?;
         }
         let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
         tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })
