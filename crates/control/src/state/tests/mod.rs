@@ -6,6 +6,7 @@ mod applications;
 mod callers;
 mod elements;
 mod random;
+mod tokens;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
