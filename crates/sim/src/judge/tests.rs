@@ -28,6 +28,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         epoch: 1,
         endpoint: 1,
         incarnation: 1,
+        token_key: None,
         memory: None,
         width: 256,
         purpose,

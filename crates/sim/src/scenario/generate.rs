@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_program::Size;
-use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
+use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
 use super::weather::Weather;
 use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum};
 use crate::random::{Chance, Random};
+
+/// Makes the seed of the chance that an application's frames carry tokens.
+const TOKENS: u64 = 0x70_6b65;
 
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
@@ -62,6 +65,11 @@ pub fn generate(seed: u64) -> Scenario {
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    let mut random = Random::new(seed ^ TOKENS);
+    for application in &mut scenario.applications {
+        let key = TokenKey::new([random.bits(), random.bits()]);
+        application.token_key = random.happens(Chance::percent(40)).then_some(key);
+    }
     scenario
 }
 
@@ -131,6 +139,7 @@ fn application(
         epoch: random.range(1..=5) as u32,
         endpoint: given.endpoint(),
         incarnation: random.bits() as u32 | 1,
+        token_key: None,
         memory,
         width,
         purpose,

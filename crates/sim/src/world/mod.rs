@@ -246,7 +246,7 @@ impl<'a> World<'a> {
         let joined = self.parties.owners[application].join(owners_now, caller);
         let config = joined.map_err(|error| Failure::Join { node, error })?;
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].join(now, config, &mut effects);
+        self.parties.callers[application][number].join(now, config, plan.token_key, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }
