@@ -93,7 +93,7 @@ fn junk(random: &mut Random) -> Vec<u8> {
         && let Some(head) = bytes.first_chunk_mut::<8>()
     {
         let [high, low] = len.to_be_bytes();
-        *head = [b'P', b'C', 1, random.range(1..=10) as u8, 0, random.bits() as u8 & 0x1f, high, low];
+        *head = [b'P', b'C', 1, random.range(1..=24) as u8, 0, random.bits() as u8 & 0x1f, high, low];
     }
     bytes
 }

@@ -30,6 +30,7 @@ impl<'a> Owner<'a> {
             threshold: plan.workers(),
             mapping: plan.mapping(),
             locks: plan.purpose == Purpose::Lock,
+            eviction: plan.eviction,
             width: plan.width,
             timing: plan.timing,
         });

@@ -122,7 +122,8 @@ impl Windows {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return };
         let base = frame.base();
         match frame.kind() {
-            Kind::MapAck => self.acknowledge(self.flow(to, &base), base.seq()),
+            // What the element refuses, it refuses for ever.
+            Kind::MapAck | Kind::MapRefused => self.acknowledge(self.flow(to, &base), base.seq()),
             Kind::MapPairsAck if answers(frame.payload()).all(|a| a.status != Status::Held) => {
                 self.acknowledge(self.flow(to, &base), base.seq());
             }

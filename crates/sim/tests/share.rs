@@ -43,6 +43,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             incarnation: 1,
             memory: element.then_some(memory),
             width: 256,
+            eviction: None,
             purpose: Purpose::Sum,
             doom: None,
             timing: Timing {

@@ -30,6 +30,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         incarnation: 1,
         memory: None,
         width: 256,
+        eviction: None,
         purpose,
         doom: None,
         timing: Timing::default(),

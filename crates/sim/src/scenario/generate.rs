@@ -133,6 +133,7 @@ fn application(
         incarnation: random.bits() as u32 | 1,
         memory,
         width,
+        eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
         purpose,
         doom,
         timing,

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Key, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, Target};
@@ -91,6 +92,8 @@ pub struct ApplicationPlan {
     pub memory: Option<Memory>,
     /// Lanes of a row.
     pub width: u16,
+    /// When keys give their registers in the element to others.
+    pub eviction: Option<Eviction>,
     /// What its calls ask for.
     pub purpose: Purpose,
     /// Why the last call of every caller can't be done, if so: all must be told.

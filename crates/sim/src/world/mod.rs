@@ -149,7 +149,10 @@ impl<'a> World<'a> {
             tally.lanes_software += stats.lanes_software;
             tally.lane_bytes_sent += stats.lane_bytes_sent;
         }
-        tally.lane_bytes_received = self.server_stats().iter().map(|stats| stats.lane_bytes_received).sum();
+        for stats in self.server_stats() {
+            tally.lane_bytes_received += stats.lane_bytes_received;
+            tally.keys_evicted += stats.keys_evicted;
+        }
         tally
     }
 

@@ -14,6 +14,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapF
 
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
+pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
 
@@ -46,6 +47,8 @@ pub struct ServerConfig {
     pub mapping: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: when keys give their registers to others; `None`: never.
+    pub eviction: Option<Eviction>,
     /// Lanes of a row.
     pub width: u16,
     /// Timers.
@@ -130,6 +133,8 @@ pub struct ServerStats {
     pub keys: u64,
     /// Keys that the element holds.
     pub keys_mapped: u64,
+    /// Keys that have given their registers to others.
+    pub keys_evicted: u64,
 }
 
 struct MemberState {
@@ -344,7 +349,7 @@ impl MapServer {
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
+        [self.sums.deadline(), self.keyed.deadline(&self.shared)].into_iter().flatten().min()
     }
 
     /// What there is to say next.
@@ -355,8 +360,8 @@ impl MapServer {
     /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let (keys, keys_mapped) = self.keyed.sizes();
-        ServerStats { keys, keys_mapped, ..self.shared.stats }
+        let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }
 }
 
