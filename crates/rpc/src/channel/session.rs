@@ -278,7 +278,8 @@ impl Join<'_> {
             timing: Timing::default(),
         };
         let over = watch::Sender::new(None);
-        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port));
+        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port))
+            .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let uri = self.transport.uri().to_string();
         let watcher = tokio::spawn(async move {
