@@ -59,13 +59,13 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
     let outcome = play(&Scenario {
         seed: 1,
         faults_until: Instant(0) + Duration::from_millis(10 * DRIFTS * CALLS),
-        element: Some(Size { rows: ROWS as usize, lanes: ROWS as usize * 64, slots: 2 }),
+        elements: vec![Size { rows: ROWS as usize, lanes: ROWS as usize * 64, slots: 2 }],
         applications: vec![ApplicationPlan {
             gaid: 1,
             epoch: 1,
             endpoint: 1,
             incarnation: 1,
-            memory: Some(Memory { row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
+            memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
             width: 64,
             eviction,
             purpose: Purpose::Add,

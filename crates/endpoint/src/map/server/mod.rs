@@ -108,6 +108,8 @@ pub struct Joined {
     pub rows: u32,
     /// Lanes of a row.
     pub width: u16,
+    /// Whether its frames go by the element: it knows the caller, and its memory is of use.
+    pub element: bool,
 }
 
 /// What a server has done so far.
@@ -224,7 +226,7 @@ impl MapServer {
             worker = free as u16;
             if self.used_workers >> worker & 1 == 1 {
                 // What the last holder of the place has sent must not count for this one.
-                self.sums.start_anew(now, config.grant.is_some());
+                self.sums.start_anew(now, worker, config.grant.is_some());
             }
             self.used_workers |= 1 << worker;
         }
@@ -243,12 +245,14 @@ impl MapServer {
             start_chunk: self.sums.first_open_chunk(),
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
+            element: member.element && config.grant.is_some(),
         })
     }
 
     /// A caller left, or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
+            self.sums.leave(state.worker);
             let left = match state {
                 MemberState { clean: true, .. } => Left::Clean,
                 MemberState { settled: false, .. } => Left::Unsettled,
@@ -273,7 +277,7 @@ impl MapServer {
         // The circle of rows stays as it is: callers count chunks by it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
-        self.sums.renew();
+        self.sums.renew(now, grant.is_some());
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
