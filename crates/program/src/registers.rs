@@ -111,12 +111,13 @@ impl Default for RoundState {
     }
 }
 
-/// Who holds a lock; endpoint 0 is nobody.
+/// Who holds a lock; endpoint 0 is nobody. A pair of words: what a stage of a pipeline reads,
+/// compares and writes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
     /// The endpoint.
     pub(crate) owner: u32,
-    /// Which of its acquirings.
+    /// Which of its acquirings, under `LOCK_WANTED` and `LOCK_PARKED`.
     pub(crate) tag: u32,
 }
 
@@ -129,6 +130,8 @@ pub struct Registers {
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
     pub(crate) locks: RegisterArray<Lock>,
+    /// Beside each lock: how often it was granted, the lower half of its fencing token.
+    pub(crate) grants: RegisterArray<u32>,
     pub(crate) lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
     pub(crate) overflows: RegisterArray<u32>,
@@ -142,8 +145,9 @@ impl Registers {
             rounds: RegisterArray::new(3, size.rows, RoundState::default()),
             counts: RegisterArray::new(4, size.rows, 0),
             locks: RegisterArray::new(5, size.rows, Lock::default()),
-            lanes: RegisterArray::new(6, size.lanes, 0),
-            overflows: RegisterArray::new(7, size.slots * pathcall_wire::W_MAX as usize, 0),
+            grants: RegisterArray::new(6, size.rows, 0),
+            lanes: RegisterArray::new(7, size.lanes, 0),
+            overflows: RegisterArray::new(8, size.slots * pathcall_wire::W_MAX as usize, 0),
         }
     }
 }

@@ -31,6 +31,7 @@ impl<'a> Owner<'a> {
             mapping: plan.mapping(),
             locks: plan.purpose == Purpose::Lock,
             width: plan.width,
+            lease: plan.lease,
             timing: plan.timing,
         });
         Self { plan, server, epoch: plan.epoch, terms: 0, element: true }
@@ -53,6 +54,8 @@ impl<'a> Owner<'a> {
             width: joined.width,
             worker: joined.worker,
             start_chunk: joined.start_chunk,
+            lease: self.plan.lease,
+            era: joined.era,
             timing: self.plan.timing,
         })
     }

@@ -136,6 +136,7 @@ fn application(
         purpose,
         doom,
         timing,
+        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }
