@@ -232,10 +232,13 @@ impl Call {
         (self.order[at], self.rows[at])
     }
 
-    /// Puts locks that were not granted at the head of the line, in order.
-    pub(super) fn line_up(&mut self, mut locks: Vec<u32>) {
-        locks.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
-        self.line.splice(..0, locks);
+    /// Puts locks that were not granted, or are lost, back into the line, which stays in order.
+    pub(super) fn line_up(&mut self, locks: Vec<u32>) {
+        let Self { line, keys, .. } = self;
+        line.splice(..0, locks);
+        if !mutant::on(Mutant::LocksUnordered) {
+            line.sort_by(|a, b| keys[*a as usize].cmp(&keys[*b as usize]));
+        }
     }
 
     /// Whether it takes locks.
