@@ -85,7 +85,8 @@ mod tests {
         let first = Era::of_epoch(7);
         let suspended = first.next(7);
         let later = suspended.next(8);
-        let eras = [first, first.of_element(), suspended, later, later.of_element(), later.next(1), later.next(1).next(9)];
+        let eras =
+            [first, first.of_element(), suspended, later, later.of_element(), later.next(1), later.next(1).next(9)];
         for pair in eras.windows(2) {
             assert!(pair[0].token(u32::MAX) < pair[1].token(0), "{pair:?}");
         }

@@ -34,8 +34,7 @@ impl Locks {
             if let Some(last) = self.tokens.insert(key.clone(), token).filter(|last| *last >= token) {
                 return Err(Failure::TokenOrder { node, key: key.clone(), token, last });
             }
-            if let Some(Holding { node: holder, .. }) =
-                self.holders.insert(key.clone(), Holding { node, step, token })
+            if let Some(Holding { node: holder, .. }) = self.holders.insert(key.clone(), Holding { node, step, token })
             {
                 return Err(Failure::HeldTwice { node, key: key.clone(), holder });
             }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::ClientConfig;
 use super::super::super::lease::held_for;
+use super::super::ClientConfig;
 
 /// Requests whose answer is waited for; older ones are of no use.
 const SENT_MAX: usize = 8;
@@ -76,7 +76,10 @@ impl Lease {
 
     /// When something is to be done about it.
     pub(super) fn deadline(&self, config: &ClientConfig) -> Option<Instant> {
-        [self.next.map(|(at, _)| at), self.until(config).filter(|until| until.0 != u64::MAX)].into_iter().flatten().min()
+        [self.next.map(|(at, _)| at), self.until(config).filter(|until| until.0 != u64::MAX)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// It is wanted from now on.

@@ -27,7 +27,13 @@ struct InLine {
 
 impl Lines {
     /// The server says that a frame stands in line.
-    pub(in super::super) fn stands(&mut self, now: Instant, place: Place, (id, index): (CallId, u32), config: &ClientConfig) {
+    pub(in super::super) fn stands(
+        &mut self,
+        now: Instant,
+        place: Place,
+        (id, index): (CallId, u32),
+        config: &ClientConfig,
+    ) {
         let (first, longest) = config.timing.probe;
         let again = self.frames.get(&(place.flow, place.seq)).map(|frame| (frame.at.max(now), frame.pause));
         let (at, pause) = again.unwrap_or((now + first, (first * 2).min(longest)));

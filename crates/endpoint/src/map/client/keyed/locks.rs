@@ -222,7 +222,12 @@ impl KeyedCalls {
     }
 
     /// The server has answered a request for a lease.
-    pub(in super::super) fn lent(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) -> Option<()> {
+    pub(in super::super) fn lent(
+        &mut self,
+        now: Instant,
+        frame: &MapFrame<&[u8]>,
+        config: &ClientConfig,
+    ) -> Option<()> {
         let (request, session) = (frame.base().round(), frame.map().tag());
         if frame.map().has(MapFlags::CLEAR) {
             self.locks.lease.is_ended(request).then_some(())?;

@@ -131,13 +131,7 @@ impl KeyedTruth {
     }
 
     /// Grants locks that were given back, and returns to the element those that nobody waits for.
-    pub(super) fn poll_lines(
-        &mut self,
-        now: Instant,
-        shared: &mut Shared,
-        out: &mut impl Outbox,
-        events: &mut Events,
-    ) {
+    pub(super) fn poll_lines(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox, events: &mut Events) {
         let rules = self.lock_rules(shared);
         if !rules.closed {
             if std::mem::take(&mut self.reopen) && self.lines.used {
