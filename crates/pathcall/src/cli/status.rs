@@ -176,6 +176,7 @@ fn application_json(application: &ApplicationStatus) -> Value {
         "epoch": application.epoch,
         "alive": application.alive,
         "service_address": application.service_address,
+        "authenticated": application.authenticated,
         "memory": memory,
         "endpoints": endpoints.collect::<Vec<_>>(),
     })
