@@ -42,6 +42,8 @@ pub(crate) struct Caller<'a> {
     /// It was let in, and has not left.
     member: bool,
     killed: bool,
+    /// The element that it sends by.
+    element: Option<usize>,
 }
 
 impl<'a> Caller<'a> {
@@ -55,13 +57,22 @@ impl<'a> Caller<'a> {
             tasks_made: 0,
             member: false,
             killed: false,
+            element: None,
         }
     }
 
-    /// It has joined its application and may call.
-    pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, key: Option<TokenKey>, effects: &mut Effects) {
+    /// It has joined its application and may call; it begins with step `first`.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        element: Option<usize>,
+        first: usize,
+        effects: &mut Effects,
+    ) {
         self.client = Some(MapClient::new(config).authenticate(key));
-        self.member = true;
+        (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
         }
@@ -89,8 +100,14 @@ impl<'a> Caller<'a> {
         self.member = false;
     }
 
+    /// The element that it sends by.
+    pub(crate) fn element(&self) -> Option<usize> {
+        self.element
+    }
+
     /// The epoch has changed.
-    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, effects: &mut Effects) {
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, element: Option<usize>, effects: &mut Effects) {
+        self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
         }

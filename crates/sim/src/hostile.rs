@@ -182,12 +182,14 @@ fn another_kind(random: &mut Random, to: Node, application: &Application, frame:
             Kind::MapError,
         ]),
         Node::Owner(_) => random.pick(&[Kind::MapFlush, Kind::MapSettled, Kind::MapSilent, Kind::MapClosed]),
-        Node::Element => random.pick(&[Kind::MapResult, Kind::MapClose, Kind::MapWipe, Kind::MapFree, Kind::MapSoft]),
+        Node::Element(_) => {
+            random.pick(&[Kind::MapResult, Kind::MapClose, Kind::MapWipe, Kind::MapFree, Kind::MapSoft])
+        }
     };
     let (src, dst, flags) = match (to, kind) {
         (Node::Owner(_), Kind::MapClosed) => (owner, owner, Flags::FROM_SERVER),
         (Node::Owner(_), _) => (caller, owner, Flags::CROSS),
-        (Node::Element, _) => (owner, caller, Flags::FROM_SERVER | Flags::MCAST),
+        (Node::Element(_), _) => (owner, caller, Flags::FROM_SERVER | Flags::MCAST),
         (Node::Caller(..), _) => (owner, caller, Flags::FROM_SERVER),
     };
     let result = MapFlags::LINEAR | MapFlags::ROUND | MapFlags::GET | MapFlags::CLEAR;
@@ -239,7 +241,7 @@ fn junk(random: &mut Random) -> Vec<u8> {
         && let Some(head) = bytes.first_chunk_mut::<8>()
     {
         let [high, low] = len.to_be_bytes();
-        *head = [b'P', b'C', 1, random.range(1..=10) as u8, 0, random.bits() as u8 & 0x1f, high, low];
+        *head = [b'P', b'C', 1, random.range(1..=24) as u8, 0, random.bits() as u8 & 0x1f, high, low];
     }
     bytes
 }

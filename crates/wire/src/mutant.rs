@@ -84,6 +84,10 @@ mutants! {
     CommitsForgotten,
     /// The server answers a query before callers have repeated what an ended epoch had.
     QueryUnsettled,
+    /// The server counts what a register held for the key that gets it, not for the one that had it.
+    EvictAtOnce,
+    /// The server gives registers to other keys under the mapping version that callers have.
+    EvictUnversioned,
     /// The server asks for a register row once.
     ReadOnce,
     /// The client numbers new frames however old the oldest unacknowledged one is.
@@ -102,6 +106,10 @@ mutants! {
     ForgetUncommitted,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
+    /// The client says on a repeat that it was packed by the mapping of now.
+    MappingRestamped,
+    /// The client goes on by the registers that were withdrawn.
+    WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
     /// The client takes frames that are addressed to another incarnation.

@@ -254,6 +254,7 @@ impl Hosted {
             threshold: self.application.threshold,
             mapping: self.application.mapping,
             locks: self.application.locks,
+            eviction: Some(Eviction::default()),
             width: self.application.width(),
             timing: Timing::default(),
         };

@@ -174,7 +174,7 @@ impl Caller {
     }
 
     fn grant(&self, hosted: &Hosted, serving: &Serving, member: Member, joined: Joined) -> JoinGrant {
-        let element = serving.memory.as_ref().filter(|_| member.element);
+        let element = serving.memory.as_ref().filter(|_| joined.element);
         JoinGrant {
             gaid: serving.gaid,
             epoch: serving.epoch,

@@ -31,6 +31,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         token_key: None,
         memory: None,
         width: 256,
+        eviction: None,
         purpose,
         doom: None,
         timing: Timing::default(),

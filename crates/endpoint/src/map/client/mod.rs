@@ -205,6 +205,7 @@ impl MapClient {
                 self.flows[flow].remove(seq);
             }
             Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);

@@ -16,6 +16,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapF
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
+pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
 
@@ -48,6 +49,8 @@ pub struct ServerConfig {
     pub mapping: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: when keys give their registers to others; `None`: never.
+    pub eviction: Option<Eviction>,
     /// Lanes of a row.
     pub width: u16,
     /// Timers.
@@ -107,6 +110,8 @@ pub struct Joined {
     pub rows: u32,
     /// Lanes of a row.
     pub width: u16,
+    /// Whether its frames go by the element: it knows the caller, and its memory is of use.
+    pub element: bool,
 }
 
 /// What a server has done so far.
@@ -134,6 +139,8 @@ pub struct ServerStats {
     pub keys: u64,
     /// Keys that the element holds.
     pub keys_mapped: u64,
+    /// Keys that have given their registers to others.
+    pub keys_evicted: u64,
 }
 
 struct MemberState {
@@ -225,7 +232,7 @@ impl MapServer {
             worker = free as u16;
             if self.used_workers >> worker & 1 == 1 {
                 // What the last holder of the place has sent must not count for this one.
-                self.sums.start_anew(now, config.grant.is_some());
+                self.sums.start_anew(now, worker, config.grant.is_some());
             }
             self.used_workers |= 1 << worker;
         }
@@ -244,12 +251,14 @@ impl MapServer {
             start_chunk: self.sums.first_open_chunk(),
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
+            element: member.element && config.grant.is_some(),
         })
     }
 
     /// A caller left, or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
+            self.sums.leave(state.worker);
             let left = match state {
                 MemberState { clean: true, .. } => Left::Clean,
                 MemberState { settled: false, .. } => Left::Unsettled,
@@ -274,7 +283,7 @@ impl MapServer {
         // The circle of rows stays as it is: callers count chunks by it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
-        self.sums.renew();
+        self.sums.renew(now, grant.is_some());
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -335,7 +344,7 @@ impl MapServer {
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
+        [self.sums.deadline(), self.keyed.deadline(&self.shared)].into_iter().flatten().min()
     }
 
     /// What there is to say next.
@@ -346,8 +355,8 @@ impl MapServer {
     /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let (keys, keys_mapped) = self.keyed.sizes();
-        ServerStats { keys, keys_mapped, ..self.shared.stats }
+        let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }
 }
 
