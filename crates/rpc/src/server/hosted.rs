@@ -13,7 +13,7 @@ use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Eviction, ServerConfig, ServerStats, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
