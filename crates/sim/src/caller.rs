@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
 use pathcall_endpoint::map::{Operation, Renewal};
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::party::{Decision, Effects, Party, Report};
 use crate::scenario::{CallerPlan, Work};
@@ -68,9 +68,10 @@ impl<'a> Caller<'a> {
         config: ClientConfig,
         element: Option<usize>,
         first: usize,
+        key: Option<TokenKey>,
         effects: &mut Effects,
     ) {
-        self.client = Some(MapClient::new(config));
+        self.client = Some(MapClient::new(config).authenticate(key));
         (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
@@ -198,10 +199,12 @@ impl<'a> Caller<'a> {
 
 impl Party for Caller<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         if let Some(client) = &mut self.client {
             let ignored = client.stats().frames_ignored;
-            client.handle(now, frame, effects);
+            match marked {
+                true => client.handle_marked(now, frame, effects),
+                false => client.handle(now, frame, effects),
+            }
             effects.decision = Some(decision(client.stats().frames_ignored == ignored));
         }
         self.settle(now, effects);
@@ -215,14 +218,6 @@ impl Party for Caller<'_> {
         let task = self.tasks.first_key_value().map(|((at, _), _)| *at);
         let client = self.client.as_ref().and_then(MapClient::deadline);
         [task, client].into_iter().flatten().min()
-    }
-}
-
-/// A host's driver tells the state machine of congestion by the frame's own flag.
-pub(crate) fn mark(frame: &mut [u8], marked: bool) {
-    if let (true, Ok(mut base)) = (marked, Base::new_checked(frame)) {
-        let flags = base.flags() | Flags::ECN;
-        base.set_flags(flags);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use pathcall_endpoint::map::Dest;
 use pathcall_endpoint::map::Outbox;
-use pathcall_program::emit::address_copy;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_wire::Instant;
 
@@ -49,6 +48,7 @@ impl Element {
                 lane_base: memory.lane_base,
                 width: memory.width.into(),
             })?;
+            tables.authenticate(plan.gaid, plan.token_key)?;
         }
         let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
         tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })
@@ -107,10 +107,8 @@ impl Party for Element {
         match action {
             Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
             Action::Multicast(gaid) => {
-                for member in self.program.tables().group(gaid) {
-                    address_copy(frame, member);
-                    effects.send(Dest::Endpoint(member.endpoint), frame);
-                }
+                let tables = self.program.tables();
+                tables.copies(gaid, frame, |member, frame| effects.send(Dest::Endpoint(member), frame));
             }
             Action::Drop(_) => {}
         }

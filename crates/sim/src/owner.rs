@@ -5,7 +5,7 @@ use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerCo
 use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
-use crate::caller::{decision, mark};
+use crate::caller::decision;
 use crate::party::{Effects, Party, Report};
 use crate::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose};
 use crate::world::OwnerWord;
@@ -37,6 +37,7 @@ impl<'a> Owner<'a> {
             width: plan.width,
             timing: plan.timing,
         });
+        let server = server.authenticate(plan.token_key);
         Self { plan, server, epoch: plan.epoch, terms: 0, memory: plan.memory, element: Some(plan.element()) }
     }
 
@@ -141,9 +142,11 @@ fn grant(memory: Memory) -> Grant {
 
 impl Party for Owner<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         let ignored = self.server.stats().frames_ignored;
-        self.server.handle(now, frame, effects);
+        match marked {
+            true => self.server.handle_marked(now, frame, effects),
+            false => self.server.handle(now, frame, effects),
+        }
         effects.decision = Some(decision(self.server.stats().frames_ignored == ignored));
         self.settle(now, effects);
     }

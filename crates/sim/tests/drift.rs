@@ -65,6 +65,7 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
             epoch: 1,
             endpoint: 1,
             incarnation: 1,
+            token_key: None,
             memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
             width: 64,
             eviction,

@@ -41,6 +41,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             epoch: 1,
             endpoint: 1,
             incarnation: 1,
+            token_key: None,
             memory: element.then_some(memory),
             width: 256,
             eviction: None,

@@ -30,6 +30,10 @@ mutants! {
     ElementIncarnation,
     /// The element works on frames of endpoints of other applications.
     ElementApplication,
+    /// The element does not look at tokens.
+    ElementToken,
+    /// The element looks at a frame's token when its work is done.
+    ElementTokenLate,
     /// The element sums whatever shares a row, what it is part of aside.
     ElementTag,
     /// The element forgets a round's count once it has forwarded the sums, before the server has them.
@@ -54,6 +58,8 @@ mutants! {
     ServerEpoch,
     /// The server takes frames of any incarnation.
     ServerIncarnation,
+    /// The server does not look at tokens.
+    ServerToken,
     /// The server does not answer a question about a round that is over.
     DropBackup,
     /// The server takes an element's lane at the end of its range for a sum.
@@ -108,6 +114,8 @@ mutants! {
     CancelledLockKept,
     /// The client takes frames that are addressed to another incarnation.
     ClientIncarnation,
+    /// The client does not look at tokens.
+    ClientToken,
 }
 
 #[cfg(feature = "mutants")]

@@ -191,6 +191,7 @@ impl Caller {
             start_chunk: joined.start_chunk,
             committed: 0,
             applied: Vec::new(),
+            token_key: serving.key.map(|key| key.words().into()),
         }
     }
 }

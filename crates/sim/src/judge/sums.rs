@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::{Lanes, Operation};
 
 use super::Failure;
 use crate::party::Node;
@@ -26,7 +26,7 @@ impl Sums {
         plan: &ApplicationPlan,
         node: Node,
         step: usize,
-        got: &[i64],
+        got: &Lanes,
     ) -> Result<(), Failure> {
         let expected = self.expected.entry(step).or_insert_with(|| sums(plan, step));
         if expected[0].len() != got.len() {
@@ -34,6 +34,7 @@ impl Sums {
             return Err(Failure::Output { node, step, expected: "a sum for each lane", got });
         }
         let width = usize::from(plan.width.max(1));
+        let got: Vec<i64> = got.iter().collect();
         for (chunk, got) in got.chunks(width).enumerate() {
             let lanes = |of: usize| &expected[of][chunk * width..chunk * width + got.len()];
             let fitting: Vec<usize> = (0..expected.len()).filter(|of| lanes(*of) == got).collect();
@@ -71,8 +72,8 @@ fn sum(workers: &[&CallerPlan], step: usize) -> Vec<i64> {
     for work in workers.iter().filter_map(|caller| caller.steps.get(step)).map(|step| &step.work) {
         if let Work::Call(Operation::Sum { lanes, modify, .. }) = work {
             sums.resize(lanes.len(), 0);
-            for (sum, value) in sums.iter_mut().zip(lanes) {
-                *sum += modified(*value, *modify);
+            for (sum, value) in sums.iter_mut().zip(lanes.iter()) {
+                *sum += modified(value, *modify);
             }
         }
     }

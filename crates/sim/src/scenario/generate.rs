@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Operation;
 use pathcall_program::Size;
-use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
+use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
 use super::weather::Weather;
 use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum};
@@ -13,6 +13,8 @@ use crate::random::{Chance, Random};
 
 /// Elements of a scenario at most.
 const ELEMENTS_MAX: usize = 2;
+/// Makes the seed of the chance that an application's frames carry tokens.
+const TOKENS: u64 = 0x70_6b65;
 
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
@@ -69,6 +71,11 @@ pub fn generate(seed: u64) -> Scenario {
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    let mut random = Random::new(seed ^ TOKENS);
+    for application in &mut scenario.applications {
+        let key = TokenKey::new([random.bits(), random.bits()]);
+        application.token_key = random.happens(Chance::percent(40)).then_some(key);
+    }
     scenario
 }
 
@@ -138,6 +145,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         epoch: random.range(1..=5) as u32,
         endpoint: given.endpoint(),
         incarnation: random.bits() as u32 | 1,
+        token_key: None,
         memory,
         width,
         eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
@@ -252,7 +260,7 @@ fn kill(random: &mut Random, callers: &mut Vec<CallerPlan>, given: &mut Given) {
     for step in &mut successor.steps {
         // Not the sums of its predecessor, so that it shows whose part a sum has.
         if let Work::Call(Operation::Sum { lanes, .. }) = &mut step.work {
-            lanes.iter_mut().for_each(|value| *value = !*value);
+            *lanes = lanes.iter().map(|value| !value).collect::<Vec<_>>().into();
         }
     }
     callers.push(successor);

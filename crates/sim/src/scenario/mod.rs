@@ -16,7 +16,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Key, Operation};
 use pathcall_program::Size;
-use pathcall_wire::{Instant, Target};
+use pathcall_wire::{Instant, Target, TokenKey};
 
 pub use generate::generate;
 pub(crate) use keyed::{marked, modified};
@@ -109,6 +109,8 @@ pub struct ApplicationPlan {
     pub endpoint: u32,
     /// Incarnation of its owner.
     pub incarnation: u32,
+    /// What signs its frames, if they carry tokens.
+    pub token_key: Option<TokenKey>,
     /// Its place in the element's memory, if it has one.
     pub memory: Option<Memory>,
     /// Lanes of a row.

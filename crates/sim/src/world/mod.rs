@@ -267,7 +267,7 @@ impl<'a> World<'a> {
         let element = owner_state.element();
         let first = caller.succeeds.map_or(0, |_| self.judge.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].join(now, config, element, first, &mut effects);
+        self.parties.callers[application][number].join(now, config, element, first, plan.token_key, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }

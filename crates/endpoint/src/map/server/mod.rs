@@ -5,6 +5,7 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+mod doors;
 mod keyed;
 mod sum;
 
@@ -14,6 +15,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapF
 
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
+use crate::token::Guard;
 pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
@@ -119,6 +121,8 @@ pub struct ServerStats {
     pub frames_received: u64,
     /// Frames that came and meant nothing here (hostile, late, not ours).
     pub frames_ignored: u64,
+    /// Those of them that did not carry the application's token, or one where it has none.
+    pub frames_unauthentic: u64,
     /// Bytes of frames that came.
     pub bytes_received: u64,
     /// Bytes of lanes and pairs that came.
@@ -181,6 +185,7 @@ struct Shared {
 
 /// The state machine of an owner; used as [`super::client::MapClient`] is.
 pub struct MapServer {
+    guard: Guard,
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
@@ -195,6 +200,7 @@ impl MapServer {
     pub fn new(config: ServerConfig) -> Self {
         let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
         Self {
+            guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
             used_workers: 0,
@@ -302,15 +308,6 @@ impl MapServer {
         self.keyed.query(now, id, keys, &self.shared, &mut self.events);
     }
 
-    /// Takes a frame from the network.
-    pub fn handle(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) {
-        self.shared.stats.frames_received += 1;
-        self.shared.stats.bytes_received += bytes.len() as u64;
-        if self.take(now, bytes, out).is_none() {
-            self.shared.stats.frames_ignored += 1;
-        }
-    }
-
     fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
         let (base, config) = (frame.base(), self.shared.config);
@@ -342,12 +339,6 @@ impl MapServer {
             }
             _ => None,
         }
-    }
-
-    /// Sends what is due: announcements of software rounds, reads of registers.
-    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
-        self.sums.poll(now, &mut self.shared, out);
-        self.keyed.poll(now, &mut self.shared, out, &mut self.events);
     }
 
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_UNSIGNED, MapFlags, MapRepr, Mutant, Target, mutant};
 
 use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
 use super::super::{ClientConfig, Place, frame};
@@ -224,7 +224,7 @@ impl Call {
 
     /// How many of these pairs fit one frame of whole keys; at least 1.
     fn whole_fitting(&self, members: &[u32]) -> usize {
-        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let room = MAX_UNSIGNED - frame_len(MapFlags::BARE, 0, 0);
         let mut used = 0;
         let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
             used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());
