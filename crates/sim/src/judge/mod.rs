@@ -121,6 +121,12 @@ impl<'a> Judge<'a> {
         first
     }
 
+    /// The owner goes on without an element that is silent: what a caller that left had there is lost.
+    pub(crate) fn suspended(&mut self, application: usize) {
+        let model = &mut self.applications[application];
+        model.may_lose = model.plan.callers.iter().any(|caller| caller.dies.is_some());
+    }
+
     /// A killed caller counts as gone.
     pub(crate) fn left(&mut self, application: usize, caller: usize) {
         self.applications[application].locks.release_all(Node::Caller(application, caller));
