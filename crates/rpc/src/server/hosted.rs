@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
 use crate::application::Application;
+use crate::names::Names;
 
 /// An element that did not answer is not asked for again before this time.
 const SUSPENSION: Duration = Duration::from_secs(10);
@@ -39,6 +40,8 @@ pub(super) struct Hosted {
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_local_id: AtomicU32,
+    /// Numbers of keys that are too long for a frame.
+    pub(super) names: Names,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the terms that hold: members follow it.
@@ -113,6 +116,7 @@ impl Hosted {
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            names: Names::default(),
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
