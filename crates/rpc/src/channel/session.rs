@@ -160,7 +160,10 @@ impl Session {
             }
         };
         outcome.map_err(|error| {
-            if matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
+            // A round that failed is the end of the place in its application: another one is sure.
+            let of_round = matches!(method.kind, Kind::Sum { .. })
+                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. });
+            if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
                 self.end(error.to_string().into());
             }
             status::of_call(method, &error)
