@@ -47,6 +47,7 @@ fn server(threshold: u32) -> MapServer {
         threshold,
         mapping: true,
         locks: false,
+        eviction: None,
         width: if threshold > 0 { 256 } else { 64 },
         timing: Timing::default(),
     });

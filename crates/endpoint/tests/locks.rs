@@ -46,6 +46,7 @@ fn server() -> MapServer {
         threshold: 0,
         mapping: false,
         locks: false,
+        eviction: None,
         width: 64,
         timing: Timing::default(),
     });
@@ -93,6 +94,7 @@ fn server_of_locks() -> MapServer {
         threshold: 0,
         mapping: false,
         locks: true,
+        eviction: None,
         width: 1,
         timing: Timing::default(),
     })

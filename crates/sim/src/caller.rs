@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
 use pathcall_endpoint::map::{Operation, Renewal};
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::party::{Decision, Effects, Party, Report};
 use crate::scenario::{CallerPlan, Work};
@@ -42,6 +42,8 @@ pub(crate) struct Caller<'a> {
     /// It was let in, and has not left.
     member: bool,
     killed: bool,
+    /// The element that it sends by.
+    element: Option<usize>,
 }
 
 impl<'a> Caller<'a> {
@@ -55,13 +57,22 @@ impl<'a> Caller<'a> {
             tasks_made: 0,
             member: false,
             killed: false,
+            element: None,
         }
     }
 
-    /// It has joined its application and may call.
-    pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
-        self.client = Some(MapClient::new(config));
-        self.member = true;
+    /// It has joined its application and may call; it begins with step `first`.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        element: Option<usize>,
+        first: usize,
+        effects: &mut Effects,
+    ) {
+        self.client = Some(MapClient::new(config).authenticate(key));
+        (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
         }
@@ -89,8 +100,14 @@ impl<'a> Caller<'a> {
         self.member = false;
     }
 
+    /// The element that it sends by.
+    pub(crate) fn element(&self) -> Option<usize> {
+        self.element
+    }
+
     /// The epoch has changed.
-    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, effects: &mut Effects) {
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, element: Option<usize>, effects: &mut Effects) {
+        self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
         }
@@ -182,10 +199,12 @@ impl<'a> Caller<'a> {
 
 impl Party for Caller<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         if let Some(client) = &mut self.client {
             let ignored = client.stats().frames_ignored;
-            client.handle(now, frame, effects);
+            match marked {
+                true => client.handle_marked(now, frame, effects),
+                false => client.handle(now, frame, effects),
+            }
             effects.decision = Some(decision(client.stats().frames_ignored == ignored));
         }
         self.settle(now, effects);
@@ -199,14 +218,6 @@ impl Party for Caller<'_> {
         let task = self.tasks.first_key_value().map(|((at, _), _)| *at);
         let client = self.client.as_ref().and_then(MapClient::deadline);
         [task, client].into_iter().flatten().min()
-    }
-}
-
-/// A host's driver tells the state machine of congestion by the frame's own flag.
-pub(crate) fn mark(frame: &mut [u8], marked: bool) {
-    if let (true, Ok(mut base)) = (marked, Base::new_checked(frame)) {
-        let flags = base.flags() | Flags::ECN;
-        base.set_flags(flags);
     }
 }
 

@@ -96,6 +96,8 @@ pub enum Kind {
     MapFree = 22,
     /// Element to server: the answer to [`Kind::MapFree`].
     MapFreed = 23,
+    /// Server to callers: the registers in the payload hold other keys from mapping version `round` on.
+    MapWithdraw = 24,
 }
 
 impl Kind {
@@ -128,6 +130,7 @@ impl Kind {
             21 => Self::MapSilent,
             22 => Self::MapFree,
             23 => Self::MapFreed,
+            24 => Self::MapWithdraw,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

@@ -9,6 +9,7 @@ mod book;
 mod call;
 mod kept;
 mod locks;
+mod moved;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -46,8 +47,6 @@ pub(super) struct KeyedCalls {
     retries: BTreeSet<(Instant, CallId)>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
     own: u64,
-    /// Version of where keys are in the element.
-    version: u32,
     kept: Kept,
     locks: Locks,
 }
@@ -97,7 +96,8 @@ impl KeyedCalls {
                 _ => whole.push(i),
             }
         }
-        self.book.drain_lanes(|frame| call.push_mapped(frame));
+        let version = self.book.version();
+        self.book.drain_lanes(|frame| call.push_mapped(frame, version));
         call.push_logical(&logical);
         if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
@@ -168,7 +168,8 @@ impl KeyedCalls {
         mut send: impl FnMut(Dest, &[u8], u64),
     ) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let (to, len, lane_bytes) = call.emit(index as usize, place, config, self.version, scratch);
+            let version = self.book.version();
+            let (to, len, lane_bytes) = call.emit(index as usize, place, config, version, scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
@@ -183,6 +184,7 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) -> Option<Verdict> {
+        self.hear_version(frame, config);
         let call = self.calls.get_mut(&id)?;
         let sent = call.frames.get(index as usize)?.clone();
         let whole_answer = frame.kind() == pathcall_wire::Kind::MapPairsAck;
@@ -198,7 +200,7 @@ impl KeyedCalls {
                 return Some(Verdict::Held);
             }
             stats.lanes_software += answers.len() as u64;
-            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.version;
+            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.book.version();
             for (at, answer) in sent.members.zip(&answers) {
                 let i = call.order[at];
                 if current {

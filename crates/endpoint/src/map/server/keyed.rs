@@ -4,6 +4,7 @@
 //! Software additions go to the base, the element's to the register; a [`harvest`] makes registers
 //! the server's, generation by generation, and every query waits for one.
 
+mod evict;
 mod free;
 mod harvest;
 mod queries;
@@ -21,6 +22,8 @@ use pathcall_wire::{
 use super::super::{Dest, Key, Outbox};
 use super::{QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
+pub use evict::Eviction;
+use evict::Evictions;
 use free::Freeing;
 use harvest::{Harvest, Record};
 use table::{FrameName, KeyState, KeyTable};
@@ -48,6 +51,7 @@ pub(super) struct KeyedTruth {
     /// A caller has left: before the last closing, or since. What it had added, nobody can repeat.
     left: (bool, bool),
     freeing: Freeing,
+    evictions: Evictions,
     timing: Timing,
     lost: Option<&'static str>,
 }
@@ -91,13 +95,15 @@ impl KeyedTruth {
             wanted: 0,
             left: (false, false),
             freeing: Freeing::default(),
+            evictions: Evictions::new(config.eviction.filter(|_| config.mapping)),
             timing: config.timing,
             lost: None,
         }
     }
 
-    pub(super) fn sizes(&self) -> (u64, u64) {
-        (self.table.len() as u64, self.table.mapped() as u64)
+    /// Keys known, in the element, and evicted so far.
+    pub(super) fn sizes(&self) -> [u64; 3] {
+        [self.table.len() as u64, self.table.mapped() as u64, self.evictions.done()]
     }
 
     /// Adds pairs that travel by logical address.
@@ -112,13 +118,19 @@ impl KeyedTruth {
             return None;
         }
         let (name, seen) = meet(frame, shared)?;
+        let by_element = shared.members.get(&name.endpoint).is_some_and(|state| state.member.element);
         let marked = (0..frame.lane_count()).filter(|lane| frame.marked(*lane));
         let refused = if seen == Seen::New {
             let mut refused = Vec::new();
             for lane in marked {
                 let (address, value) = frame.keyed(lane)?;
                 let value = frame.op().apply(value, map.para());
-                let added = self.table.by_logical(address).is_some_and(|key| key.add(i64::from(value)));
+                // One that has been given a register meanwhile is asked for whole, to be told of it.
+                let key = self.table.by_logical(address).filter(|key| !(by_element && key.is_mapped()));
+                let added = key.is_some_and(|key| {
+                    self.evictions.used(key, i64::from(value));
+                    key.add(i64::from(value))
+                });
                 shared.stats.software_adds += u64::from(added);
                 if !added {
                     refused.push(lane as u32);
@@ -250,6 +262,7 @@ impl KeyedTruth {
                 (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
                 (_, Err(_)) => None,
             };
+            self.evictions.used(key, value);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;
             }
