@@ -2,7 +2,7 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig, Terms};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{Status, answers, entries, entry_len, put};
@@ -47,6 +47,7 @@ fn server() -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 64,
         timing: Timing::default(),
     });
@@ -95,6 +96,7 @@ fn server_of_locks() -> MapServer {
         mapping: false,
         locks: true,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 1,
         timing: Timing::default(),
     })

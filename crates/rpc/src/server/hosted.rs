@@ -45,6 +45,8 @@ pub(super) struct Hosted {
     next_local_id: AtomicU32,
     /// Numbers of keys that are too long for a frame.
     pub(super) names: Names,
+    /// Bytes that keys may take.
+    key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the terms that hold: members follow it.
@@ -113,7 +115,7 @@ impl Memory {
 
 impl Hosted {
     /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
-    pub(super) fn new(application: Application, link: Link, own_key: Option<TokenKey>) -> Arc<Self> {
+    pub(super) fn new(application: Application, link: Link, own_key: Option<TokenKey>, key_memory: usize) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
@@ -124,6 +126,7 @@ impl Hosted {
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
             names: Names::default(),
+            key_memory,
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
@@ -259,6 +262,7 @@ impl Hosted {
             mapping: self.application.mapping,
             locks: self.application.locks,
             eviction: Some(Eviction::default()),
+            key_memory: self.key_memory,
             width: self.application.width(),
             timing: Timing::default(),
         };

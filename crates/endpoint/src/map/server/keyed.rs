@@ -26,6 +26,7 @@ pub use evict::Eviction;
 use evict::Evictions;
 use free::Freeing;
 use harvest::{Harvest, Record};
+pub use table::KEY_MEMORY;
 use table::{FrameName, KeyState, KeyTable};
 
 type Waiter = (QueryId, Option<Vec<Key>>);
@@ -82,7 +83,7 @@ struct LockRules {
 impl KeyedTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
-            table: KeyTable::new(room(config)),
+            table: KeyTable::new(room(config), config.key_memory),
             refused: BTreeMap::new(),
             version: 0,
             harvest: None,

@@ -16,8 +16,8 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapF
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
-pub use keyed::Eviction;
 use keyed::KeyedTruth;
+pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
 
 /// Rows that an application without element works with.
@@ -51,6 +51,8 @@ pub struct ServerConfig {
     pub locks: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
+    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
+    pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
     /// Timers.
