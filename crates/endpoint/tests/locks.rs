@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE, held_for};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig, Terms};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{Status, answers, entries, entry_len, put};
@@ -52,6 +52,7 @@ fn server() -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 64,
         lease: LEASE,
         timing: Timing::default(),
@@ -105,6 +106,7 @@ fn server_of_locks() -> MapServer {
         mapping: false,
         locks: true,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 1,
         lease: LEASE,
         timing: Timing::default(),

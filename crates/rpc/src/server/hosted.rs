@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
 use crate::application::Application;
+use crate::names::Names;
 
 /// An element that did not answer is not asked for again before this time.
 const SUSPENSION: Duration = Duration::from_secs(10);
@@ -44,6 +45,10 @@ pub(super) struct Hosted {
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_local_id: AtomicU32,
+    /// Numbers of keys that are too long for a frame.
+    pub(super) names: Names,
+    /// Bytes that keys may take.
+    key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the terms that hold: members follow it.
@@ -112,7 +117,13 @@ impl Memory {
 
 impl Hosted {
     /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
-    pub(super) fn new(application: Application, link: Link, lease: Duration, own_key: Option<TokenKey>) -> Arc<Self> {
+    pub(super) fn new(
+        application: Application,
+        link: Link,
+        lease: Duration,
+        own_key: Option<TokenKey>,
+        key_memory: usize,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
@@ -123,6 +134,8 @@ impl Hosted {
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            names: Names::default(),
+            key_memory,
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
@@ -258,6 +271,7 @@ impl Hosted {
             mapping: self.application.mapping,
             locks: self.application.locks,
             eviction: Some(Eviction::default()),
+            key_memory: self.key_memory,
             width: self.application.width(),
             lease: self.lease,
             timing: Timing::default(),
