@@ -60,7 +60,8 @@ impl<'a> Caller<'a> {
 
     /// It has joined its application and may call.
     pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
-        self.client = Some(MapClient::new(config));
+        let client = self.client.insert(MapClient::new(config));
+        client.greet();
         self.member = true;
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);

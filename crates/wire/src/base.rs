@@ -96,6 +96,8 @@ pub enum Kind {
     MapFree = 22,
     /// Element to server: the answer to [`Kind::MapFree`].
     MapFreed = 23,
+    /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`].
+    MapHello = 30,
 }
 
 impl Kind {
@@ -128,6 +130,7 @@ impl Kind {
             21 => Self::MapSilent,
             22 => Self::MapFree,
             23 => Self::MapFreed,
+            30 => Self::MapHello,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

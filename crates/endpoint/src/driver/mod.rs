@@ -1,6 +1,8 @@
 //! Where the state machines meet the operating system: a task for each endpoint, fed by commands,
-//! by frames and by its own deadline.
+//! by frames and by its own deadline. Frames come and go by a [`link`], or in a stream that a
+//! [`carrier`] writes where UDP does not get through.
 
+pub mod carrier;
 pub mod client;
 pub mod link;
 pub mod server;
@@ -9,6 +11,7 @@ use std::future::pending;
 use std::net::SocketAddr;
 use std::time;
 
+use carrier::Batch;
 use link::Link;
 use pathcall_wire::{Base, Flags, Instant};
 use tokio::sync::mpsc;
@@ -21,8 +24,10 @@ trait Party: Send + 'static {
     type Command: Send + 'static;
     fn command(&mut self, now: Instant, command: Self::Command);
     fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8]));
+    /// Takes frames that came by a stream.
+    fn carried(&mut self, now: Instant, batch: &Batch, send: impl FnMut(SocketAddr, &[u8]));
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
-    /// Gives out what was finished.
+    /// Gives out what was finished, and what is to be carried.
     fn settle(&mut self);
     fn deadline(&self) -> Option<Instant>;
     /// Nobody commands it any more.
@@ -35,11 +40,22 @@ trait Party: Send + 'static {
 const CLOSING_MAX: time::Duration = time::Duration::from_secs(10);
 
 /// Drives a party until nobody can command it any more and it is idle; whether it became idle.
-async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::UnboundedReceiver<P::Command>) -> bool {
+async fn run<P: Party>(
+    mut party: P,
+    mut link: Link,
+    mut commands: mpsc::UnboundedReceiver<P::Command>,
+    mut batches: mpsc::Receiver<Batch>,
+) -> bool {
     let origin = time::Instant::now();
     let now = || Instant(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut closed: Option<time::Instant> = None;
-    while closed.is_none_or(|at| !party.is_idle() && at.elapsed() < CLOSING_MAX) {
+    loop {
+        party.poll(now(), |to, frame| link.queue(to, frame));
+        link.flush();
+        party.settle();
+        if closed.is_some_and(|at| party.is_idle() || at.elapsed() >= CLOSING_MAX) {
+            return party.is_idle();
+        }
         let deadline = party.deadline().map(|at| origin + time::Duration::from_nanos(at.0));
         let deadline = deadline.into_iter().chain(closed.map(|at| at + CLOSING_MAX)).min();
         let timer = async {
@@ -67,13 +83,11 @@ async fn run<P: Party>(mut party: P, mut link: Link, mut commands: mpsc::Unbound
                 }
                 receive(&mut party, &mut link, now());
             }
+            // As long as the party lives, somebody may carry.
+            Some(batch) = batches.recv() => party.carried(now(), &batch, |to, frame| link.queue(to, frame)),
             () = timer => {}
         }
-        party.poll(now(), |to, frame| link.queue(to, frame));
-        link.flush();
-        party.settle();
     }
-    party.is_idle()
 }
 
 fn receive<P: Party>(party: &mut P, link: &mut Link, now: Instant) {

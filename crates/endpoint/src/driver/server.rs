@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Base, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::carrier::{BATCHES_WAITING, Batch, CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::{Party, run};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Outbox, Renewal};
 
 enum Command {
-    Join(Member, SocketAddr, oneshot::Sender<Result<Joined, CallError>>),
+    Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
+    Carry(u32, u32, Carrier, oneshot::Sender<bool>),
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     Gone(u32),
@@ -25,7 +27,8 @@ enum Command {
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
     commands: mpsc::UnboundedSender<Command>,
-    stats: Arc<Mutex<ServerStats>>,
+    batches: mpsc::Sender<Batch>,
+    stats: Arc<Mutex<(ServerStats, CarriedStats)>>,
     silent: watch::Receiver<Option<u64>>,
 }
 
@@ -34,30 +37,46 @@ impl ServerHandle {
     #[must_use]
     pub fn spawn(config: ServerConfig, link: Link, element: Option<SocketAddr>) -> Self {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let stats = Arc::new(Mutex::new(ServerStats::default()));
+        let stats = Arc::<Mutex<_>>::default();
+        let (carried, batches) = mpsc::channel(BATCHES_WAITING);
         let (tell, silent) = watch::channel(None);
         let owner = Owner {
             server: MapServer::new(config),
             element,
             members: HashMap::new(),
+            carriers: HashMap::new(),
+            carried: CarriedStats::default(),
             queries: HashMap::new(),
             next: 0,
             terms: 0,
             silent: tell,
             stats: stats.clone(),
         };
-        tokio::spawn(run(owner, link, receiver));
-        Self { commands, stats, silent }
+        tokio::spawn(run(owner, link, receiver, batches));
+        Self { commands, batches: carried, stats, silent }
     }
 
-    /// Lets a caller in, whose frames come from and go to `address`.
+    /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
-    pub async fn join(&self, member: Member, address: SocketAddr) -> Result<Joined, CallError> {
+    pub async fn join(&self, member: Member, address: Option<SocketAddr>) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
         self.command(Command::Join(member, address, reply))?;
         joined.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Has the frames to a caller carried, as long as the carrier's stream lasts; what the stream
+    /// brings goes to [`ServerHandle::batches`]. False when there is no such caller.
+    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> bool {
+        let (reply, known) = oneshot::channel();
+        self.command(Command::Carry(endpoint, incarnation, carrier, reply)).is_ok() && known.await.unwrap_or(false)
+    }
+
+    /// Where batches go that streams bring; full while the owner is busy.
+    #[must_use]
+    pub fn batches(&self) -> mpsc::Sender<Batch> {
+        self.batches.clone()
     }
 
     /// A caller is gone.
@@ -102,7 +121,13 @@ impl ServerHandle {
     /// What this owner has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// What of that was carried in streams.
+    #[must_use]
+    pub fn carried(&self) -> CarriedStats {
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     fn command(&self, command: Command) -> Result<(), CallError> {
@@ -126,31 +151,47 @@ impl Silence {
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
+    /// Where frames to a caller go.
     members: HashMap<u32, SocketAddr>,
+    /// Those that take them instead, as long as their streams last.
+    carriers: HashMap<u32, Carrier>,
+    carried: CarriedStats,
     queries: HashMap<QueryId, oneshot::Sender<Values>>,
     next: u64,
     terms: u64,
     /// The terms under which the element was found silent.
     silent: watch::Sender<Option<u64>>,
-    stats: Arc<Mutex<ServerStats>>,
+    stats: Arc<Mutex<(ServerStats, CarriedStats)>>,
 }
 
-/// Gives frames the address of where they go.
+/// Gives frames the address of where they go, or has them carried.
 struct Roads<'a, F> {
     element: Option<SocketAddr>,
     members: &'a HashMap<u32, SocketAddr>,
+    carriers: &'a mut HashMap<u32, Carrier>,
+    carried: &'a mut CarriedStats,
     send: F,
 }
 
 impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
-        let to = match to {
+        let address = match to {
             Dest::Element => self.element,
-            Dest::Endpoint(endpoint) => self.members.get(&endpoint).copied(),
+            Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
+                Some(carrier) => return self.carried.take(carrier, frame),
+                None => self.members.get(&endpoint).copied(),
+            },
         };
-        if let Some(to) = to {
-            (self.send)(to, frame);
+        if let Some(address) = address {
+            (self.send)(address, frame);
         }
+    }
+}
+
+impl Owner {
+    fn split<F>(&mut self, send: F) -> (&mut MapServer, Roads<'_, F>) {
+        let Self { server, element, members, carriers, carried, .. } = self;
+        (server, Roads { element: *element, members, carriers, carried, send })
     }
 }
 
@@ -161,15 +202,24 @@ impl Party for Owner {
         match command {
             Command::Join(member, address, reply) => {
                 let joined = self.server.join(now, member);
-                if joined.is_ok() {
+                if let (Ok(_), Some(address)) = (&joined, address) {
                     self.members.insert(member.endpoint, address);
                 }
                 // A caller that no longer waits is reported as gone by its stream.
                 let _ = reply.send(joined);
             }
+            Command::Carry(endpoint, incarnation, carrier, reply) => {
+                let known = self.server.carry(endpoint, incarnation);
+                if known {
+                    self.carriers.insert(endpoint, carrier);
+                }
+                // Whoever no longer waits has closed the stream.
+                let _ = reply.send(known);
+            }
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
+                self.carriers.remove(&endpoint);
             }
             Command::Gone(endpoint) => self.server.gone(now, endpoint),
             Command::Query(keys, reply) => {
@@ -188,13 +238,26 @@ impl Party for Owner {
     }
 
     fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
-        let Self { server, element, members, .. } = self;
-        server.handle(now, frame, &mut Roads { element: *element, members, send });
+        let (server, mut roads) = self.split(send);
+        server.handle(now, frame, &mut roads);
+    }
+
+    /// A stream speaks for its own caller: frames of others, or of the element, are not taken from it.
+    fn carried(&mut self, now: Instant, batch: &Batch, send: impl FnMut(SocketAddr, &[u8])) {
+        let (server, mut roads) = self.split(send);
+        for frame in frames(&batch.bytes) {
+            roads.carried.frames_in += 1;
+            if Base::new_checked(frame).is_ok_and(|base| base.src() == batch.endpoint) {
+                server.handle(now, frame, &mut roads);
+            } else {
+                roads.carried.foreign += 1;
+            }
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        let Self { server, element, members, .. } = self;
-        server.poll(now, &mut Roads { element: *element, members, send });
+        let (server, mut roads) = self.split(send);
+        server.poll(now, &mut roads);
     }
 
     fn settle(&mut self) {
@@ -210,7 +273,12 @@ impl Party for Owner {
                 }
             }
         }
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.server.stats();
+        self.carriers.retain(|_, carrier| {
+            carrier.flush();
+            !carrier.is_over()
+        });
+        self.carried.open = self.carriers.len() as u64;
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = (self.server.stats(), self.carried);
     }
 
     fn deadline(&self) -> Option<Instant> {

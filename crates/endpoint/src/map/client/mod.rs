@@ -7,6 +7,7 @@
 
 mod frame;
 mod keyed;
+mod reach;
 mod sum;
 
 use std::collections::VecDeque;
@@ -16,6 +17,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFram
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use keyed::KeyedCalls;
+pub use reach::Reach;
 use sum::SumCalls;
 
 /// Names a call of one client.
@@ -87,6 +89,8 @@ pub(crate) enum Item {
     Keyed(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
+    /// Whether the server hears this caller, and is heard.
+    Hello,
 }
 
 /// Where an item is: which flow, under which number.
@@ -105,6 +109,9 @@ pub struct MapClient {
     cursor: usize,
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
+    reach: Reach,
+    /// The server is to be asked whether it hears this caller.
+    greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
@@ -123,6 +130,8 @@ impl MapClient {
             flows,
             cursor: 0,
             next_doubt: Instant(0),
+            reach: Reach::Unknown,
+            greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             events: VecDeque::new(),
@@ -227,6 +236,9 @@ impl MapClient {
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
         let (flow, seq, item) = self.sent(frame)?;
+        if frame.base().has(Flags::CROSS) {
+            self.reach = Reach::Answers;
+        }
         let Item::Keyed(id, index) = item else {
             self.flows[flow].ack(now, seq, ecn);
             self.keyed.settled(item);
@@ -266,13 +278,16 @@ impl MapClient {
         self.keyed.wake(now, &self.config);
         self.flush(now, out);
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(&self.config)) else { break };
+            let hello = self.greets.then_some(Item::Hello);
+            let item = hello.or_else(|| self.sums.peek()).or_else(|| self.keyed.peek(&self.config));
+            let Some(item) = item else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
+                Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(place, item, out);
@@ -303,6 +318,12 @@ impl MapClient {
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
         }
     }
 
@@ -310,15 +331,6 @@ impl MapClient {
     fn flush(&mut self, now: Instant, out: &mut impl Outbox) {
         let Some(generation) = self.keyed.flush(now, &self.config) else { return };
         self.word(Kind::MapFlush, generation, out);
-    }
-
-    /// Tells the server that the element does not answer, when it has not for long.
-    fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
-        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
-        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
-        }
     }
 
     /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
@@ -342,10 +354,7 @@ impl MapClient {
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
-        for flow in &mut self.flows {
-            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
-            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
-        }
+        self.nudge_all(now);
         while let Some((id, outcome)) = self.keyed.next_done() {
             self.finish(id, outcome);
         }

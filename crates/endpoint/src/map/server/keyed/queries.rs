@@ -174,11 +174,7 @@ impl KeyedTruth {
             state.settled |= frame.base().epoch() == epoch;
             state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
         }
-        let base = shared.answer(Kind::MapAck, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(repr.flags, 0, 0);
-        emit(&base, &repr, &mut shared.scratch[..len]);
-        shared.send(Dest::Endpoint(name.endpoint), len, out);
+        shared.acknowledge(frame, out)?;
         self.proceed(now, shared, events);
         Some(())
     }

@@ -1,0 +1,82 @@
+//! Frames of a caller in a stream of its gRPC connection, where UDP does not get through.
+//!
+//! The stream is one more road of a member: what it brings goes to the application's owner as if by
+//! UDP, and what the owner sends to the member goes by it, until it ends.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Batch, Carrier};
+use pathcall_proto::v1::{CarryReply, CarryRequest};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Inner;
+
+/// Longest message of a caller, bytes: two of its batches.
+pub(super) const MESSAGE_BYTES_MAX: usize = 128 << 10;
+/// A stream's first message comes within this time.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) async fn carry(
+    inner: &Inner,
+    request: Request<Streaming<CarryRequest>>,
+) -> Result<Response<Carried>, Status> {
+    let mut closed = inner.closed.subscribe();
+    let mut stream = request.into_inner();
+    let first = tokio::time::timeout(FIRST_TIMEOUT, stream.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("nobody said whose frames are to be carried"))??;
+    let CarryRequest { application, endpoint, incarnation, .. } =
+        first.ok_or_else(|| Status::invalid_argument("the stream ended before it said whose frames it carries"))?;
+    let unknown = || Status::failed_precondition(format!("endpoint {endpoint} has not joined {application:?}"));
+    let hosted = inner.applications.get(application.as_str()).ok_or_else(unknown)?;
+    let owner = hosted.running().ok_or_else(unknown)?.handle;
+    let (sender, frames) = mpsc::channel(BATCHES_WAITING);
+    if !owner.carry(endpoint, incarnation, Carrier::new(sender)).await {
+        return Err(unknown());
+    }
+    let mut reader = JoinSet::new();
+    let batches = owner.batches();
+    let wake = batches.clone();
+    reader.spawn(async move {
+        while let Ok(Some(CarryRequest { frames: bytes, .. })) = stream.message().await {
+            // Waits while the owner is busy, and with it the caller.
+            if batches.send(Batch { endpoint, bytes }).await.is_err() {
+                return;
+            }
+        }
+    });
+    let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
+    Ok(Response::new(Carried { frames, reader, closed, endpoint, wake }))
+}
+
+/// The frames to a caller, until it ends its side or the server closes.
+pub(super) struct Carried {
+    frames: mpsc::Receiver<Vec<u8>>,
+    reader: JoinSet<()>,
+    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
+    endpoint: u32,
+    wake: mpsc::Sender<Batch>,
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        self.frames.close();
+        // An owner that has other batches to take notices anyway.
+        let _ = self.wake.try_send(Batch { endpoint: self.endpoint, bytes: Vec::new() });
+    }
+}
+
+impl Stream for Carried {
+    type Item = Result<CarryReply, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.closed.as_mut().poll(cx).is_ready() || self.reader.poll_join_next(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        self.frames.poll_recv(cx).map(|frames| frames.map(|frames| Ok(CarryReply { frames })))
+    }
+}
