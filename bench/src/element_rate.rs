@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::link::{Link, Looking};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
 use tokio::runtime::Runtime;
@@ -57,7 +57,7 @@ pub(crate) fn reflector() -> Result<SocketAddr> {
             bound.send(link.local_addr())?;
             loop {
                 link.readable().await?;
-                link.exchange(|out, from, _, frame| out.queue(from, frame))?;
+                link.exchange(Looking::IfReady, |out, from, _, frame| out.queue(from, frame))?;
                 link.flush();
             }
         })
@@ -93,7 +93,7 @@ impl Generator {
         let mut frames = 0;
         while began.elapsed() < time {
             tokio::time::timeout(STUCK, link.readable()).await.context("frames were lost")??;
-            frames += link.exchange(|out, _, _, frame| {
+            frames += link.exchange(Looking::IfReady, |out, _, _, frame| {
                 next(frame);
                 out.queue(*target, frame);
             })?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! queue(frame) ─► batch ─ flush ─► a bounded queue ─► whoever writes the stream
-//! whoever reads the stream ─► Batch ─► the endpoint's task ─► frames(batch)
+//! whoever reads the stream ─► a party's `Feed` ─► frames(batch)
 //! ```
 //!
 //! A batch is frames, each with its length before it in 16 bits. What finds the queue full is lost, as
@@ -15,15 +15,6 @@ use tokio::sync::mpsc;
 pub const BATCH_BYTES: usize = 64 << 10;
 /// Batches that wait at an end of a stream.
 pub const BATCHES_WAITING: usize = 16;
-
-/// A batch of frames that has come by a stream.
-#[derive(Debug)]
-pub struct Batch {
-    /// Whose stream it is, at a server: no other endpoint's frames are taken from it. 0 at a caller.
-    pub endpoint: u32,
-    /// The frames.
-    pub bytes: Vec<u8>,
-}
 
 /// What was carried in streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

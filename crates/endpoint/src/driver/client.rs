@@ -1,53 +1,75 @@
-//! A caller's task: [`MapHandle::call`] from anywhere, frames by one socket.
+//! A caller: [`MapHandle::call`] from anywhere, frames by one socket.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant as Clock};
 
 use pathcall_wire::Instant;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use super::carrier::{BATCHES_WAITING, Batch, CarriedStats, Carrier, frames};
+use super::Party;
+use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
-use super::{Party, run};
+use super::shared::Shared;
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
 
-#[derive(Debug)]
+/// A call that looks for its answer gives its processor away between two looks after this time: on
+/// one host, an element that polls has answered by then if it has a processor of its own.
+const PATIENCE: Duration = Duration::from_micros(10);
+
 enum Command {
     Start(CallId, Operation, Reply),
     Cancel(CallId),
     Renew(Renewal, Option<SocketAddr>),
     Carry(Carrier),
+    Batch(Vec<u8>),
 }
 
 /// A handle to one caller of one application. When the last clone is dropped, what was begun is
 /// driven to its end and the endpoint stops.
 #[derive(Debug, Clone)]
 pub struct MapHandle {
-    commands: mpsc::UnboundedSender<Command>,
-    next: Arc<AtomicU64>,
-    stats: Arc<Mutex<(ClientStats, CarriedStats)>>,
-    batches: mpsc::Sender<Batch>,
+    caller: Arc<Handle>,
+    busy_poll: Duration,
     reach: watch::Receiver<Reach>,
     /// Set when the task ends: whether everything was driven to its end.
     ended: watch::Receiver<Option<bool>>,
 }
 
+/// What all clones share: its end is theirs.
+struct Handle {
+    shared: Arc<Shared<Caller>>,
+    next: AtomicU64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.close();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
 impl MapHandle {
-    /// Starts the caller's task on the current tokio runtime. `element` and `server` are where
-    /// frames to them go.
+    /// Starts the caller on the current tokio runtime. `element` and `server` are where frames to
+    /// them go.
     #[must_use]
     pub fn spawn(config: ClientConfig, link: Link, element: Option<SocketAddr>, server: SocketAddr) -> Self {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        let stats = Arc::<Mutex<_>>::default();
-        let (carried, batches) = mpsc::channel(BATCHES_WAITING);
-        let (tell_reach, reach) = watch::channel(Reach::Unknown);
         let mut client = MapClient::new(config);
         client.greet();
+        let (tell_reach, reach) = watch::channel(Reach::Unknown);
         let caller = Caller {
             client,
             element: element.unwrap_or(server),
@@ -56,26 +78,40 @@ impl MapHandle {
             carried: CarriedStats::default(),
             waiting: HashMap::new(),
             reach: tell_reach,
-            stats: stats.clone(),
         };
+        let shared = Shared::new(caller, link);
         let (tell, ended) = watch::channel(None);
+        let task = Arc::clone(&shared).run();
         tokio::spawn(async move {
-            let idle = run(caller, link, receiver, batches).await;
+            let idle = task.await;
             tell.send_replace(Some(idle));
         });
-        Self { commands, next: Arc::default(), stats, batches: carried, reach, ended }
+        Self { caller: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO, reach, ended }
     }
 
-    /// A way to tell it of new epochs and other roads that does not keep it running.
+    /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
+    /// precedence over each look.
+    #[must_use]
+    pub fn busy_poll(self, busy_poll: Duration) -> Self {
+        Self { busy_poll, ..self }
+    }
+
+    /// A way to tell it of new epochs that does not keep it running.
     #[must_use]
     pub fn teller(&self) -> Teller {
-        Teller { commands: self.commands.downgrade(), batches: self.batches.clone() }
+        Teller(Arc::downgrade(&self.caller))
     }
 
     /// What is known of the way to the server, and how that changes.
     #[must_use]
     pub fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.clone()
+    }
+
+    /// A way to have its frames carried that does not keep it running.
+    #[must_use]
+    pub fn feed(&self) -> Feed {
+        Feed(Arc::clone(&self.caller.shared))
     }
 
     /// Resolves when the task has ended: some time after the last handle was dropped, when the server
@@ -91,68 +127,101 @@ impl MapHandle {
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
-        let id = CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        let Handle { shared, next } = &*self.caller;
+        let id = CallId(next.fetch_add(1, Ordering::Relaxed));
         let (reply, outcome) = oneshot::channel();
-        self.commands.send(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
-        let mut guard = CancelOnDrop { id, commands: Some(&self.commands) };
+        let mut guard = CancelOnDrop { id, caller: Some(shared) };
+        shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
+        if !self.busy_poll.is_zero() {
+            let began = Clock::now();
+            while outcome.is_empty() && !outcome.is_terminated() && began.elapsed() < self.busy_poll {
+                if !shared.receive() {
+                    if began.elapsed() > PATIENCE {
+                        // The element may be waiting for this very processor.
+                        std::thread::yield_now();
+                    }
+                    others_first().await;
+                }
+            }
+        }
         let outcome = outcome.await.unwrap_or(Err(CallError::Closed));
-        guard.commands = None;
+        guard.caller = None;
         outcome
     }
 
     /// What this caller has done so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.caller.shared.lock().party.client.stats()
     }
 
     /// What of that was carried in streams.
     #[must_use]
     pub fn carried(&self) -> CarriedStats {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.caller.shared.lock().party.carried
     }
 }
 
-/// Tells a caller of new epochs and of other roads.
-#[derive(Debug, Clone)]
-pub struct Teller {
-    commands: mpsc::WeakUnboundedSender<Command>,
-    batches: mpsc::Sender<Batch>,
+/// Lets what else is ready run; unlike tokio's `yield_now` it does not look for other events first.
+async fn others_first() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
+
+/// Tells a caller of new epochs.
+#[derive(Debug, Clone)]
+pub struct Teller(Weak<Handle>);
 
 impl Teller {
     /// The epoch has changed, see [`MapClient::renew`]; `element` is where frames to it go.
     pub fn renew(&self, renewal: Renewal, element: Option<SocketAddr>) {
         // A caller that is closing may fail to flush; the server then says DATA_LOSS.
-        if let Some(commands) = self.commands.upgrade() {
-            let _ = commands.send(Command::Renew(renewal, element));
+        if let Some(caller) = self.0.upgrade() {
+            let _ = caller.shared.command(Command::Renew(renewal, element));
         }
     }
+}
 
+/// Has a caller's frames carried, and takes those that a stream brings; also while it closes.
+#[derive(Clone)]
+pub struct Feed(Arc<Shared<Caller>>);
+
+impl Feed {
     /// Frames to the server are carried from now on, as long as the carrier's stream lasts.
     pub fn carry(&self, carrier: Carrier) {
-        if let Some(commands) = self.commands.upgrade() {
-            let _ = commands.send(Command::Carry(carrier));
-        }
+        // One that has ended sends nothing.
+        let _ = self.0.command(Command::Carry(carrier));
     }
 
-    /// Where batches go that the stream brings; full while the caller is busy.
-    #[must_use]
-    pub fn batches(&self) -> mpsc::Sender<Batch> {
-        self.batches.clone()
+    /// Takes a batch; false when the caller has ended.
+    pub fn take(&self, batch: Vec<u8>) -> bool {
+        self.0.command(Command::Batch(batch)).is_ok()
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").finish_non_exhaustive()
     }
 }
 
 struct CancelOnDrop<'a> {
     id: CallId,
-    commands: Option<&'a mpsc::UnboundedSender<Command>>,
+    caller: Option<&'a Shared<Caller>>,
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
-        if let Some(commands) = self.commands {
+        if let Some(caller) = self.caller {
             // A task that has ended has nothing to cancel.
-            let _ = commands.send(Command::Cancel(self.id));
+            let _ = caller.command(Command::Cancel(self.id));
         }
     }
 }
@@ -166,7 +235,6 @@ struct Caller {
     carried: CarriedStats,
     waiting: HashMap<CallId, Reply>,
     reach: watch::Sender<Reach>,
-    stats: Arc<Mutex<(ClientStats, CarriedStats)>>,
 }
 
 /// Gives frames the address of where they go, or has them carried.
@@ -198,7 +266,7 @@ impl Caller {
 impl Party for Caller {
     type Command = Command;
 
-    fn command(&mut self, now: Instant, command: Command) {
+    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Start(id, operation, reply) => {
                 self.waiting.insert(id, reply);
@@ -218,6 +286,13 @@ impl Party for Caller {
                 self.client.reroute(now);
                 self.client.greet();
             }
+            Command::Batch(batch) => {
+                let (client, mut roads) = self.split(send);
+                for frame in frames(&batch) {
+                    roads.carried.frames_in += 1;
+                    client.handle(now, frame, &mut roads);
+                }
+            }
         }
     }
 
@@ -226,18 +301,8 @@ impl Party for Caller {
         client.handle(now, frame, &mut roads);
     }
 
-    fn carried(&mut self, now: Instant, batch: &Batch, send: impl FnMut(SocketAddr, &[u8])) {
-        let (client, mut roads) = self.split(send);
-        for frame in frames(&batch.bytes) {
-            roads.carried.frames_in += 1;
-            client.handle(now, frame, &mut roads);
-        }
-    }
-
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        if self.carrier.as_ref().is_some_and(Carrier::is_over) {
-            self.carrier = None;
-        }
+        self.carrier.take_if(|carrier| carrier.is_over());
         let (client, mut roads) = self.split(send);
         client.poll(now, &mut roads);
     }
@@ -254,8 +319,9 @@ impl Party for Caller {
             carrier.flush();
         }
         let reach = self.client.reach();
-        self.reach.send_if_modified(|known| std::mem::replace(known, reach) != reach);
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = (self.client.stats(), self.carried);
+        if *self.reach.borrow() != reach {
+            self.reach.send_replace(reach);
+        }
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -1,21 +1,24 @@
-//! An owner's task: callers join and leave, queries are answered, frames come by one socket.
+//! An owner: callers join and leave, queries are answered, frames come by one socket.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use pathcall_wire::{Base, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use super::carrier::{BATCHES_WAITING, Batch, CarriedStats, Carrier, frames};
+use super::Party;
+use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
-use super::{Party, run};
+use super::shared::Shared;
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Outbox, Renewal};
 
 enum Command {
     Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
-    Carry(u32, u32, Carrier, oneshot::Sender<bool>),
+    Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
+    Batch { endpoint: u32, bytes: Vec<u8> },
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     Gone(u32),
@@ -26,19 +29,29 @@ enum Command {
 /// A handle to the owner of one application; it stops when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
-    commands: mpsc::UnboundedSender<Command>,
-    batches: mpsc::Sender<Batch>,
-    stats: Arc<Mutex<(ServerStats, CarriedStats)>>,
+    owner: Arc<Handle>,
     silent: watch::Receiver<Option<u64>>,
 }
 
+/// What all clones share: its end is theirs.
+struct Handle(Arc<Shared<Owner>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
 impl ServerHandle {
-    /// Starts the owner's task on the current tokio runtime. `element` is where frames to it go.
+    /// Starts the owner on the current tokio runtime. `element` is where frames to it go.
     #[must_use]
     pub fn spawn(config: ServerConfig, link: Link, element: Option<SocketAddr>) -> Self {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        let stats = Arc::<Mutex<_>>::default();
-        let (carried, batches) = mpsc::channel(BATCHES_WAITING);
         let (tell, silent) = watch::channel(None);
         let owner = Owner {
             server: MapServer::new(config),
@@ -50,10 +63,10 @@ impl ServerHandle {
             next: 0,
             terms: 0,
             silent: tell,
-            stats: stats.clone(),
         };
-        tokio::spawn(run(owner, link, receiver, batches));
-        Self { commands, batches: carried, stats, silent }
+        let shared = Shared::new(owner, link);
+        tokio::spawn(Arc::clone(&shared).run());
+        Self { owner: Arc::new(Handle(shared)), silent }
     }
 
     /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
@@ -67,16 +80,11 @@ impl ServerHandle {
     }
 
     /// Has the frames to a caller carried, as long as the carrier's stream lasts; what the stream
-    /// brings goes to [`ServerHandle::batches`]. False when there is no such caller.
-    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> bool {
+    /// brings goes to the feed. None when there is no such caller.
+    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<Feed> {
         let (reply, known) = oneshot::channel();
-        self.command(Command::Carry(endpoint, incarnation, carrier, reply)).is_ok() && known.await.unwrap_or(false)
-    }
-
-    /// Where batches go that streams bring; full while the owner is busy.
-    #[must_use]
-    pub fn batches(&self) -> mpsc::Sender<Batch> {
-        self.batches.clone()
+        self.command(Command::Carry { endpoint, incarnation, carrier, reply }).ok()?;
+        known.await.unwrap_or(false).then(|| Feed { owner: Arc::clone(&self.owner.0), endpoint })
     }
 
     /// A caller is gone.
@@ -121,17 +129,17 @@ impl ServerHandle {
     /// What this owner has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.owner.0.lock().party.server.stats()
     }
 
     /// What of that was carried in streams.
     #[must_use]
     pub fn carried(&self) -> CarriedStats {
-        self.stats.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.owner.0.lock().party.carried
     }
 
     fn command(&self, command: Command) -> Result<(), CallError> {
-        self.commands.send(command).map_err(|_| CallError::Closed)
+        self.owner.0.command(command).map_err(|_| CallError::Closed)
     }
 }
 
@@ -148,6 +156,26 @@ impl Silence {
     }
 }
 
+/// Takes what the stream of one caller brings, and does not keep the owner running.
+pub struct Feed {
+    owner: Arc<Shared<Owner>>,
+    endpoint: u32,
+}
+
+impl Feed {
+    /// Takes a batch; false when the owner has ended. It speaks for its own caller: frames of others,
+    /// or of the element, are dropped. An empty one has the owner see whether the stream has ended.
+    pub fn take(&self, batch: Vec<u8>) -> bool {
+        self.owner.command(Command::Batch { endpoint: self.endpoint, bytes: batch }).is_ok()
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
@@ -161,7 +189,6 @@ struct Owner {
     terms: u64,
     /// The terms under which the element was found silent.
     silent: watch::Sender<Option<u64>>,
-    stats: Arc<Mutex<(ServerStats, CarriedStats)>>,
 }
 
 /// Gives frames the address of where they go, or has them carried.
@@ -175,15 +202,15 @@ struct Roads<'a, F> {
 
 impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
-        let address = match to {
+        let to = match to {
             Dest::Element => self.element,
             Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
                 Some(carrier) => return self.carried.take(carrier, frame),
                 None => self.members.get(&endpoint).copied(),
             },
         };
-        if let Some(address) = address {
-            (self.send)(address, frame);
+        if let Some(to) = to {
+            (self.send)(to, frame);
         }
     }
 }
@@ -198,7 +225,7 @@ impl Owner {
 impl Party for Owner {
     type Command = Command;
 
-    fn command(&mut self, now: Instant, command: Command) {
+    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Join(member, address, reply) => {
                 let joined = self.server.join(now, member);
@@ -208,7 +235,12 @@ impl Party for Owner {
                 // A caller that no longer waits is reported as gone by its stream.
                 let _ = reply.send(joined);
             }
-            Command::Carry(endpoint, incarnation, carrier, reply) => {
+            Command::Leave(endpoint) => {
+                self.server.leave(now, endpoint);
+                self.members.remove(&endpoint);
+                self.carriers.remove(&endpoint);
+            }
+            Command::Carry { endpoint, incarnation, carrier, reply } => {
                 let known = self.server.carry(endpoint, incarnation);
                 if known {
                     self.carriers.insert(endpoint, carrier);
@@ -216,10 +248,16 @@ impl Party for Owner {
                 // Whoever no longer waits has closed the stream.
                 let _ = reply.send(known);
             }
-            Command::Leave(endpoint) => {
-                self.server.leave(now, endpoint);
-                self.members.remove(&endpoint);
-                self.carriers.remove(&endpoint);
+            Command::Batch { endpoint, bytes } => {
+                let (server, mut roads) = self.split(send);
+                for frame in frames(&bytes) {
+                    roads.carried.frames_in += 1;
+                    if Base::new_checked(frame).is_ok_and(|base| base.src() == endpoint) {
+                        server.handle(now, frame, &mut roads);
+                    } else {
+                        roads.carried.foreign += 1;
+                    }
+                }
             }
             Command::Gone(endpoint) => self.server.gone(now, endpoint),
             Command::Query(keys, reply) => {
@@ -240,19 +278,6 @@ impl Party for Owner {
     fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
         let (server, mut roads) = self.split(send);
         server.handle(now, frame, &mut roads);
-    }
-
-    /// A stream speaks for its own caller: frames of others, or of the element, are not taken from it.
-    fn carried(&mut self, now: Instant, batch: &Batch, send: impl FnMut(SocketAddr, &[u8])) {
-        let (server, mut roads) = self.split(send);
-        for frame in frames(&batch.bytes) {
-            roads.carried.frames_in += 1;
-            if Base::new_checked(frame).is_ok_and(|base| base.src() == batch.endpoint) {
-                server.handle(now, frame, &mut roads);
-            } else {
-                roads.carried.foreign += 1;
-            }
-        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
@@ -278,7 +303,6 @@ impl Party for Owner {
             !carrier.is_over()
         });
         self.carried.open = self.carriers.len() as u64;
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = (self.server.stats(), self.carried);
     }
 
     fn deadline(&self) -> Option<Instant> {

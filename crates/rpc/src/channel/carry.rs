@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! map ─ Carrier ─► batches ─► CarryRequest ─► server
-//! map ◄─ Batch ◄──────────── CarryReply ◄──── server
+//! map ◄─ Feed ◄────────────── CarryReply ◄─── server
 //! ```
 
 use std::time::Duration;
 
-use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Batch, Carrier};
-use pathcall_endpoint::driver::client::Teller;
+use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Carrier};
+use pathcall_endpoint::driver::client::Feed;
 use pathcall_endpoint::map::client::Reach;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryReply, CarryRequest};
@@ -30,7 +30,7 @@ pub(super) struct Carry {
     pub(super) application: &'static str,
     pub(super) endpoint: u32,
     pub(super) incarnation: u32,
-    pub(super) map: Teller,
+    pub(super) map: Feed,
 }
 
 impl Carry {
@@ -64,9 +64,8 @@ impl Carry {
         let mut stream = opened.map_err(|_| Status::deadline_exceeded("the server does not answer"))??.into_inner();
         tracing::info!(application = self.application, "UDP does not get through: frames go over HTTP/2");
         self.map.carry(Carrier::new(sender));
-        let batches = self.map.batches();
         while let Some(CarryReply { frames }) = stream.message().await? {
-            if batches.send(Batch { endpoint: 0, bytes: frames }).await.is_err() {
+            if !self.map.take(frames) {
                 break;
             }
         }

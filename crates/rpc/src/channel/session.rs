@@ -307,14 +307,15 @@ impl Join<'_> {
             timing: Timing::default(),
         };
         let over = watch::Sender::new(None);
-        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port));
+        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port))
+            .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let carry = Carry {
             channel: self.transport.channel(),
             application: self.application.name,
             endpoint: grant.endpoint,
             incarnation,
-            map: handle.teller(),
+            map: handle.feed(),
         };
         let carrying = carry.keep(handle.reach(), carried);
         let uri = self.transport.uri().to_string();

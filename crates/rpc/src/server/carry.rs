@@ -4,10 +4,12 @@
 //! UDP, and what the owner sends to the member goes by it, until it ends.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Batch, Carrier};
+use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Carrier};
+use pathcall_endpoint::driver::server::Feed;
 use pathcall_proto::v1::{CarryReply, CarryRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -35,22 +37,22 @@ pub(super) async fn carry(
     let hosted = inner.applications.get(application.as_str()).ok_or_else(unknown)?;
     let owner = hosted.running().ok_or_else(unknown)?.handle;
     let (sender, frames) = mpsc::channel(BATCHES_WAITING);
-    if !owner.carry(endpoint, incarnation, Carrier::new(sender)).await {
-        return Err(unknown());
-    }
+    let feed = owner.carry(endpoint, incarnation, Carrier::new(sender)).await.ok_or_else(unknown)?;
+    drop(owner);
+    let feed = Arc::new(feed);
     let mut reader = JoinSet::new();
-    let batches = owner.batches();
-    let wake = batches.clone();
-    reader.spawn(async move {
-        while let Ok(Some(CarryRequest { frames: bytes, .. })) = stream.message().await {
-            // Waits while the owner is busy, and with it the caller.
-            if batches.send(Batch { endpoint, bytes }).await.is_err() {
-                return;
-            }
-        }
-    });
+    reader.spawn(read(stream, Arc::clone(&feed)));
     let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
-    Ok(Response::new(Carried { frames, reader, closed, endpoint, wake }))
+    Ok(Response::new(Carried { frames, reader, closed, feed }))
+}
+
+/// Takes what comes, batch by batch: a busy owner has the caller wait.
+async fn read(mut stream: Streaming<CarryRequest>, feed: Arc<Feed>) {
+    while let Ok(Some(CarryRequest { frames, .. })) = stream.message().await {
+        if !feed.take(frames) {
+            return;
+        }
+    }
 }
 
 /// The frames to a caller, until it ends its side or the server closes.
@@ -58,15 +60,14 @@ pub(super) struct Carried {
     frames: mpsc::Receiver<Vec<u8>>,
     reader: JoinSet<()>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
-    endpoint: u32,
-    wake: mpsc::Sender<Batch>,
+    feed: Arc<Feed>,
 }
 
 impl Drop for Carried {
     fn drop(&mut self) {
         self.frames.close();
-        // An owner that has other batches to take notices anyway.
-        let _ = self.wake.try_send(Batch { endpoint: self.endpoint, bytes: Vec::new() });
+        // So that the owner notices.
+        self.feed.take(Vec::new());
     }
 }
 

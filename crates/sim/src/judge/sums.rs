@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::{Lanes, Operation};
 
 use super::Failure;
 use crate::party::Node;
@@ -19,16 +19,18 @@ impl Sums {
         plan: &ApplicationPlan,
         node: Node,
         step: usize,
-        got: &[i64],
+        got: &Lanes,
     ) -> Result<(), Failure> {
         let expected = self.0.entry(step).or_insert_with(|| sum(plan, step));
         if expected.len() != got.len() {
             let got = format!("{} of {}", got.len(), expected.len());
             return Err(Failure::Output { node, step, expected: "a sum for each lane", got });
         }
-        match expected.iter().zip(got).position(|(expected, got)| expected != got) {
+        match expected.iter().zip(got.iter()).position(|(expected, got)| *expected != got) {
             None => Ok(()),
-            Some(lane) => Err(Failure::Sum { node, step, lane, expected: expected[lane], got: got[lane] }),
+            Some(lane) => {
+                Err(Failure::Sum { node, step, lane, expected: expected[lane], got: got.get(lane).unwrap_or_default() })
+            }
         }
     }
 }
@@ -38,8 +40,8 @@ fn sum(plan: &ApplicationPlan, step: usize) -> Vec<i64> {
     for work in plan.callers.iter().filter_map(|caller| caller.steps.get(step)).map(|step| &step.work) {
         if let Work::Call(Operation::Sum { lanes, modify, .. }) = work {
             sums.resize(lanes.len(), 0);
-            for (sum, value) in sums.iter_mut().zip(lanes) {
-                *sum += modified(*value, *modify);
+            for (sum, value) in sums.iter_mut().zip(lanes.iter()) {
+                *sum += modified(value, *modify);
             }
         }
     }
