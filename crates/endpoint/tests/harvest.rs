@@ -39,6 +39,7 @@ fn server() -> MapServer {
         grant: Some(Grant { rows: 4, width: 64 }),
         threshold: 0,
         mapping: true,
+        acked: false,
         locks: false,
         width: 64,
         timing: Timing::default(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pathcall_proto::manifest::{Ack, Manifest, Method};
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
@@ -265,6 +266,40 @@ async fn a_caller_is_cut_off(to_server: bool) {
     let wanted = Wanted { keys: Some(str_int(&[("key 7", 0), ("key 99", 0)])), ..Wanted::default() };
     let found = WordsClient::new(behind).query(wanted).await.expect("nothing is lost").into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("key 7", expected), ("key 99", expected)])));
+}
+
+/// The stubs' manifest, with additions that the server acknowledges.
+fn acknowledged_by_server() -> &'static Manifest {
+    let methods = PATHCALL.methods.iter().map(|method| Method { ack: Ack::Server, ..*method });
+    let methods: Vec<Method> = methods.collect();
+    Box::leak(Box::new(Manifest { methods: methods.leak(), ..PATHCALL }))
+}
+
+/// Calls that the server acknowledges share its commits, and need no caller once they are done.
+async fn the_server_acknowledges() {
+    let mut network = Network::start();
+    let running = server(&network).await;
+    let channel = Channel::connect(running.uri(), acknowledged_by_server()).await.expect("connects");
+    let mut calls = 0;
+    while !element_works(&channel, "T-WORDS", 0) {
+        let callers = (0..20).map(|_| {
+            let mut words = WordsClient::new(channel.clone());
+            tokio::spawn(async move { words.reduce(counts(&[("a", 1), ("b", 2)], "")).await })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.expect("no panic").expect("the server has it");
+            calls += 1;
+        }
+    }
+    network.element = None;
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0), ("b", 0)])), ..Wanted::default() };
+    let found = WordsClient::new(channel).query(wanted).await.expect("nothing is lost").into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", calls), ("b", 2 * calls)])));
+}
+
+#[tokio::test]
+async fn additions_that_the_server_acknowledges() {
+    tokio::time::timeout(LIMIT, the_server_acknowledges()).await.expect("it ends");
 }
 
 #[tokio::test]

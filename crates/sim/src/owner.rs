@@ -2,7 +2,7 @@
 
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
-use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
+use pathcall_endpoint::map::{Ack, CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::{decision, mark};
@@ -29,6 +29,7 @@ impl<'a> Owner<'a> {
             grant: plan.memory.map(|memory| Grant { rows: memory.rows, width: memory.width }),
             threshold: plan.workers(),
             mapping: plan.mapping(),
+            acked: plan.ack == Ack::Server,
             locks: plan.purpose == Purpose::Lock,
             width: plan.width,
             timing: plan.timing,

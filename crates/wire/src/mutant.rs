@@ -94,6 +94,8 @@ mutants! {
     LocksAtOnce,
     /// The client forgets what the element acknowledged, though the server does not have it.
     ForgetUncommitted,
+    /// The client reports what must be acknowledged by the server when the element has it.
+    AckTooSoon,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
     /// The client keeps a lock that was granted after its caller gave up.

@@ -249,6 +249,7 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            acked: self.application.acked,
             locks: self.application.locks,
             width: self.application.width(),
             timing: Timing::default(),

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::{Ack, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, Work, keyed, sum};
 use crate::random::{Chance, Random};
 
 /// What is given out once: endpoints, slots, memory.
@@ -62,7 +63,33 @@ pub fn generate(seed: u64) -> Scenario {
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    acknowledge_by_server(&mut random, &mut scenario);
     scenario
+}
+
+/// In some applications that add, the server acknowledges: nothing that was reported done may be lost,
+/// and half the time a caller dies about when the element fails.
+fn acknowledge_by_server(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Add) {
+        if !random.happens(Chance::percent(30)) {
+            continue;
+        }
+        plan.ack = Ack::Server;
+        for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+            if let Work::Call(Operation::Add { ack, .. }) = &mut step.work {
+                *ack = Ack::Server;
+            }
+        }
+        if let Some(failure) = scenario.failures.first()
+            && random.happens(Chance::percent(50))
+            && plan.callers.iter().all(|caller| caller.dies.is_none())
+        {
+            let (about, noticed) = (Duration::from_millis(20), Duration::from_millis(500));
+            let at = Instant(failure.at.0.saturating_sub(about.as_nanos() as u64 / 2)) + random.up_to(about);
+            let killed = random.index(plan.callers.len());
+            plan.callers[killed].dies = Some(Death { at, noticed_after: random.up_to(noticed) });
+        }
+    }
 }
 
 fn application(
@@ -134,6 +161,7 @@ fn application(
         memory,
         width,
         purpose,
+        ack: Ack::Element,
         doom,
         timing,
         callers,

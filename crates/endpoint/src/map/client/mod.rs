@@ -215,7 +215,10 @@ impl MapClient {
                 self.keyed.refused(id, index, base.round(), &self.config)?;
                 self.flows[flow].remove(seq);
             }
-            Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapCommit => {
+                self.keyed.commit(base.round());
+                self.finish_keyed();
+            }
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);
@@ -250,9 +253,7 @@ impl MapClient {
             return Some(());
         }
         self.flows[flow].ack(now, seq, ecn);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
         Some(())
     }
 
@@ -355,9 +356,7 @@ impl MapClient {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
         self.nudge_all(now);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
     }
 
     /// No further call comes: what only the element has is made the server's, and then the server is
@@ -403,6 +402,12 @@ impl MapClient {
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_keyed(&mut self) {
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {

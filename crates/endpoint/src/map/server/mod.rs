@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub threshold: u32,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
+    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
+    /// caller together was never reported done.
+    pub acked: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
     /// Lanes of a row.

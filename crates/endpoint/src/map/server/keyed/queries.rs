@@ -43,7 +43,7 @@ impl KeyedTruth {
         self.table.release_all(endpoint);
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
-        if left == Left::Unsettled && shared.config.mapping {
+        if left == Left::Unsettled && shared.config.mapping && !shared.config.acked {
             self.lost = Some("a caller left before it could repeat what the element had held of it");
         }
         self.proceed(now, shared, events);
@@ -58,7 +58,8 @@ impl KeyedTruth {
         shared: &mut Shared,
         events: &mut Events,
     ) {
-        if shared.config.mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
+        let mapping = shared.config.mapping && !shared.config.acked;
+        if mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
             self.lost = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
