@@ -41,6 +41,8 @@ fn server() -> MapServer {
         mapping: true,
         acked: false,
         locks: false,
+        eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 64,
         timing: Timing::default(),
     });

@@ -47,6 +47,8 @@ fn server() -> MapServer {
         mapping: false,
         acked: false,
         locks: false,
+        eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 64,
         timing: Timing::default(),
     });
@@ -95,6 +97,8 @@ fn server_of_locks() -> MapServer {
         mapping: false,
         acked: false,
         locks: true,
+        eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 1,
         timing: Timing::default(),
     })

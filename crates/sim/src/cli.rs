@@ -138,6 +138,7 @@ fn table(first_seed: u64, report: &Report) -> String {
         ("pauses of hosts", tally.pauses.to_string()),
         ("retransmits", tally.retransmits.to_string()),
         ("lanes in the element", share(tally.lanes_element, tally.lanes_element + tally.lanes_software)),
+        ("keys evicted", tally.keys_evicted.to_string()),
         ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
         ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
         ("traces", format!("{trace_hash:016x}")),

@@ -114,6 +114,7 @@ impl State {
             rows: memory.rows,
             lane_base: memory.lane_base,
             width: memory.width,
+            token_key: application.record.token_key,
         };
         let mut endpoints = vec![application.record.endpoint];
         endpoints.extend(self.group(gaid));

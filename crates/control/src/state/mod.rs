@@ -37,6 +37,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use pathcall_proto::v1::TokenKey;
 use pathcall_wire::Instant;
 
 pub use event::{CallId, Effects, Input, Output};
@@ -104,6 +105,8 @@ pub struct State {
     streams: BTreeMap<CallId, Registrant>,
     changed: Changed,
     outputs: Vec<Output>,
+    /// For the next application that wants its frames signed.
+    fresh_key: Option<TokenKey>,
 }
 
 #[derive(Debug, Clone)]
@@ -195,6 +198,7 @@ impl State {
             // The first epoch is as good as told once the store is known to be ours.
             changed: Changed { ids: true, ..Changed::default() },
             outputs: Vec::new(),
+            fresh_key: None,
         }
     }
 
@@ -203,7 +207,11 @@ impl State {
         self.now = self.now.max(now);
         self.expire();
         match input {
-            Input::RegisterApplication(call, request) => self.register_application(call, request),
+            Input::Key(key) => self.fresh_key = Some(key),
+            Input::RegisterApplication(call, request) => {
+                self.register_application(call, request);
+                self.fresh_key = None;
+            }
             Input::RegisterEndpoint(call, request) => self.register_endpoint(call, request),
             Input::ReleaseEndpoint(call, request) => self.release_endpoint(call, &request),
             Input::RegisterElement(call, request) => self.register_element(call, request),

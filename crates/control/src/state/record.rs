@@ -4,6 +4,8 @@
 //! way) is found again when the peers connect. The records are protobuf messages, so a later
 //! version may add fields.
 
+use pathcall_proto::v1::TokenKey;
+
 /// Where ids go on. None is ever used twice.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct IdsRecord {
@@ -61,6 +63,9 @@ pub struct ApplicationRecord {
     /// Whether the owner's lease runs.
     #[prost(bool, tag = "12")]
     pub owned: bool,
+    /// What signs its frames, if they carry tokens: a new one for each owner.
+    #[prost(message, optional, tag = "13")]
+    pub token_key: Option<TokenKey>,
 }
 
 /// A reserved piece of an element's memory: `rows` register rows and `rows * width` lanes.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant as Clock};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::Party;
@@ -63,11 +63,17 @@ impl fmt::Debug for Handle {
 }
 
 impl MapHandle {
-    /// Starts the caller on the current tokio runtime. `element` and `server` are where frames to
-    /// them go.
+    /// Starts the caller on the current tokio runtime. `key` is what signs the application's frames, if
+    /// they carry tokens; `element` and `server` are where frames to them go.
     #[must_use]
-    pub fn spawn(config: ClientConfig, link: Link, element: Option<SocketAddr>, server: SocketAddr) -> Self {
-        let mut client = MapClient::new(config);
+    pub fn spawn(
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        link: Link,
+        element: Option<SocketAddr>,
+        server: SocketAddr,
+    ) -> Self {
+        let mut client = MapClient::new(config).authenticate(key);
         client.greet();
         let (tell_reach, reach) = watch::channel(Reach::Unknown);
         let caller = Caller {
@@ -296,9 +302,12 @@ impl Party for Caller {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let (client, mut roads) = self.split(send);
-        client.handle(now, frame, &mut roads);
+        match ce {
+            true => client.handle_marked(now, frame, &mut roads),
+            false => client.handle(now, frame, &mut roads),
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {

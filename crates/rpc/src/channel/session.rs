@@ -22,6 +22,7 @@ use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
+use pathcall_wire::TokenKey;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tonic::{Code, Status, Streaming};
@@ -306,8 +307,9 @@ impl Join<'_> {
             start_chunk: grant.start_chunk,
             timing: Timing::default(),
         };
+        let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
-        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port))
+        let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let carry = Carry {

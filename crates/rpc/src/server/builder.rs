@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::manifest::Manifest;
+use pathcall_wire::TokenKey;
+use rand::TryRng;
+use rand::rngs::{SysError, SysRng};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -28,6 +31,7 @@ pub struct Builder {
     advertise: String,
     data_address: Option<SocketAddr>,
     rows: u32,
+    authenticate: bool,
 }
 
 /// Why a server could not start.
@@ -54,6 +58,14 @@ pub enum BuildError {
         /// What the system says.
         source: io::Error,
     },
+    /// The system gives no randomness for the key that signs map frames.
+    #[error("no randomness for the key that signs the map frames of {app}: {source}")]
+    Randomness {
+        /// The `AppName`.
+        app: &'static str,
+        /// What the system says.
+        source: SysError,
+    },
     /// The controller does not give the application to this server.
     #[error("the controller at {controller} refuses {app}: {reason}")]
     Refused {
@@ -70,7 +82,14 @@ impl Builder {
     pub(super) fn new(manifest: &'static Manifest) -> Self {
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
-        Self { catalogue, controller: None, advertise: String::new(), data_address: None, rows: ROWS }
+        Self {
+            catalogue,
+            controller: None,
+            advertise: String::new(),
+            data_address: None,
+            rows: ROWS,
+            authenticate: false,
+        }
     }
 
     /// Adds the applications of another package.
@@ -107,6 +126,15 @@ impl Builder {
         self
     }
 
+    /// Whether map frames carry tokens: a keyed hash by which elements, server and callers know each
+    /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
+    /// Callers need not be told: the key comes with their grant when they join, over the gRPC
+    /// connection, which TLS has to protect.
+    pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
+        self.authenticate = authenticate;
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used.
     ///
@@ -120,7 +148,8 @@ impl Builder {
         let mut applications = BTreeMap::new();
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
-            let hosted = Hosted::new(application, self.bind(name)?);
+            let key = if self.authenticate { Some(draw_key(name)?) } else { None };
+            let hosted = Hosted::new(application, self.bind(name)?, key);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);
@@ -149,4 +178,9 @@ impl Builder {
             None => bind((Ipv4Addr::UNSPECIFIED, 0).into()),
         }
     }
+}
+
+fn draw_key(app: &'static str) -> Result<TokenKey, BuildError> {
+    let word = || SysRng.try_next_u64().map_err(|source| BuildError::Randomness { app, source });
+    Ok(TokenKey::new([word()?, word()?]))
 }

@@ -179,7 +179,7 @@ impl Caller {
     }
 
     fn grant(&self, hosted: &Hosted, serving: &Serving, member: Member, joined: Joined) -> JoinGrant {
-        let element = serving.memory.as_ref().filter(|_| member.element);
+        let element = serving.memory.as_ref().filter(|_| joined.element);
         JoinGrant {
             gaid: serving.gaid,
             epoch: serving.epoch,
@@ -196,6 +196,7 @@ impl Caller {
             start_chunk: joined.start_chunk,
             committed: 0,
             applied: Vec::new(),
+            token_key: serving.key.map(|key| key.words().into()),
         }
     }
 }
