@@ -13,12 +13,12 @@ mod table;
 use std::collections::BTreeMap;
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
+use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, MAX_KEY, Status};
 use pathcall_wire::{
     BaseRepr, Flags, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, W_MAX, mutant,
 };
 
-use super::super::{Dest, Key, Outbox};
+use super::super::{CallError, Dest, Key, Modify, Outbox};
 use super::{QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
 use free::Freeing;
@@ -245,17 +245,32 @@ impl KeyedTruth {
                 key.clear(request.name.endpoint);
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
-            let modified = match (request.op, i32::try_from(value)) {
-                (OpType::Nop, _) => Some(value),
-                (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
-                (_, Err(_)) => None,
-            };
-            if !modified.is_some_and(|value| key.add(value)) {
+            let modify = Modify { op: request.op, para: request.para };
+            if !modified(value, modify).is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;
             }
             value_after = key.base;
         }
         Answer { status, lane, row, value: value_after }
+    }
+
+    /// Adds each value to its key's base, all or none.
+    pub(super) fn add_whole(&mut self, pairs: &[(Key, i64)], modify: Modify) -> Result<(), CallError> {
+        let mut values = Vec::with_capacity(pairs.len());
+        for (position, (key, value)) in pairs.iter().enumerate() {
+            if key.as_bytes().len() > MAX_KEY {
+                return Err(CallError::KeyLength { len: key.as_bytes().len() - 1, position });
+            }
+            let added = modified(*value, modify).ok_or(CallError::Range { value: *value, position, bits: 32 })?;
+            let state = self.table.find_or_insert(key.as_bytes()).ok_or(CallError::KeysFull)?;
+            state.base.checked_add(added).ok_or(CallError::Overflow { position })?;
+            values.push(added);
+        }
+        for ((key, _), value) in pairs.iter().zip(values) {
+            // Each key stands here once, and its sum was looked at above.
+            self.table.find_or_insert(key.as_bytes()).map(|state| state.add(value));
+        }
+        Ok(())
     }
 
     fn remember(&mut self, name: FrameName, refused: Vec<u32>) -> &[u32] {
@@ -274,6 +289,15 @@ impl KeyedTruth {
             .get(&name.place())
             .filter(|(seq, _)| *seq == name.seq && !mutant::on(Mutant::RefusalSaidOnce))
             .map_or(&[], |(_, refused)| refused)
+    }
+}
+
+/// What is added for a value: operators are 32 bits wide, additions 64.
+fn modified(value: i64, modify: Modify) -> Option<i64> {
+    match (modify.op, i32::try_from(value)) {
+        (OpType::Nop, _) => Some(value),
+        (op, Ok(value)) => Some(i64::from(op.apply(value, modify.para))),
+        (_, Err(_)) => None,
     }
 }
 
