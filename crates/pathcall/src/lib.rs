@@ -49,7 +49,9 @@ pub use pathcall_rpc::{Channel, Disagreement, Server};
 
 /// Options and errors of a [`Channel`], and what it counts.
 pub mod channel {
+    pub use pathcall_rpc::CALL_ID;
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
+    pub use pathcall_rpc::channel::journal::JournalError;
     pub use pathcall_rpc::channel::stats::{ApplicationStats, CarriedStats, ChannelStats, ClientStats};
 }
 

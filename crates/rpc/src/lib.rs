@@ -28,4 +28,5 @@ mod status;
 
 pub use application::Disagreement;
 pub use channel::Channel;
+pub use headers::CALL_ID;
 pub use server::Server;

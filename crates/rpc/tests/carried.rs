@@ -229,7 +229,7 @@ async fn hostile_streams() {
     until(|| of_words().carried.foreign == 3).await;
     assert_eq!(of_words().map.keys, 1);
     // More than a message may hold ends the stream, and nothing else.
-    send(vec![0; 1 << 20]).await.unwrap();
+    send(vec![0; 5 << 20]).await.unwrap();
     while let Ok(Some(_)) = carried.message().await {}
     until(|| of_words().carried.open == 0).await;
     assert_eq!((of_words().members, value(&channel, "a").await), (2, 1));

@@ -12,18 +12,36 @@ use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::shared::Shared;
+use crate::map::server::books::{Entered, Entry};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
-use crate::map::{CallError, Dest, Key, Outbox, Renewal};
+use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
 
 enum Command {
     Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
     Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
+    OpenBook(u64, oneshot::Sender<Result<(), CallError>>),
+    Apply(Box<NamedCall>, oneshot::Sender<Result<Entered, CallError>>),
     Batch { endpoint: u32, bytes: Vec<u8> },
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     Gone(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
     Renew(Terms, Option<SocketAddr>),
+}
+
+/// A call with an id, see [`MapServer::apply`].
+#[derive(Debug)]
+pub struct NamedCall {
+    /// The number of its caller's book.
+    pub book: u64,
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Ids that the caller has noted as done.
+    pub completed: Vec<Vec<u8>>,
+    /// What is added, each key once.
+    pub pairs: Vec<(Key, i64)>,
+    /// Applied to each value first.
+    pub modify: Modify,
 }
 
 /// A handle to the owner of one application; it stops when the last clone is dropped.
@@ -97,6 +115,26 @@ impl ServerHandle {
     /// The element no longer lets in a caller that has left.
     pub fn gone(&self, endpoint: u32) {
         let _ = self.command(Command::Gone(endpoint));
+    }
+
+    /// Opens a book for calls with ids.
+    ///
+    /// # Errors
+    /// [`CallError::BooksFull`], [`CallError::Closed`].
+    pub async fn open_book(&self, number: u64) -> Result<(), CallError> {
+        let (reply, opened) = oneshot::channel();
+        self.command(Command::OpenBook(number, reply))?;
+        opened.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Does a call with an id, see [`MapServer::apply`].
+    ///
+    /// # Errors
+    /// [`CallError`]; nothing was added then.
+    pub async fn apply(&self, call: NamedCall) -> Result<Entered, CallError> {
+        let (reply, entered) = oneshot::channel();
+        self.command(Command::Apply(Box::new(call), reply))?;
+        entered.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// The values of these keys, or of all.
@@ -248,6 +286,13 @@ impl Party for Owner {
                 }
                 // Whoever no longer waits has closed the stream.
                 let _ = reply.send(known);
+            }
+            // Whoever no longer waits asks again.
+            Command::OpenBook(number, reply) => drop(reply.send(self.server.open_book(now, number))),
+            Command::Apply(call, reply) => {
+                let NamedCall { book, id, completed, pairs, modify } = *call;
+                let entry = Entry { book, id: &id, completed: &completed };
+                let _ = reply.send(self.server.apply(now, &entry, &pairs, modify));
             }
             Command::Batch { endpoint, bytes } => {
                 let (server, mut roads) = self.split(send);

@@ -92,6 +92,11 @@ impl Slot {
         }
     }
 
+    /// The same of a call with an id, past every session.
+    pub(super) fn invest_in(&self, server: u32) {
+        lock(&self.invested).get_or_insert(server);
+    }
+
     /// A server that started anew has nothing of what its predecessor had in memory: whoever asks
     /// for it is told so, once, and never gets a silent zero (NOTES: "Who owns the truth").
     pub(super) fn check_loss(&self, method: &Method, session: &Session) -> Result<(), Status> {

@@ -14,6 +14,8 @@ pub struct ChannelStats {
     pub filtered_calls: u64,
     /// Calls that were followed by one of the handler.
     pub handler_calls: u64,
+    /// Calls with ids that are done.
+    pub named_calls: u64,
     /// Calls refused because their message was compressed.
     pub compressed_refused: u64,
     /// One for each application of the manifest, by name.
@@ -39,6 +41,7 @@ pub(super) struct Counters {
     pub(super) plain: Counter,
     pub(super) filtered: Counter,
     pub(super) handler: Counter,
+    pub(super) named: Counter,
     pub(super) compressed: Counter,
 }
 
@@ -48,6 +51,7 @@ impl Counters {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
             handler_calls: self.handler.read(),
+            named_calls: self.named.read(),
             compressed_refused: self.compressed.read(),
             applications: applications.collect(),
         }

@@ -18,8 +18,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
 
-/// Longest message of a caller, bytes: two of its batches.
-pub(super) const MESSAGE_BYTES_MAX: usize = 128 << 10;
 /// A stream's first message comes within this time.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,6 @@ use tonic::body::Body;
 use tower::{Layer, Service};
 
 use super::Inner;
-use super::carry;
 use super::peer::PeerService;
 use crate::message::frame;
 use crate::request::{Answer, Request, Typed};
@@ -40,7 +39,6 @@ impl<S> Layer<S> for ServerLayer {
 
     fn layer(&self, services: S) -> Layered<S> {
         let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
-        let peer = peer.max_decoding_message_size(carry::MESSAGE_BYTES_MAX);
         Layered { inner: Arc::clone(&self.inner), peer, services }
     }
 }

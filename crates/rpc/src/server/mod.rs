@@ -8,10 +8,11 @@
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
-//! `builder` starts it; `hosted` is an application and the truth of its map; `registration`
+//! `books` does calls with ids. `builder` starts it; `hosted` is an application and the truth of its map; `registration`
 //! speaks to the controller; `peer` lets callers in; `carry` takes the frames of those that UDP does
 //! not reach; `layer` sorts the calls.
 
+mod books;
 pub mod builder;
 mod carry;
 mod hosted;

@@ -13,7 +13,8 @@ use pathcall_endpoint::map::server::{Joined, Member};
 use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, CarryRequest, EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, JoinGrant, JoinRequest, OpenBookReply,
+    OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -22,6 +23,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
+use super::books;
 use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::registration::Controller;
@@ -49,7 +51,7 @@ impl Peer for PeerService {
             ));
         };
         let request = request.into_inner();
-        let hosted = self.application(&request)?;
+        let hosted = self.application(&request.application, request.filter_digest)?;
         let Ok(port) = u16::try_from(request.udp_port) else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
         };
@@ -58,18 +60,28 @@ impl Peer for PeerService {
         caller.join(&self.0, hosted).await.map(Response::new)
     }
 
+    async fn open_book(&self, request: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+        let OpenBookRequest { application, filter_digest } = request.into_inner();
+        books::open(self.application(&application, filter_digest)?).await.map(Response::new)
+    }
+
+    async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+        let request = request.into_inner();
+        let hosted = self.application(&request.application, request.filter_digest)?;
+        books::apply(hosted, request).await.map(Response::new)
+    }
+
     async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<Carried>, Status> {
         carry::carry(&self.0, request).await
     }
 }
 
 impl PeerService {
-    fn application(&self, request: &JoinRequest) -> Result<&Arc<Hosted>, Status> {
-        let name = request.application.as_str();
+    fn application(&self, name: &str, filter_digest: u64) -> Result<&Arc<Hosted>, Status> {
         let Some(hosted) = self.0.applications.get(name) else {
             return Err(Status::failed_precondition(format!("this server does not have the application {name:?}")));
         };
-        if hosted.application.digest != request.filter_digest {
+        if hosted.application.digest != filter_digest {
             return Err(Status::failed_precondition(format!(
                 "client and server were built from different filters of {name}"
             )));

@@ -5,6 +5,7 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+pub mod books;
 mod doors;
 mod keyed;
 mod sum;
@@ -21,6 +22,7 @@ use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
+use books::Books;
 pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
@@ -147,6 +149,10 @@ pub struct ServerStats {
     pub rounds_software: u64,
     /// Pairs and lanes added in software.
     pub software_adds: u64,
+    /// Calls with ids that took effect.
+    pub calls_applied: u64,
+    /// Calls with ids that had taken effect before.
+    pub calls_repeated: u64,
     /// Keys known.
     pub keys: u64,
     /// Keys that the element holds.
@@ -205,6 +211,7 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
     events: Events,
@@ -219,6 +226,7 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
             shared: Shared {
