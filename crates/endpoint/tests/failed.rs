@@ -48,6 +48,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         grant: Some(Grant { rows: 4, width: 256 }),
         threshold: 3,
         mapping: false,
+        acked: false,
         locks: false,
         eviction: None,
         key_memory: KEY_MEMORY,

@@ -40,6 +40,7 @@ fn server() -> MapServer {
         grant: Some(Grant { rows: 4, width: 64 }),
         threshold: 0,
         mapping: true,
+        acked: false,
         locks: false,
         eviction: None,
         key_memory: KEY_MEMORY,
