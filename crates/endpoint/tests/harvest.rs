@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, Terms};
 use pathcall_endpoint::map::{CallError, Dest, Grant, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -42,8 +43,8 @@ fn server() -> MapServer {
         acked: false,
         locks: false,
         eviction: None,
-        lease: pathcall_endpoint::map::lease::LEASE,
         width: 64,
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

@@ -33,8 +33,8 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         start_chunk: 0,
-        era: Era::of_epoch(1),
         lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     })
 }
@@ -52,8 +52,8 @@ fn server(threshold: u32) -> MapServer {
         acked: false,
         locks: false,
         eviction: None,
-        lease: LEASE,
         width: if threshold > 0 { 256 } else { 64 },
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

@@ -89,8 +89,9 @@ impl Network {
     }
 }
 
-async fn server(network: &Network) -> Running {
-    let builder = Server::builder(&PATHCALL).controller(network.url());
+/// `authenticate`: frames carry tokens, whose key has to survive as well.
+async fn server(network: &Network, authenticate: bool) -> Running {
+    let builder = Server::builder(&PATHCALL).controller(network.url()).authenticate_frames(authenticate);
     // Its ports are free on the address of a wall before it.
     let builder = builder.data_address(([127, 0, 0, 1], 0).into());
     let running = Running::start_with(builder.build().await.expect("the controller is there"), 0).await;
@@ -135,7 +136,7 @@ fn element_works(channel: &Channel, app: &str, before: u64) -> bool {
 
 async fn adding_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, victim == Victim::Both).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -184,7 +185,7 @@ async fn adding_goes_on(victim: Victim) {
 
 async fn summing_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, victim == Victim::Both).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -216,7 +217,7 @@ async fn summing_goes_on(victim: Victim) {
 /// A caller that closes leaves nothing behind in the element that could be lost with it.
 async fn closing_leaves_nothing_behind() {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, false).await;
     let channel = running.channel().await;
     let mut words = WordsClient::new(channel.clone());
     // The first addition learns where the key is.
@@ -237,7 +238,7 @@ async fn closing_leaves_nothing_behind() {
 /// it and could not say counts once, and another caller is not disturbed.
 async fn a_caller_is_cut_off(to_server: bool) {
     let network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, false).await;
     let wall = Wall::before(&running).await;
     let (behind, before) = (wall.channel().await, running.channel().await);
     let stop = Arc::new(AtomicU64::new(0));
@@ -278,7 +279,7 @@ fn acknowledged_by_server() -> &'static Manifest {
 /// Calls that the server acknowledges share its commits, and need no caller once they are done.
 async fn the_server_acknowledges() {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, false).await;
     let channel = Channel::connect(running.uri(), acknowledged_by_server()).await.expect("connects");
     let mut calls = 0;
     while !element_works(&channel, "T-WORDS", 0) {

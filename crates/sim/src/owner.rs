@@ -78,6 +78,11 @@ impl<'a> Owner<'a> {
         }
     }
 
+    /// Epoch that it works under, if it has memory.
+    pub(crate) fn epoch_with_memory(&self) -> Option<u32> {
+        self.memory.map(|_| self.epoch)
+    }
+
     /// The element that it works by.
     pub(crate) fn element(&self) -> Option<usize> {
         self.element
@@ -133,8 +138,7 @@ impl<'a> Owner<'a> {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                // The world tells of every failure of the element in time.
-                Event::ElementSilent => {}
+                Event::ElementSilent => effects.silent |= self.memory.is_some(),
             }
         }
     }

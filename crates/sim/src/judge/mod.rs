@@ -121,6 +121,12 @@ impl<'a> Judge<'a> {
         first
     }
 
+    /// The owner goes on without an element that is silent: what a caller that left had there is lost.
+    pub(crate) fn suspended(&mut self, application: usize) {
+        let model = &mut self.applications[application];
+        model.may_lose = model.plan.callers.iter().any(|caller| caller.dies.is_some());
+    }
+
     /// A killed caller counts as gone.
     pub(crate) fn left(&mut self, application: usize, caller: usize) {
         self.applications[application].locks.release_all(Node::Caller(application, caller));
@@ -324,7 +330,9 @@ impl<'a> Application<'a> {
         })?;
         let wrong = |expected| Failure::Output { node, step, expected, got: brief(output) };
         match (self.work(caller, id), output) {
-            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
+            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
+                self.sums.check(self.plan, node, step, sums, !self.may_disagree)
+            }
             (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
             (Work::Call(operation @ Operation::Add { get, .. }), _) => {
                 let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
@@ -375,7 +383,7 @@ impl<'a> Application<'a> {
             (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
                 Ok(())
             }
-            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums),
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
             (Doom::Disagree, _) => Err(output("to hear that the workers disagree")),
             (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }
