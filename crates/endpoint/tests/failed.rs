@@ -49,6 +49,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         mapping: false,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 256,
         timing: Timing::default(),
     });

@@ -41,6 +41,7 @@ fn server() -> MapServer {
         mapping: true,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 64,
         timing: Timing::default(),
     });

@@ -2,6 +2,7 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -32,6 +33,8 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         start_chunk: 0,
+        era: Era::of_epoch(1),
+        lease: LEASE,
         timing: Timing::default(),
     })
 }
@@ -48,6 +51,7 @@ fn server(threshold: u32) -> MapServer {
         mapping: true,
         locks: false,
         eviction: None,
+        lease: LEASE,
         width: if threshold > 0 { 256 } else { 64 },
         timing: Timing::default(),
     });

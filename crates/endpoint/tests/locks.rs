@@ -47,6 +47,7 @@ fn server() -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 64,
         timing: Timing::default(),
     });
@@ -95,6 +96,7 @@ fn server_of_locks() -> MapServer {
         mapping: false,
         locks: true,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 1,
         timing: Timing::default(),
     })

@@ -29,6 +29,7 @@ fn server(workers: u32, element: bool) -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         width: 256,
         timing: Timing::default(),
     })

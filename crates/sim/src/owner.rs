@@ -35,6 +35,7 @@ impl<'a> Owner<'a> {
             locks: plan.purpose == Purpose::Lock,
             eviction: plan.eviction,
             width: plan.width,
+            lease: plan.lease,
             timing: plan.timing,
         });
         let server = server.authenticate(plan.token_key);
@@ -58,6 +59,8 @@ impl<'a> Owner<'a> {
             width: joined.width,
             worker: joined.worker,
             start_chunk: joined.start_chunk,
+            lease: self.plan.lease,
+            era: joined.era,
             timing: self.plan.timing,
         })
     }

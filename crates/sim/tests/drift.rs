@@ -64,6 +64,8 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
             gaid: 1,
             epoch: 1,
             endpoint: 1,
+            token_key: None,
+            lease: pathcall_endpoint::map::lease::LEASE,
             incarnation: 1,
             token_key: None,
             memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),

@@ -42,6 +42,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             endpoint: 1,
             incarnation: 1,
             token_key: None,
+            lease: pathcall_endpoint::map::lease::LEASE,
             memory: element.then_some(memory),
             width: 256,
             eviction: None,

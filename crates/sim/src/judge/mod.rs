@@ -16,7 +16,7 @@ use pathcall_endpoint::map::server::QueryId;
 use pathcall_endpoint::map::{CallError, Key, Operation, Output};
 use pathcall_wire::Target;
 
-use crate::caller::step_of;
+use crate::caller::{by_key, step_of};
 use crate::party::{Node, Report};
 use crate::scenario::{ApplicationPlan, Doom, Purpose, Scenario, Work};
 pub use failure::Failure;
@@ -153,6 +153,30 @@ impl<'a> Judge<'a> {
         Failure::Stuck { waiting: self.waiting, node, step }
     }
 
+    /// Before a report is heard: who holds a lock that it says was granted now. Whoever of them does not
+    /// believe it any more, has lost it.
+    pub(crate) fn look_at_rivals(
+        &mut self,
+        node: Node,
+        report: &Report,
+        mut believes: impl FnMut(Node, &Key, u64) -> bool,
+    ) {
+        let (Node::Caller(application, caller), Report::Finished(id, Ok(Output::Locked { .. }))) = (node, report)
+        else {
+            return;
+        };
+        let model = &mut self.applications[application];
+        if let Work::Lock { keys, .. } = model.work(caller, *id) {
+            for key in keys {
+                if let Some(holder) = model.locks.holder(key)
+                    && !believes(holder.node, key, holder.token)
+                {
+                    model.locks.lose(key);
+                }
+            }
+        }
+    }
+
     /// Takes what a host reports.
     pub(crate) fn hear(&mut self, node: Node, report: &Report) -> Result<(), Failure> {
         match (node, report) {
@@ -267,7 +291,7 @@ impl<'a> Application<'a> {
             return Err(Failure::OutOfTurn { node, step, report: "started", state: state.name() });
         }
         match self.work(caller, id) {
-            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(keys),
+            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(node, step_of(id).0, keys),
             Work::Call(operation @ Operation::Add { .. }) => {
                 self.keys.begin(operation);
                 self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
@@ -332,7 +356,9 @@ impl<'a> Application<'a> {
             (Work::Call(Operation::Count { .. }), _) => Err(wrong("a count")),
             (Work::Lock { .. }, Output::Done) if release => Ok(()),
             (Work::Lock { .. }, _) if release => Err(wrong("done")),
-            (Work::Lock { keys, .. }, Output::Counted { forwarded: true }) => self.locks.grant(node, keys),
+            (Work::Lock { keys, .. }, Output::Locked { tokens, .. }) if tokens.len() == keys.len() => {
+                self.locks.grant(node, step, keys, &by_key(keys, tokens))
+            }
             (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
             (Work::Call(Operation::Clear { .. }), Output::Done) => Ok(()),
             (Work::Call(Operation::Clear { .. }), _) => Err(wrong("done")),

@@ -37,8 +37,7 @@ impl Sums {
             return Err(Failure::Output { node, step, expected: "a sum for each lane", got });
         }
         let width = usize::from(plan.width.max(1));
-        let got: Vec<i64> = got.iter().collect();
-        for (chunk, got) in got.chunks(width).enumerate() {
+        for (chunk, got) in got.wide().chunks(width).enumerate() {
             let lanes = |of: usize| &expected[of][chunk * width..chunk * width + got.len()];
             let fitting: Vec<usize> = (0..expected.len()).filter(|of| lanes(*of) == got).collect();
             let seen = self.seen.get(&(step, chunk)).copied().filter(|_| aligned);

@@ -11,10 +11,10 @@ use super::weather::Weather;
 use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum};
 use crate::random::{Chance, Random};
 
-/// Elements of a scenario at most.
-const ELEMENTS_MAX: usize = 2;
 /// Makes the seed of the chance that an application's frames carry tokens.
 const TOKENS: u64 = 0x70_6b65;
+/// Elements of a scenario at most.
+const ELEMENTS_MAX: usize = 2;
 
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
@@ -152,6 +152,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         purpose,
         doom,
         timing,
+        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }
@@ -260,7 +261,7 @@ fn kill(random: &mut Random, callers: &mut Vec<CallerPlan>, given: &mut Given) {
     for step in &mut successor.steps {
         // Not the sums of its predecessor, so that it shows whose part a sum has.
         if let Work::Call(Operation::Sum { lanes, .. }) = &mut step.work {
-            *lanes = lanes.iter().map(|value| !value).collect::<Vec<_>>().into();
+            *lanes = lanes.iter().map(|value| !value).collect();
         }
     }
     callers.push(successor);

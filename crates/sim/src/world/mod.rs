@@ -273,7 +273,7 @@ impl<'a> World<'a> {
         let element = owner_state.element();
         let first = caller.succeeds.map_or(0, |_| self.judge.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].join(now, config, element, first, plan.token_key, &mut effects);
+        self.parties.callers[application][number].join(now, config, plan.token_key, element, first, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }
@@ -292,6 +292,8 @@ impl<'a> World<'a> {
         for report in effects.reports.drain(..) {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
+            let (parties, now) = (&mut self.parties, self.now);
+            self.judge.look_at_rivals(node, &report, |holder, key, token| parties.believes(now, holder, key, token));
             self.judge.hear(node, &report)?;
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
