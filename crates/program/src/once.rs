@@ -11,7 +11,8 @@ pub enum Profile {
     /// The last full sequence number: right however late a repeat comes.
     #[default]
     FullSequence,
-    /// One bit, as in the paper: right as long as no repeat is a window late.
+    /// One bit, as in the paper: right as long as no repeat is a window late, and no frame is refused:
+    /// the bit of one that is would stay, and the next at its place look like a repeat.
     FlipBit,
 }
 
