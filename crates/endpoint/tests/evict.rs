@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{Event, Eviction, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, Status};
@@ -71,6 +71,7 @@ impl Owner {
             mapping: true,
             locks: false,
             lease: LEASE,
+            key_memory: KEY_MEMORY,
             eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
             width: 64,
             timing: Timing::default(),

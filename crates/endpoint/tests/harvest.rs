@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, Terms};
+use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, Terms};
 use pathcall_endpoint::map::{CallError, Dest, Grant, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, RECORD_PLACES, pairs};
@@ -41,8 +42,9 @@ fn server() -> MapServer {
         mapping: true,
         locks: false,
         eviction: None,
-        lease: pathcall_endpoint::map::lease::LEASE,
+        key_memory: KEY_MEMORY,
         width: 64,
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
@@ -33,8 +33,8 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         start_chunk: 0,
-        era: Era::of_epoch(1),
         lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     })
 }
@@ -51,8 +51,9 @@ fn server(threshold: u32) -> MapServer {
         mapping: true,
         locks: false,
         eviction: None,
-        lease: LEASE,
+        key_memory: KEY_MEMORY,
         width: if threshold > 0 { 256 } else { 64 },
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

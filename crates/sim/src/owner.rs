@@ -1,7 +1,7 @@
 //! An owner: a [`MapServer`] in its driver's place.
 
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
 use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
@@ -34,6 +34,7 @@ impl<'a> Owner<'a> {
             mapping: plan.mapping(),
             locks: plan.purpose == Purpose::Lock,
             eviction: plan.eviction,
+            key_memory: KEY_MEMORY,
             width: plan.width,
             lease: plan.lease,
             timing: plan.timing,

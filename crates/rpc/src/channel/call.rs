@@ -12,7 +12,7 @@ use crate::deadline::Deadline;
 use crate::message::frame::{self, FrameError};
 use crate::message::keys;
 use crate::request::{Answer, Request, Typed, Work};
-use crate::{assemble, headers, status};
+use crate::{assemble, headers, names, status};
 
 impl Inner {
     pub(super) async fn filtered(
@@ -30,6 +30,9 @@ impl Inner {
             status::of_frame(method, error)
         })?;
         let request = Request::new(method, &message)?;
+        if let (Some(Typed::Pairs(pairs)), Some(field)) = (&request.typed, &method.request) {
+            names::check(field.name, pairs)?;
+        }
         let Some(slot) = self.slots.get(method.app) else {
             return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
         };
@@ -46,9 +49,15 @@ impl Inner {
             Some(typed) => typed,
             None => Typed::Pairs(self.all_keys(method, &parts, deadline).await?),
         };
+        let named = match (method.kind, &typed) {
+            (Kind::Clear, Typed::Pairs(pairs)) => headers::tokens(&parts.headers, pairs.len())?,
+            _ => Vec::new(),
+        };
         let mut work = Work::new(method, typed);
+        work.name_grants(&named);
         let output = match work.operation.take() {
-            Some(operation) => {
+            Some(mut operation) => {
+                slot.shorten(method, &session, &self.transport, &mut operation).await?;
                 let output = session.call(method, operation).await?;
                 slot.invest(method, &session);
                 Some(output)

@@ -8,10 +8,11 @@
 //! ```
 //!
 //! `builder` opens a channel; `transport` is the gRPC connection beneath it; `session` is its
-//! part in one application; `call` takes a call through; `stats` counts.
+//! part in one application; `long_keys` has keys numbered that no frame carries; `call` takes a call through; `stats` counts.
 
 pub mod builder;
 mod call;
+mod long_keys;
 mod session;
 pub mod stats;
 mod transport;

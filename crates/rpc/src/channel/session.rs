@@ -16,6 +16,7 @@ use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
+use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
@@ -29,6 +30,7 @@ use super::builder::Options;
 use super::stats::{ApplicationStats, Counter, sum};
 use super::transport::Transport;
 use crate::application::Application;
+use crate::names::Known;
 use crate::status;
 
 /// A server that has not answered a join after this time is taken for unavailable.
@@ -37,7 +39,7 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The place of an application in a channel.
 #[derive(Debug)]
 pub(super) struct Slot {
-    application: Application,
+    pub(super) application: Application,
     options: Options,
     current: Mutex<Option<Arc<Session>>>,
     /// Held while the application is joined: calls that come meanwhile wait for it.
@@ -138,7 +140,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(super) struct Session {
     handle: MapHandle,
     /// The server's incarnation.
-    server: u32,
+    pub(super) server: u32,
+    /// Numbers that it gave to long keys.
+    pub(super) known: Known,
     /// Why it is over, once it is.
     over: watch::Sender<Option<Arc<str>>>,
     /// Reads the join's stream until the map's task has ended; the stream's end is the caller's leave.
@@ -158,7 +162,10 @@ impl Session {
             }
         };
         outcome.map_err(|error| {
-            if matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
+            // A round that failed is the end of the place in its application: another one is sure.
+            let of_round = matches!(method.kind, Kind::Sum { .. })
+                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. });
+            if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
                 self.end(error.to_string().into());
             }
             status::of_call(method, &error)
@@ -276,6 +283,8 @@ impl Join<'_> {
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
             start_chunk: grant.start_chunk,
+            lease: Duration::from_millis(grant.lease_ms),
+            era: Era::from_number(grant.era),
             timing: Timing::default(),
         };
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
@@ -292,7 +301,7 @@ impl Join<'_> {
             }
         });
         let watcher = watcher.abort_handle();
-        Ok(Session { handle, server: grant.server_incarnation, over, watcher })
+        Ok(Session { handle, server: grant.server_incarnation, known: Known::default(), over, watcher })
     }
 }
 
@@ -317,6 +326,7 @@ fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
+        era: Era::from_number(grant.era),
         committed: grant.committed,
         applied: applied.collect(),
     }

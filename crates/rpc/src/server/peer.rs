@@ -13,7 +13,8 @@ use pathcall_endpoint::map::server::{Joined, Member};
 use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, EndpointGrant, JoinGrant, JoinRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    AppliedFrame, EndpointGrant, JoinGrant, JoinRequest, NameReply, NameRequest, RegisterEndpointRequest,
+    ReleaseEndpointRequest,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -47,7 +48,7 @@ impl Peer for PeerService {
             ));
         };
         let request = request.into_inner();
-        let hosted = self.application(&request)?;
+        let hosted = self.application(&request.application, request.filter_digest)?;
         let port = u16::try_from(request.udp_port).ok().filter(|port| *port != 0);
         let Some(port) = port else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
@@ -55,15 +56,24 @@ impl Peer for PeerService {
         let caller = Caller { ip: remote.ip().to_canonical(), port, request };
         caller.join(&self.0, hosted).await.map(Response::new)
     }
+
+    async fn name(&self, request: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
+        let NameRequest { application, filter_digest, server_incarnation, keys } = request.into_inner();
+        let hosted = self.application(&application, filter_digest)?;
+        if hosted.incarnation != server_incarnation {
+            return Err(Status::unavailable(format!("the server of {application} has started anew")));
+        }
+        let numbers = hosted.names.number(hosted.application.name, &keys)?;
+        Ok(Response::new(NameReply { numbers }))
+    }
 }
 
 impl PeerService {
-    fn application(&self, request: &JoinRequest) -> Result<&Arc<Hosted>, Status> {
-        let name = request.application.as_str();
+    fn application(&self, name: &str, filter_digest: u64) -> Result<&Arc<Hosted>, Status> {
         let Some(hosted) = self.0.applications.get(name) else {
             return Err(Status::failed_precondition(format!("this server does not have the application {name:?}")));
         };
-        if hosted.application.digest != request.filter_digest {
+        if hosted.application.digest != filter_digest {
             return Err(Status::failed_precondition(format!(
                 "client and server were built from different filters of {name}"
             )));
@@ -189,6 +199,8 @@ impl Caller {
             rows: joined.rows,
             worker: joined.worker.into(),
             start_chunk: joined.start_chunk,
+            lease_ms: u64::try_from(hosted.lease.as_millis()).unwrap_or(u64::MAX),
+            era: joined.era.number(),
             committed: 0,
             applied: Vec::new(),
             token_key: serving.key.map(|key| key.words().into()),
@@ -232,12 +244,13 @@ impl Following {
         // A caller counts its flows from the first of its slots: fewer than it has are of no use.
         let registered = registered.filter(|grant| grant.flows >= self.member.flows);
         let member = self.caller.member(self.member.endpoint, registered.as_ref(), serving);
-        let Renewal { epoch, element, slot_base, committed, applied } = serving.handle.rejoin(member).await?;
+        let Renewal { epoch, element, slot_base, era, committed, applied } = serving.handle.rejoin(member).await?;
         let memory = serving.memory.as_ref().filter(|_| element);
         let applied = applied.into_iter().map(|Applied { flow, seq, left_out }| AppliedFrame { flow, seq, left_out });
         Some(JoinGrant {
             epoch,
             slot_base,
+            era: era.number(),
             element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
             committed,
             applied: applied.collect(),

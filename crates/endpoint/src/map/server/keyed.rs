@@ -33,6 +33,7 @@ use harvest::{Harvest, Record};
 use leases::Leases;
 use line::Lines;
 use lock::{Acquiring, Word};
+pub use table::KEY_MEMORY;
 use table::{FrameName, KeyState, KeyTable};
 
 type Waiter = (QueryId, Option<Vec<Key>>);
@@ -99,7 +100,7 @@ struct LockRules {
 impl KeyedTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
-            table: KeyTable::new(room(config)),
+            table: KeyTable::new(room(config), config.key_memory),
             refused: BTreeMap::new(),
             version: 0,
             harvest: None,

@@ -18,8 +18,8 @@ use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
-pub use keyed::Eviction;
 use keyed::KeyedTruth;
+pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
 
 /// Rows that an application without element works with.
@@ -53,6 +53,8 @@ pub struct ServerConfig {
     pub locks: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
+    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
+    pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
     /// How long locks are lent to a caller that does not ask again.

@@ -89,6 +89,7 @@ impl KeyedTruth {
         if let Some((lock, _)) = self.table.lock_by_id(id)
             && lock.park(owner, tag, grants)
         {
+            self.lines.idle.remove(&id);
             self.lines.look_at(id);
         }
     }

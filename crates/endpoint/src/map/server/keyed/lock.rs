@@ -181,9 +181,10 @@ impl LockState {
     }
 
     /// The element says that `owner` gave it back after its grant with this number, and that somebody
-    /// waits; false when that is long ago.
+    /// waits; false when that is long ago. A later grant than those known here says that the element has
+    /// had it back meanwhile, though its answer has not come.
     pub(super) fn park(&mut self, owner: u32, tag: u32, grants: u32) -> bool {
-        if self.parked.is_some() || grants <= self.over {
+        if grants <= self.over.max(self.grants) {
             return false;
         }
         self.parked = Some(Parked { owner, tag, returning: false });
