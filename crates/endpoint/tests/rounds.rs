@@ -29,6 +29,7 @@ fn server(workers: u32, element: bool) -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
         key_memory: KEY_MEMORY,
         width: 256,
         timing: Timing::default(),
