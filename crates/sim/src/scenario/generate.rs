@@ -124,7 +124,8 @@ fn application(
     };
     let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
     if matches!(purpose, Purpose::Add | Purpose::AddGet | Purpose::Lock) && random.happens(Chance::percent(20)) {
-        kill(random, &mut callers, given);
+        let unnoticed = purpose == Purpose::Lock && random.happens(Chance::percent(50));
+        if unnoticed { hang(random, &mut callers) } else { kill(random, &mut callers, given) }
     }
     ApplicationPlan {
         gaid: 1000 + index,
@@ -195,6 +196,13 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,
     }
+}
+
+/// Kills a caller's process, and nobody ever notices: only a lease takes from it what it held.
+fn hang(random: &mut Random, callers: &mut [CallerPlan]) {
+    let (hung, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
+    let at = Instant(0) + random.up_to(within);
+    callers[hung].dies = Some(Death { at, noticed_after: Duration::from_secs(24 * 3600) });
 }
 
 /// Kills a caller's process; a new one with its slots does a part of what it did.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_wire::Instant;
 
-use super::{ElementFailure, Scenario, WireChange};
+use super::{ElementFailure, Purpose, Scenario, WireChange};
 use crate::host::{Clock, HostPlan};
 use crate::link::{Faults, Outage, WireSpec};
 use crate::party::Node;
@@ -60,6 +60,7 @@ impl Weather {
             scenario.wire_changes = self.wire_changes(random, &nodes);
         }
         scenario.hosts = self.hosts(random, &nodes);
+        self.overtake_leases(random, scenario);
         if scenario.element.is_some() && self.failures {
             scenario.failures = self.failures(random);
             // Some elements fall silent before they fail: what they acknowledge is not heard.
@@ -72,6 +73,29 @@ impl Weather {
                     Instant(failure.at.0.saturating_sub(random.up_to(Duration::from_millis(300)).as_nanos() as u64));
                 let to = Some(random.pick(&to));
                 scenario.outages.push(Outage { from: Some(Node::Element), to, since, until: failure.at });
+            }
+        }
+    }
+
+    /// Has callers of locks stand still, or be cut off, for about as long as locks are lent to them.
+    fn overtake_leases(&self, random: &mut Random, scenario: &mut Scenario) {
+        let Scenario { applications, outages, hosts, .. } = scenario;
+        let of_locks = applications.iter().enumerate().filter(|(_, plan)| plan.purpose == Purpose::Lock);
+        for (index, plan) in of_locks.filter(|_| self.pauses || self.outages) {
+            for _ in 0..random.below(4) {
+                let node = Node::Caller(index, random.index(plan.callers.len()));
+                let (since, _) = self.spell(random, Duration::ZERO);
+                let until = (since + random.up_to(plan.lease * 2)).min(self.faults_until);
+                match hosts.get_mut(&node) {
+                    Some(host) if self.pauses && (!self.outages || random.happens(Chance::percent(50))) => {
+                        host.pauses.push((since, until.since(since)));
+                    }
+                    _ if self.outages => {
+                        outages.push(Outage { from: Some(node), to: None, since, until });
+                        outages.push(Outage { from: None, to: Some(node), since, until });
+                    }
+                    _ => {}
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
-use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
+use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use keyed::{Ask, KeyedCalls};
 use sum::SumCalls;
@@ -162,11 +162,11 @@ impl MapClient {
         }
     }
 
-    /// The fencing token of a lock that this caller holds, as far as it knows by its own clock: it was
-    /// granted, has not been given back, and its lease has not run out.
+    /// In which session this caller holds locks, by its own clock: what was granted in it and not given
+    /// back is its own, and nothing else.
     #[must_use]
-    pub fn holds(&self, now: Instant, key: &Key) -> Option<u64> {
-        self.keyed.holds(now, key, &self.config)
+    pub fn session(&self, now: Instant) -> Option<u32> {
+        self.keyed.session(now, &self.config)
     }
 
     /// Takes a frame from the network.

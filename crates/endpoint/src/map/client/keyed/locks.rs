@@ -186,10 +186,9 @@ impl KeyedCalls {
         self.calls.insert(id, call);
     }
 
-    /// The token of a lock that this caller holds, as far as it knows by its clock.
-    pub(in super::super) fn holds(&self, now: Instant, key: &Key, config: &ClientConfig) -> Option<u64> {
-        self.locks.lease.session(now, config)?;
-        self.locks.held.get(key).map(|held| held.token)
+    /// The session in which locks are held, as far as this caller knows by its clock.
+    pub(in super::super) fn session(&self, now: Instant, config: &ClientConfig) -> Option<u32> {
+        self.locks.lease.session(now, config)
     }
 
     /// Notes that the lease has run out, if it has: nothing is held any more, and calls that held some
