@@ -137,7 +137,7 @@ fn application(
         purpose,
         doom,
         timing,
-        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
+        lease: random.pick(&[100, 100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }

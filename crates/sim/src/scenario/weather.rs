@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_wire::Instant;
 
-use super::{ElementFailure, Purpose, Scenario, WireChange};
+use super::{CallerPlan, ElementFailure, Purpose, Scenario, WireChange, Work};
 use crate::host::{Clock, HostPlan};
 use crate::link::{Faults, Outage, WireSpec};
 use crate::party::Node;
@@ -80,10 +80,14 @@ impl Weather {
     /// Has callers of locks stand still, or be cut off, for about as long as locks are lent to them.
     fn overtake_leases(&self, random: &mut Random, scenario: &mut Scenario) {
         let Scenario { applications, outages, hosts, .. } = scenario;
-        let of_locks = applications.iter().enumerate().filter(|(_, plan)| plan.purpose == Purpose::Lock);
+        let of_locks = applications.iter_mut().enumerate().filter(|(_, plan)| plan.purpose == Purpose::Lock);
         for (index, plan) in of_locks.filter(|_| self.pauses || self.outages) {
             for _ in 0..random.below(4) {
-                let node = Node::Caller(index, random.index(plan.callers.len()));
+                let number = random.index(plan.callers.len());
+                if random.happens(Chance::percent(50)) {
+                    hold_long(random, &mut plan.callers[number], plan.lease);
+                }
+                let node = Node::Caller(index, number);
                 let (since, _) = self.spell(random, Duration::ZERO);
                 let until = (since + random.up_to(plan.lease * 2)).min(self.faults_until);
                 match hosts.get_mut(&node) {
@@ -188,6 +192,16 @@ impl Weather {
             }
         }
         hosts
+    }
+}
+
+/// Has a caller hold its locks so long that it may have them again when it gives the lost ones back.
+fn hold_long(random: &mut Random, caller: &mut CallerPlan, lease: Duration) {
+    let longest = (lease * 2).min(Duration::from_millis(400));
+    for step in &mut caller.steps {
+        if let Work::Lock { hold, .. } = &mut step.work {
+            *hold = random.up_to(longest);
+        }
     }
 }
 
