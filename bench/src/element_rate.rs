@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use pathcall_element::Config;
-use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::link::{Link, Looking};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
 use tokio::runtime::Runtime;
@@ -57,7 +57,7 @@ pub(crate) fn reflector() -> Result<SocketAddr> {
             bound.send(link.local_addr())?;
             loop {
                 link.readable().await?;
-                link.exchange(|out, from, _, frame| out.queue(from, frame))?;
+                link.exchange(Looking::IfReady, |out, from, _, frame| out.queue(from, frame))?;
                 link.flush();
             }
         })
@@ -93,7 +93,7 @@ impl Generator {
         let mut frames = 0;
         while began.elapsed() < time {
             tokio::time::timeout(STUCK, link.readable()).await.context("frames were lost")??;
-            frames += link.exchange(|out, _, _, frame| {
+            frames += link.exchange(Looking::IfReady, |out, _, _, frame| {
                 next(frame);
                 out.queue(*target, frame);
             })?;
@@ -117,7 +117,8 @@ async fn install(element: &pathcall_element::Handle, shape: Shape, generator: So
     let boot_id = element.boot_id();
     let mut control = ElementClient::connect(format!("http://{}", element.control_addr())).await?;
     let pathcall_program::Application { gaid, epoch, owner, row_base, rows, lane_base, width } = shape.application();
-    let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width };
+    let token_key = None;
+    let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width, token_key };
     control.install(InstallRequest { boot_id, application: Some(application) }).await?;
     let endpoints = ENDPOINTS.map(|entry| EndpointEntry {
         endpoint: entry.endpoint,

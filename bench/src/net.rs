@@ -37,14 +37,15 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(pathcall_element::Config::default()).await
+    }
+
+    /// With such an element.
+    pub(crate) async fn start_with(element: pathcall_element::Config) -> Result<Self> {
         let listener = pathcall_control::bind(FREE).await?;
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
-        let config = pathcall_element::Config {
-            data: FREE,
-            control: FREE,
-            controller: Some(controller.url()),
-            ..pathcall_element::Config::default()
-        };
+        let config =
+            pathcall_element::Config { data: FREE, control: FREE, controller: Some(controller.url()), ..element };
         let element = pathcall_element::run(config).await?;
         let mut registration = element.registration();
         let known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. }));

@@ -1,12 +1,15 @@
 //! `round-trip`: a small call through stubs, there and back: a lock that is free, and a vote that two
-//! cast at once, beside plain tonic calls whose handlers do the same. Callers block; none spins.
+//! cast at once, beside plain tonic calls whose handlers do the same. Callers and element wait for what
+//! comes; or, busy polling, they look for it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use pathcall::types::StrintMap;
+use pathcall_element::Config;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -25,21 +28,53 @@ const VOTERS: usize = 2;
 const CALLS: usize = 500;
 const CALLS_QUICK: usize = 20;
 const ROWS: u32 = pathcall::server::ROWS;
+const CALLER_CPU: usize = 0;
+const ELEMENT_CPU: usize = 1;
+/// A call's look for its answer, where it polls.
+const LOOK: Duration = Duration::from_micros(50);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);
     let runtime = runtime()?;
-    let network = runtime.block_on(Network::start())?;
-    let mut ours = runtime.block_on(pathcall(&network))?;
     let mut tonic = runtime.block_on(plain())?;
     let p50 = |case: &str| Metric::new(format!("{case}, p50"), "tonic", "us", Better::Lower);
     let p99 = |case: &str| Metric::new(format!("{case}, p99"), "tonic", "us", Better::Lower);
-    let lock = [p50("lock").expect(0.6), p99("lock")];
-    bench.compare(lock, || ours.lock(&runtime, calls), || tonic.lock(&runtime, calls))?;
-    let vote = [p50("vote of two"), p99("vote of two")];
-    bench.compare(vote, || ours.vote(&runtime, calls), || tonic.vote(&runtime, calls))?;
-    runtime.block_on(network.shutdown());
+    for (busy, how, expected) in [(false, "", 0.6), (true, ", busy polling", 0.4)] {
+        // One that polls has a processor of its own, and so has the caller: a thread that polls beside
+        // it would wait for the scheduler, not for the element.
+        let element = Config { busy_poll: busy, cpu: busy.then_some(ELEMENT_CPU), ..Config::default() };
+        let network = runtime.block_on(Network::start_with(element))?;
+        let _pinned = if busy { Some(Pinned::to(CALLER_CPU)?) } else { None };
+        let mut ours = runtime.block_on(pathcall(&network, if busy { LOOK } else { Duration::ZERO }))?;
+        let case = format!("lock{how}");
+        let lock = [p50(&case).expect(expected), p99(&case)];
+        bench.compare(lock, || ours.lock(&runtime, calls), || tonic.lock(&runtime, calls))?;
+        let case = format!("vote of two{how}");
+        let vote = [p50(&case), p99(&case)];
+        bench.compare(vote, || ours.vote(&runtime, calls), || tonic.vote(&runtime, calls))?;
+        runtime.block_on(network.shutdown());
+    }
     Ok(())
+}
+
+/// The calling thread on one processor; where it may, when this is dropped.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    fn to(cpu: usize) -> Result<Self> {
+        let before = sched_getaffinity(None)?;
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed before.
+        let _ = sched_setaffinity(None, &self.0);
+    }
 }
 
 /// Callers, connected.
@@ -51,10 +86,10 @@ struct Team<S> {
     _owner: Option<pathcall::Server>,
 }
 
-async fn pathcall(network: &Network) -> Result<Team<SmallClient<pathcall::Channel>>> {
+async fn pathcall(network: &Network, look: Duration) -> Result<Team<SmallClient<pathcall::Channel>>> {
     let served = serve(&PATHCALL, Some(network), ROWS, SmallServer::new(Keeper::default())).await?;
-    let connect = || pathcall::Channel::connect(served.url.clone(), &PATHCALL);
-    let stubs = [SmallClient::new(connect().await?), SmallClient::new(connect().await?)];
+    let channel = || pathcall::Channel::builder(served.url.clone(), &PATHCALL).map(|channel| channel.busy_poll(look));
+    let stubs = [SmallClient::new(channel()?.connect().await?), SmallClient::new(channel()?.connect().await?)];
     Ok(Team { stubs, ballots: 0, _owner: Some(served.owner) })
 }
 
@@ -97,7 +132,7 @@ impl<S: Caller> Team<S> {
     }
 }
 
-fn percentiles(mut took: Vec<std::time::Duration>) -> Result<[f64; 2]> {
+fn percentiles(mut took: Vec<Duration>) -> Result<[f64; 2]> {
     ensure!(!took.is_empty(), "no calls");
     took.sort_unstable();
     Ok([0.5, 0.99].map(|share| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6))

@@ -50,6 +50,14 @@ pub enum Error {
         /// What was given.
         got: String,
     },
+    /// The data thread can't be kept on a processor.
+    #[error("frames can't be worked on by processor {cpu} alone: {source}: choose another with --cpu")]
+    Cpu {
+        /// The processor asked for.
+        cpu: usize,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The data thread could not be started.
     #[error("the element's data thread can't be started: {0}")]
     Thread(#[source] io::Error),

@@ -19,6 +19,7 @@
 mod control;
 mod error;
 mod plane;
+mod polling;
 mod register;
 mod routes;
 mod switch;
@@ -69,6 +70,10 @@ pub struct Config {
     pub size: Size,
     /// Bytes waiting to be received from which on frames are marked as congested.
     pub congestion_bytes: usize,
+    /// Never wait for frames, always look for them: the shortest delay, for a whole processor.
+    pub busy_poll: bool,
+    /// The processor that works on frames, counted from 0; any, unless given.
+    pub cpu: Option<usize>,
 }
 
 impl Default for Config {
@@ -80,6 +85,8 @@ impl Default for Config {
             advertise: None,
             size: Size::default(),
             congestion_bytes: CONGESTION_BYTES_DEFAULT,
+            busy_poll: false,
+            cpu: None,
         }
     }
 }
@@ -111,7 +118,7 @@ pub async fn run(config: Config) -> Result<Handle, Error> {
     let listener =
         TcpListener::bind(config.control).await.map_err(|e| Error::bind(Port::Control, config.control, e))?;
     let control = listener.local_addr().map_err(|e| Error::bind(Port::Control, config.control, e))?;
-    let plane = PlaneThread::start(config.data, config.size, config.congestion_bytes).await?;
+    let plane = PlaneThread::start(&config).await?;
     let data = plane.local_addr();
 
     // Another start is another boot: tables are empty again, and changes meant for the last one

@@ -4,16 +4,19 @@
 //! batches of frames; whoever sent it waits for what it returns. So a change is in force for every
 //! frame that arrives after it was answered, and nothing is locked or shared.
 
+use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
-use pathcall_endpoint::driver::link::{Link, LinkStats};
+use pathcall_endpoint::driver::link::{Link, LinkStats, Looking};
 use pathcall_program::Size;
 use pathcall_proto::v1::CountersReply;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::polling::Polling;
 use crate::switch::Switch;
-use crate::{Error, Port};
+use crate::{Config, Error, Port};
 
 /// Commands that may wait for the data thread; whoever sends one more waits.
 const COMMANDS_MAX: usize = 64;
@@ -31,12 +34,18 @@ pub(crate) struct PlaneThread {
 
 impl PlaneThread {
     /// Starts the thread, which binds `data`; returns when it has.
-    pub(crate) async fn start(data: SocketAddr, size: Size, congestion_bytes: usize) -> Result<Self, Error> {
+    pub(crate) async fn start(config: &Config) -> Result<Self, Error> {
+        let Config { data, size, congestion_bytes, busy_poll, cpu, .. } = *config;
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (bound, binding) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let work = move || {
             let _end = end;
+            if let Some(cpu) = cpu
+                && let Err(error) = pin(cpu)
+            {
+                return drop(bound.send(Err(error)));
+            }
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(bound.send(Err(Error::Thread(error)))),
@@ -45,7 +54,7 @@ impl PlaneThread {
                 match Link::bind(data) {
                     Ok(link) => {
                         let local = link.local_addr();
-                        let plane = Plane::new(link, size, congestion_bytes);
+                        let plane = Plane::new(link, size, congestion_bytes, Polling::new(busy_poll));
                         if bound.send(Ok(local)).is_ok() {
                             plane.run(receiver).await;
                         }
@@ -55,7 +64,7 @@ impl PlaneThread {
             });
         };
         let thread = thread::Builder::new().name("pathcall-plane".into()).spawn(work).map_err(Error::Thread)?;
-        let local = binding.await.map_err(|_| Error::Thread(std::io::Error::other("it ended at once")))??;
+        let local = binding.await.map_err(|_| Error::Thread(io::Error::other("it ended at once")))??;
         Ok(Self { local, commands, thread, ended })
     }
 
@@ -109,16 +118,18 @@ impl PlaneHandle {
 pub(crate) struct Plane {
     link: Link,
     switch: Switch,
+    polling: Polling,
 }
 
 impl Plane {
-    fn new(link: Link, size: Size, congestion_bytes: usize) -> Self {
-        Self { link, switch: Switch::new(size, congestion_bytes) }
+    fn new(link: Link, size: Size, congestion_bytes: usize, polling: Polling) -> Self {
+        Self { link, switch: Switch::new(size, congestion_bytes), polling }
     }
 
     /// Works until no command can come any more.
     async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
+            self.poll(&commands);
             tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => command(&mut self),
@@ -131,7 +142,8 @@ impl Plane {
             while let Ok(command) = commands.try_recv() {
                 command(&mut self);
             }
-            self.forward();
+            let found = self.forward(Looking::IfReady);
+            self.polling.woken(found);
             if self.link.is_blocked() {
                 // Only the runtime's own turn finds out that the socket can be written to again.
                 tokio::task::yield_now().await;
@@ -140,16 +152,30 @@ impl Plane {
         self.link.flush();
     }
 
-    /// Takes one batch of frames from the socket and sends what comes of it.
-    fn forward(&mut self) {
+    /// Works on what comes as long as it is worth looking for it without waiting.
+    fn poll(&mut self, commands: &mpsc::Receiver<Command>) {
+        // A full send buffer needs the runtime, too.
+        while commands.is_empty() && !commands.is_closed() && !self.link.is_blocked() && self.polling.looks() {
+            if self.forward(Looking::Anyway) {
+                self.polling.found();
+            } else if self.polling.is_late() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    /// Takes one batch of frames from the socket and sends what comes of it; whether there was one.
+    fn forward(&mut self, looking: Looking) -> bool {
         let now = self.switch.now();
         let switch = &mut self.switch;
-        let received = self.link.exchange(|out, _, congested, frame| switch.forward(now, congested, frame, out));
-        if let Err(error) = received {
+        let received =
+            self.link.exchange(looking, |out, _, congested, frame| switch.forward(now, congested, frame, out));
+        if let Err(error) = &received {
             // A datagram socket reports what befell an earlier datagram; the next call goes on.
             tracing::debug!(%error, "receiving frames");
         }
         self.link.flush();
+        matches!(received, Ok(1..))
     }
 
     /// The program and its routes, for commands.
@@ -175,6 +201,18 @@ impl Plane {
         counters.element.extend(link.map(|(name, count)| (name.to_owned(), count)));
         counters
     }
+}
+
+/// Keeps the calling thread on one processor.
+fn pin(cpu: usize) -> Result<(), Error> {
+    let pinned = if cpu < CpuSet::MAX_CPU {
+        let mut only = CpuSet::new();
+        only.set(cpu);
+        sched_setaffinity(None, &only).map_err(io::Error::from)
+    } else {
+        Err(io::ErrorKind::InvalidInput.into())
+    };
+    pinned.map_err(|source| Error::Cpu { cpu, source })
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn server() -> MapServer {
         threshold: 0,
         mapping: true,
         locks: false,
+        eviction: None,
         width: 64,
         lease: LEASE,
         timing: Timing::default(),

@@ -50,6 +50,7 @@ fn server(threshold: u32) -> MapServer {
         threshold,
         mapping: true,
         locks: false,
+        eviction: None,
         width: if threshold > 0 { 256 } else { 64 },
         lease: LEASE,
         timing: Timing::default(),
@@ -110,7 +111,7 @@ proptest! {
         let mut out = Sent::default();
         let mut now = Instant(0);
         let (mut client, mut sums, mut keyed) = (client(), server(2), server(0));
-        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700], modify: Modify::default(), threshold: 2 });
+        client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify: Modify::default(), threshold: 2 });
         let pairs = (0..90).map(|i| (Key::from(i), i)).collect();
         client.start(now, CallId(2), Operation::Add { pairs, modify: Modify::default(), get: false });
         keyed.query(now, QueryId(1), None);

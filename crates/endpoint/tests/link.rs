@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use pathcall_endpoint::driver::link::{FRAME_BYTES_MAX, Link, OPEN_BATCHES_MAX};
+use pathcall_endpoint::driver::link::{FRAME_BYTES_MAX, Link, Looking, OPEN_BATCHES_MAX};
 
 /// `pathcall_wire::MAX_FRAME`: what a 1,400-byte MTU carries.
 const MAX_FRAME: usize = 1372;
@@ -122,7 +122,7 @@ async fn frames_are_changed_in_place_and_sent_back_from_within_a_batch() {
     let mut reflected = 0;
     while reflected < FRAMES {
         b.readable().await.unwrap();
-        let frames = b.exchange(|outbox, from, _, frame| {
+        let frames = b.exchange(Looking::IfReady, |outbox, from, _, frame| {
             assert!(outbox.backlog() >= frame.len());
             frame[0] = !frame[0];
             outbox.queue(from, frame);

@@ -1,5 +1,7 @@
 //! Register arrays, declared with their sizes, and the proof that a frame uses them as a pipeline can.
 
+use crate::layout::{ARRAYS, Array};
+
 /// One frame's way through the arrays. A debug build panics when an array is touched twice, or
 /// after one of a later stage: no pipeline could do that.
 #[derive(Debug, Default)]
@@ -32,6 +34,11 @@ impl<T: Clone> RegisterArray<T> {
     #[must_use]
     pub fn new(stage: u8, size: usize, value: T) -> Self {
         Self { stage, cells: vec![value; size] }
+    }
+
+    /// The array that the layout describes.
+    fn of(array: &Array, size: &crate::Size, value: T) -> Self {
+        Self::new(array.stage, array.registers(size) as usize, value)
     }
 
     /// The frame's one visit to this array: the registers it works on.
@@ -139,15 +146,16 @@ pub struct Registers {
 
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
+        let [generations, places, rounds, counts, locks, grants, lanes, overflows] = &ARRAYS;
         Self {
-            generations: RegisterArray::new(1, size.rows, Generation::default()),
-            places: RegisterArray::new(2, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
-            rounds: RegisterArray::new(3, size.rows, RoundState::default()),
-            counts: RegisterArray::new(4, size.rows, 0),
-            locks: RegisterArray::new(5, size.rows, Lock::default()),
-            grants: RegisterArray::new(6, size.rows, 0),
-            lanes: RegisterArray::new(7, size.lanes, 0),
-            overflows: RegisterArray::new(8, size.slots * pathcall_wire::W_MAX as usize, 0),
+            generations: RegisterArray::of(generations, size, Generation::default()),
+            places: RegisterArray::of(places, size, Place::default()),
+            rounds: RegisterArray::of(rounds, size, RoundState::default()),
+            counts: RegisterArray::of(counts, size, 0),
+            locks: RegisterArray::of(locks, size, Lock::default()),
+            grants: RegisterArray::of(grants, size, 0),
+            lanes: RegisterArray::of(lanes, size, 0),
+            overflows: RegisterArray::of(overflows, size, 0),
         }
     }
 }

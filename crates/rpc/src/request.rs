@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::map::{Key, Modify, Operation, Output};
+use pathcall_endpoint::map::{Key, Lanes, Modify, Operation, Output};
 use pathcall_proto::manifest::{self, Kind, Method};
 use pathcall_wire::{OpType, Target};
 use tonic::Status;
@@ -32,7 +32,7 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Typed {
     /// An array's values.
-    Lanes(Vec<i64>),
+    Lanes(Lanes),
     /// Keys with their values, each key once.
     Pairs(Vec<(Key, i64)>),
 }
@@ -73,7 +73,7 @@ pub(crate) struct Work {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The typed field of the reply.
-    Lanes(Vec<i64>),
+    Lanes(Lanes),
     /// The same, with keys.
     Pairs(Vec<(Key, i64)>),
     /// Nothing; whether `CntFwd` forwards the call.
@@ -139,7 +139,7 @@ impl Work {
             (Some(Output::Values(values)), _) => Answer::Pairs(self.keys.into_iter().zip(values).collect()),
             (Some(Output::Counted { forwarded }), _) => Answer::Counted { forwarded },
             (Some(Output::Locked { tokens, lease }), _) => Answer::Locked { tokens, lease },
-            (None, Kind::Sum { .. }) => Answer::Lanes(Vec::new()),
+            (None, Kind::Sum { .. }) => Answer::Lanes(Lanes::default()),
             // Nobody else can hold, or has yet to vote for, any of no keys.
             (None, Kind::Count { .. }) => Answer::Counted { forwarded: true },
             (Some(Output::Done) | None, _) => Answer::Done,
@@ -148,7 +148,7 @@ impl Work {
 }
 
 impl Typed {
-    fn into_lanes(self) -> Vec<i64> {
+    fn into_lanes(self) -> Lanes {
         match self {
             Self::Lanes(lanes) => lanes,
             Self::Pairs(pairs) => pairs.into_iter().map(|(_, value)| value).collect(),
@@ -157,7 +157,7 @@ impl Typed {
 
     fn into_pairs(self) -> Vec<(Key, i64)> {
         match self {
-            Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes).collect(),
+            Self::Lanes(lanes) => (0i64..).map(Key::from).zip(lanes.iter()).collect(),
             Self::Pairs(pairs) => pairs,
         }
     }
@@ -238,7 +238,7 @@ mod tests {
     fn each_kind_has_its_operation() {
         let pairs = || vec![(Key::from(0), -1), (Key::from(1), 2)];
         let keys = || vec![Key::from(0), Key::from(1)];
-        let lanes = || vec![-1, 2];
+        let lanes = || Lanes::from(vec![-1, 2]);
         let (modify, para) = (manifest::Modify { op: manifest::Op::Max, para: 3 }, 3);
         let src = manifest::Target::Src;
         for (kind, operation) in [
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn nothing_is_asked_of_the_map_for_an_empty_collection() {
         for (kind, answer) in [
-            (Kind::Sum { threshold: 2 }, Answer::Lanes(Vec::new())),
+            (Kind::Sum { threshold: 2 }, Answer::Lanes(Lanes::default())),
             (Kind::Add { get: true, to: manifest::Target::Src }, Answer::Done),
             (Kind::Count { threshold: 1, to: manifest::Target::Src }, Answer::Counted { forwarded: true }),
             (Kind::Clear, Answer::Done),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Key;
+use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 use pathcall_rpc::message::Malformed;
 use pathcall_rpc::message::number::Scale;
@@ -298,7 +298,7 @@ proptest! {
         prop_assert_eq!(take(&mut decoded, shape), Some(Ok(values.clone())));
         prop_assert_eq!(&decoded, &before);
         if !shape.is_map() {
-            let lanes: Vec<i64> = values.iter().map(|(_, value)| *value).collect();
+            let lanes: Lanes = values.iter().map(|(_, value)| *value).collect();
             let mut again = before.encode_to_vec();
             append(&mut again, &path(shape), shape, PRECISION, Values::Lanes(&lanes)).unwrap();
             prop_assert_eq!(message, again);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
 use pathcall_endpoint::map::{CallError, Key, Operation, Output, Renewal};
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::party::{Decision, Effects, Party, Report};
 use crate::scenario::{CallerPlan, Work};
@@ -44,6 +44,8 @@ pub(crate) struct Caller<'a> {
     killed: bool,
     /// Of locks that are held, by step: the session, and the tokens in the order of the step's keys.
     held: BTreeMap<usize, (Option<u32>, Vec<u64>)>,
+    /// The element that it sends by.
+    element: Option<usize>,
 }
 
 impl<'a> Caller<'a> {
@@ -58,13 +60,22 @@ impl<'a> Caller<'a> {
             member: false,
             killed: false,
             held: BTreeMap::new(),
+            element: None,
         }
     }
 
-    /// It has joined its application and may call.
-    pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
-        self.client = Some(MapClient::new(config));
-        self.member = true;
+    /// It has joined its application and may call; it begins with step `first`.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        element: Option<usize>,
+        first: usize,
+        effects: &mut Effects,
+    ) {
+        self.client = Some(MapClient::new(config).authenticate(key));
+        (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
         }
@@ -92,8 +103,14 @@ impl<'a> Caller<'a> {
         self.member = false;
     }
 
+    /// The element that it sends by.
+    pub(crate) fn element(&self) -> Option<usize> {
+        self.element
+    }
+
     /// The epoch has changed.
-    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, effects: &mut Effects) {
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, element: Option<usize>, effects: &mut Effects) {
+        self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
         }
@@ -198,10 +215,12 @@ impl<'a> Caller<'a> {
 
 impl Party for Caller<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         if let Some(client) = &mut self.client {
             let ignored = client.stats().frames_ignored;
-            client.handle(now, frame, effects);
+            match marked {
+                true => client.handle_marked(now, frame, effects),
+                false => client.handle(now, frame, effects),
+            }
             effects.decision = Some(decision(client.stats().frames_ignored == ignored));
         }
         self.settle(now, effects);
@@ -224,14 +243,6 @@ pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
     sorted.sort();
     let token = |key: &Key| sorted.iter().position(|other| *other == key).and_then(|at| tokens.get(at));
     keys.iter().filter_map(|key| token(key).copied()).collect()
-}
-
-/// A host's driver tells the state machine of congestion by the frame's own flag.
-pub(crate) fn mark(frame: &mut [u8], marked: bool) {
-    if let (true, Ok(mut base)) = (marked, Base::new_checked(frame)) {
-        let flags = base.flags() | Flags::ECN;
-        base.set_flags(flags);
-    }
 }
 
 pub(crate) fn decision(taken: bool) -> Decision {

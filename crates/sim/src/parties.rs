@@ -14,7 +14,7 @@ use crate::scenario::Scenario;
 
 /// All nodes.
 pub(crate) struct Parties<'a> {
-    pub(crate) element: Option<Element>,
+    pub(crate) elements: Vec<Element>,
     pub(crate) owners: Vec<Owner<'a>>,
     /// By application.
     pub(crate) callers: Vec<Vec<Caller<'a>>>,
@@ -27,10 +27,13 @@ impl<'a> Parties<'a> {
     pub(crate) fn new(scenario: &'a Scenario) -> Result<Self, Failure> {
         let applications = &scenario.applications;
         let endpoints: BTreeMap<u32, Node> = scenario.nodes().collect();
-        let nodes = endpoints.values().copied().chain([Node::Element]);
+        let nodes = endpoints.values().copied().chain((0..scenario.elements.len()).map(Node::Element));
         let plan = |node: &Node| scenario.hosts.get(node).cloned().unwrap_or_default();
         Ok(Self {
-            element: scenario.element.map(|size| Element::new(size, applications)).transpose()?,
+            elements: (0..)
+                .zip(&scenario.elements)
+                .map(|(n, size)| Element::new(n, *size, applications))
+                .collect::<Result<_, _>>()?,
             owners: applications.iter().map(Owner::new).collect(),
             callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),
             hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
@@ -55,9 +58,19 @@ impl<'a> Parties<'a> {
         self.endpoints.get(&endpoint).copied()
     }
 
+    /// The element that a node sends by.
+    pub(crate) fn element_of(&self, node: Node) -> Option<usize> {
+        let element = match node {
+            Node::Element(_) => None,
+            Node::Owner(application) => self.owners.get(application)?.element(),
+            Node::Caller(application, number) => self.callers.get(application)?.get(number)?.element(),
+        };
+        element.filter(|number| *number < self.elements.len())
+    }
+
     pub(crate) fn get(&mut self, node: Node) -> Option<&mut dyn Party> {
         match node {
-            Node::Element => self.element.as_mut().map(|element| element as &mut dyn Party),
+            Node::Element(number) => self.elements.get_mut(number).map(|element| element as &mut dyn Party),
             Node::Owner(application) => self.owners.get_mut(application).map(|owner| owner as &mut dyn Party),
             Node::Caller(application, number) => {
                 self.callers.get_mut(application)?.get_mut(number).map(|caller| caller as &mut dyn Party)

@@ -98,6 +98,8 @@ pub enum Kind {
     /// Element to server: the answer to [`Kind::MapFree`]. Who had it is in `slot`, by which acquiring
     /// in `para`; `round` counts its grants.
     MapFreed = 23,
+    /// Server to callers: the registers in the payload hold other keys from mapping version `round` on.
+    MapWithdraw = 24,
     /// Caller to server: lend me locks in session `tag`; `round` counts these requests.
     MapLease = 28,
     /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
@@ -135,6 +137,7 @@ impl Kind {
             21 => Self::MapSilent,
             22 => Self::MapFree,
             23 => Self::MapFreed,
+            24 => Self::MapWithdraw,
             28 => Self::MapLease,
             29 => Self::MapLent,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),

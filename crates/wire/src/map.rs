@@ -281,6 +281,13 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
         Ok(frame)
     }
 
+    /// The whole frame.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+
     /// The base header.
     #[inline]
     #[must_use]

@@ -20,11 +20,11 @@ fn link() -> Link {
 /// A plane with an application whose endpoints are all at `hosts`.
 fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
     let size = Size { rows: ROWS as usize, lanes: ROWS as usize * LINEAR_LANES, slots: 8 };
-    let mut plane = Plane::new(link(), size, congestion_bytes);
+    let mut plane = Plane::new(link(), size, congestion_bytes, Polling::new(false));
     let width = LINEAR_LANES as u32;
     let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
-    switch.install(application).unwrap();
+    switch.install(application, None).unwrap();
     for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
         let entry = Endpoint { endpoint, incarnation: endpoint, gaid: GAID, slot_base: endpoint, slots };
         switch.set_endpoints(&[(entry, hosts)]).unwrap();
@@ -79,7 +79,9 @@ async fn frames_take_no_memory_once_the_batches_have_grown() {
         let before = plane.link.stats();
         while plane.link.stats().frames_in < u64::from(round * 3 * ROWS) {
             plane.link.readable().await.unwrap();
-            let allocated = allocation_counter::measure(|| plane.forward());
+            let allocated = allocation_counter::measure(|| {
+                plane.forward(Looking::IfReady);
+            });
             assert!(round == 1 || allocated.count_total == 0, "{} allocations", allocated.count_total);
         }
         // Half of the contributions wait, the other half leave as sums; a result goes to both.
@@ -105,7 +107,7 @@ async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
         }
         hosts.flush();
         plane.link.readable().await.unwrap();
-        plane.forward();
+        plane.forward(Looking::IfReady);
         let mut marks = Vec::new();
         while marks.len() < queued as usize {
             hosts.readable().await.unwrap();
@@ -117,8 +119,12 @@ async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
 
 #[tokio::test]
 async fn commands_end_with_the_thread() {
-    let addr = (Ipv4Addr::LOCALHOST, 0).into();
-    let thread = PlaneThread::start(addr, Size { rows: 1, lanes: 1, slots: 1 }, usize::MAX).await.unwrap();
+    let config = Config {
+        data: (Ipv4Addr::LOCALHOST, 0).into(),
+        size: Size { rows: 1, lanes: 1, slots: 1 },
+        ..Config::default()
+    };
+    let thread = PlaneThread::start(&config).await.unwrap();
     let handle = thread.handle();
     assert_eq!(handle.call(|plane| plane.counters().applications.len()).await, Ok(0));
     thread.stop().await;

@@ -5,16 +5,17 @@
 //! queue(to, frame) ─▶ one open batch a destination ─▶ flush ─ one call, many datagrams (GSO) ─▶ socket
 //! ```
 //!
-//! The driver of an endpoint or of an element calls it in a loop that never polls:
-//! [`readable`](Link::readable), [`recv`](Link::recv) or [`exchange`](Link::exchange),
-//! [`queue`](Link::queue), [`flush`](Link::flush). Nothing is allocated per frame once the batches
-//! have grown to their size. Where the system has no offload, the same calls send and receive
-//! frame by frame.
+//! The driver of an endpoint or of an element calls it in a loop: [`readable`](Link::readable),
+//! [`recv`](Link::recv) or [`exchange`](Link::exchange), [`queue`](Link::queue),
+//! [`flush`](Link::flush); or, for a while, without waiting: [`Looking::Anyway`]. Nothing is
+//! allocated per frame once the batches have grown to their size. Where the system has no offload,
+//! the same calls send and receive frame by frame.
 
 mod outbox;
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -47,6 +48,33 @@ pub struct Link {
     backlog: usize,
     /// Whether the last batch took everything that was there.
     drained: bool,
+}
+
+/// When to ask the system for frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looking {
+    /// When the runtime has seen that some came: after [`readable`](Link::readable).
+    IfReady,
+    /// In any case: whoever polls finds frames that the runtime does not know of yet.
+    Anyway,
+}
+
+/// Waits for a link that somebody else holds.
+#[derive(Debug, Clone)]
+pub struct Readiness(Arc<UdpSocket>);
+
+impl Readiness {
+    /// As [`Link::readable`]; `blocked` says whether frames wait for the send buffer.
+    ///
+    /// # Errors
+    /// When the runtime that owns the socket is shut down.
+    pub async fn ready(&self, blocked: bool) -> io::Result<()> {
+        let interest = match blocked {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        self.0.ready(interest).await.map(drop)
+    }
 }
 
 /// What went over a link since it was bound.
@@ -89,7 +117,7 @@ impl Link {
         let local = socket.local_addr()?;
         let offload = UdpSocketState::new((&socket).into())?;
         Ok(Self {
-            io: Io { socket, offload, local },
+            io: Io { socket: Arc::new(socket), offload, local },
             received: vec![0; RECV_MESSAGES * RECV_MESSAGE_BYTES].into(),
             batches: Batches::default(),
             stats: LinkStats::default(),
@@ -110,11 +138,13 @@ impl Link {
     /// # Errors
     /// When the runtime that owns the socket is shut down.
     pub async fn readable(&self) -> io::Result<()> {
-        let interest = match self.is_blocked() {
-            true => Interest::READABLE | Interest::WRITABLE,
-            false => Interest::READABLE,
-        };
-        self.io.socket.ready(interest).await.map(drop)
+        self.readiness().ready(self.is_blocked()).await
+    }
+
+    /// What waits for the link on its behalf.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        Readiness(Arc::clone(&self.io.socket))
     }
 
     /// Receives at most one batch without waiting and hands each frame to `f`: who sent it, whether
@@ -125,7 +155,7 @@ impl Link {
     /// # Errors
     /// What the system says, except that nothing is there.
     pub fn recv(&mut self, mut f: impl FnMut(SocketAddr, bool, &mut [u8])) -> io::Result<usize> {
-        self.exchange(|_, from, ce, frame| f(from, ce, frame))
+        self.exchange(Looking::IfReady, |_, from, ce, frame| f(from, ce, frame))
     }
 
     /// Like [`recv`](Self::recv), with the sending side at hand: `f` may queue frames, the received
@@ -133,9 +163,13 @@ impl Link {
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub fn exchange(&mut self, mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8])) -> io::Result<usize> {
+    pub fn exchange(
+        &mut self,
+        looking: Looking,
+        mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8]),
+    ) -> io::Result<usize> {
         let mut meta = [RecvMeta::default(); RECV_MESSAGES];
-        let messages = match self.io.recv(&mut self.received, &mut meta) {
+        let messages = match self.io.recv(looking, &mut self.received, &mut meta) {
             Ok(messages) => messages,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(e) => return Err(e),
@@ -213,20 +247,23 @@ impl Link {
 /// The socket and what the system can do for it.
 #[derive(Debug)]
 struct Io {
-    socket: UdpSocket,
+    socket: Arc<UdpSocket>,
     offload: UdpSocketState,
     local: SocketAddr,
 }
 
 impl Io {
     /// One receive call; `WouldBlock` when nothing is there.
-    fn recv(&self, buffer: &mut [u8], meta: &mut [RecvMeta; RECV_MESSAGES]) -> io::Result<usize> {
+    fn recv(&self, looking: Looking, buffer: &mut [u8], meta: &mut [RecvMeta; RECV_MESSAGES]) -> io::Result<usize> {
         let mut chunks = buffer.chunks_exact_mut(RECV_MESSAGE_BYTES);
         let mut buffers: [IoSliceMut<'_>; RECV_MESSAGES] =
             std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        if looking == Looking::Anyway {
+            return self.offload.recv((&*self.socket).into(), &mut buffers, meta);
+        }
         let mut received = 0;
         let result = self.socket.try_io(Interest::READABLE, || {
-            received = self.offload.recv((&self.socket).into(), &mut buffers, meta)?;
+            received = self.offload.recv((&*self.socket).into(), &mut buffers, meta)?;
             // A call that could have taken more has emptied the socket: saying so clears the
             // readiness and saves the call that would find nothing.
             if received < RECV_MESSAGES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
@@ -240,7 +277,7 @@ impl Port for Io {
         // ECT(0): routers that are short of room mark the frame instead of dropping it.
         let ecn = Some(EcnCodepoint::Ect0);
         let transmit = Transmit { destination: to, ecn, contents, segment_size: Some(segment), src_ip: None };
-        let send = || self.offload.try_send((&self.socket).into(), &transmit);
+        let send = || self.offload.try_send((&*self.socket).into(), &transmit);
         let mut tried = false;
         let result = self.socket.try_io(Interest::WRITABLE, || {
             tried = true;

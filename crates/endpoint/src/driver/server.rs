@@ -1,14 +1,16 @@
-//! An owner's task: callers join and leave, queries are answered, frames come by one socket.
+//! An owner: callers join and leave, queries are answered, frames come by one socket.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use pathcall_wire::Instant;
-use tokio::sync::{mpsc, oneshot, watch};
+use pathcall_wire::{Instant, TokenKey};
+use tokio::sync::{oneshot, watch};
 
+use super::Party;
 use super::link::Link;
-use super::{Party, run};
+use super::shared::Shared;
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Outbox, Renewal};
 
@@ -24,30 +26,43 @@ enum Command {
 /// A handle to the owner of one application; it stops when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
-    commands: mpsc::UnboundedSender<Command>,
-    stats: Arc<Mutex<ServerStats>>,
+    owner: Arc<Handle>,
     silent: watch::Receiver<Option<u64>>,
 }
 
+/// What all clones share: its end is theirs.
+struct Handle(Arc<Shared<Owner>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
 impl ServerHandle {
-    /// Starts the owner's task on the current tokio runtime. `element` is where frames to it go.
+    /// Starts the owner on the current tokio runtime. `key` is what signs the application's frames, if
+    /// they carry tokens; `element` is where frames to it go.
     #[must_use]
-    pub fn spawn(config: ServerConfig, link: Link, element: Option<SocketAddr>) -> Self {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        let stats = Arc::new(Mutex::new(ServerStats::default()));
+    pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
         let (tell, silent) = watch::channel(None);
         let owner = Owner {
-            server: MapServer::new(config),
+            server: MapServer::new(config).authenticate(key),
             element,
             members: HashMap::new(),
             queries: HashMap::new(),
             next: 0,
             terms: 0,
             silent: tell,
-            stats: stats.clone(),
         };
-        tokio::spawn(run(owner, link, receiver));
-        Self { commands, stats, silent }
+        let shared = Shared::new(owner, link);
+        tokio::spawn(Arc::clone(&shared).run());
+        Self { owner: Arc::new(Handle(shared)), silent }
     }
 
     /// Lets a caller in, whose frames come from and go to `address`.
@@ -102,11 +117,11 @@ impl ServerHandle {
     /// What this owner has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.owner.0.lock().party.server.stats()
     }
 
     fn command(&self, command: Command) -> Result<(), CallError> {
-        self.commands.send(command).map_err(|_| CallError::Closed)
+        self.owner.0.command(command).map_err(|_| CallError::Closed)
     }
 }
 
@@ -132,7 +147,6 @@ struct Owner {
     terms: u64,
     /// The terms under which the element was found silent.
     silent: watch::Sender<Option<u64>>,
-    stats: Arc<Mutex<ServerStats>>,
 }
 
 /// Gives frames the address of where they go.
@@ -187,9 +201,13 @@ impl Party for Owner {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let Self { server, element, members, .. } = self;
-        server.handle(now, frame, &mut Roads { element: *element, members, send });
+        let mut roads = Roads { element: *element, members, send };
+        match ce {
+            true => server.handle_marked(now, frame, &mut roads),
+            false => server.handle(now, frame, &mut roads),
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
@@ -210,7 +228,6 @@ impl Party for Owner {
                 }
             }
         }
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.server.stats();
     }
 
     fn deadline(&self) -> Option<Instant> {

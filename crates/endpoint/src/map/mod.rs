@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub use error::CallError;
 pub use key::{Key, logical_address};
+pub use lanes::Lanes;
 use pathcall_wire::{OpType, Target};
 
 /// `Stream.modify` of a call: operator and operand.
@@ -38,7 +39,7 @@ pub enum Operation {
     /// SyncAgtr: this caller's array of a round among `threshold` workers; all get the sums.
     Sum {
         /// One value per lane.
-        lanes: Vec<i64>,
+        lanes: Lanes,
         /// Applied to each value first.
         modify: Modify,
         /// Workers that contribute.
@@ -76,7 +77,7 @@ pub enum Operation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
     /// [`Operation::Sum`]: one sum per lane.
-    Sums(Vec<i64>),
+    Sums(Lanes),
     /// [`Operation::Add`] with `get`: one value per pair, in the call's order.
     Values(Vec<i64>),
     /// [`Operation::Count`]: whether this call's message is the one that `CntFwd` forwards.

@@ -39,6 +39,12 @@ pub(crate) struct SocketArgs {
     /// Flows that the repeat filter has room for
     #[arg(long, value_name = "N", default_value_t = Config::default().size.slots)]
     slots: usize,
+    /// Never wait for frames, always look for them: the shortest delay, for a whole processor
+    #[arg(long)]
+    busy_poll: bool,
+    /// Processor that works on frames, counted from 0; any, unless given
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
 }
 
 impl SocketArgs {
@@ -52,13 +58,16 @@ impl SocketArgs {
             rows: size.rows,
             lanes: size.lanes,
             slots: size.slots,
+            busy_poll: false,
+            cpu: None,
         }
     }
 
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
-        let Self { data, control, advertise, rows, lanes, slots } = self;
-        let mut config = Config { data, control, advertise, controller: Some(controller), ..Config::default() };
+        let Self { data, control, advertise, rows, lanes, slots, busy_poll, cpu } = self;
+        let controller = Some(controller);
+        let mut config = Config { data, control, advertise, controller, busy_poll, cpu, ..Config::default() };
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
     }

@@ -21,6 +21,7 @@ use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
+use pathcall_wire::TokenKey;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tonic::{Code, Status, Streaming};
@@ -280,8 +281,10 @@ impl Join<'_> {
             era: Era::from_number(grant.era),
             timing: Timing::default(),
         };
+        let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
-        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port));
+        let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
+            .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let uri = self.transport.uri().to_string();
         let watcher = tokio::spawn(async move {

@@ -3,6 +3,8 @@
 //! A number travels as `round(value × 10^Precision)`, halves away from zero, in double precision
 //! on every host, so that equal inputs give equal sums. Integers travel as they are.
 
+use pathcall_endpoint::map::Lanes;
+
 /// Quantised values stay below this: two of them still add up in 64 bits.
 pub const QUANTISED_MAX: f64 = (1u64 << 62) as f64;
 
@@ -11,6 +13,9 @@ pub const PRECISION_MAX: u8 = 15;
 
 /// Scaled values below this fit 32 bits when they are rounded.
 const NARROW_MAX: f64 = i32::MAX as f64;
+
+/// Values that are converted at a time: they stay in the first-level cache.
+const BLOCK: usize = 256;
 
 /// The scale of an application's floating-point values.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,31 +45,37 @@ impl Scale {
     /// Appends the integers that stand for `values`, as [`quantise`](Self::quantise) finds them. The
     /// number of those appended is less than that of the values when the next one has none.
     ///
-    /// A block at a time: most fit 32 bits, and those are converted side by side.
-    pub fn quantise_all(self, values: impl ExactSizeIterator<Item = f64>, out: &mut Vec<i64>) {
-        const BLOCK: usize = 64;
-        out.reserve(values.len());
-        let mut values = values;
-        loop {
-            let mut scaled = [0.0; BLOCK];
-            let len = values.len().min(BLOCK);
-            let block = &mut scaled[..len];
-            block.iter_mut().zip(&mut values).for_each(|(scaled, value)| *scaled = value * self.factor);
-            // False for NaN as well. Without a branch, so that the compiler can look at several at a time.
-            if block.iter().fold(true, |narrow, scaled| narrow & (scaled.abs() < NARROW_MAX)) {
-                out.extend(block.iter().map(|scaled| i64::from(away_from_zero(*scaled) as i32)));
-            } else {
-                for scaled in &*block {
-                    match scaled.abs() < QUANTISED_MAX {
-                        true => out.push(round_half_away(*scaled)),
-                        false => return,
-                    }
-                }
-            }
-            if len < BLOCK {
+    /// Most arrays fit 32 bits, and those are converted side by side.
+    pub fn quantise_all<T: Copy>(self, values: &[T], read: impl Fn(T) -> f64 + Copy, out: &mut Lanes) {
+        if let Lanes::Narrow(lanes) = out {
+            let before = lanes.len();
+            if self.quantise_narrow(values, read, lanes) {
                 return;
             }
+            lanes.truncate(before);
         }
+        let lanes = out.widen();
+        lanes.reserve(values.len());
+        lanes.extend(values.iter().map_while(|value| self.quantise(read(*value))));
+    }
+
+    /// Whether all fit 32 bits. No branch for each, so that the compiler converts several at a time.
+    fn quantise_narrow<T: Copy>(self, values: &[T], read: impl Fn(T) -> f64 + Copy, out: &mut Vec<i32>) -> bool {
+        out.reserve(values.len());
+        pulp::Arch::new().dispatch(|| {
+            values.chunks(BLOCK).all(|values| {
+                let mut block = [0; BLOCK];
+                let mut narrow = true;
+                for (lane, value) in block.iter_mut().zip(values) {
+                    let scaled = read(*value) * self.factor;
+                    // False for NaN as well.
+                    narrow &= scaled.abs() < NARROW_MAX;
+                    *lane = away_from_zero(scaled) as i32;
+                }
+                out.extend_from_slice(&block[..values.len()]);
+                narrow
+            })
+        })
     }
 
     /// The number that `quantised` stands for.
@@ -73,6 +84,33 @@ impl Scale {
     pub fn dequantise(self, quantised: i64) -> f64 {
         quantised as f64 / self.factor
     }
+
+    /// Appends the encoded numbers that `lanes` stand for.
+    pub fn dequantise_all<const N: usize>(
+        self,
+        lanes: &Lanes,
+        encode: impl Fn(f64) -> [u8; N] + Copy,
+        out: &mut Vec<u8>,
+    ) {
+        match lanes {
+            Lanes::Narrow(lanes) => put_blocks(out, lanes, |lane| encode(f64::from(lane) / self.factor)),
+            Lanes::Wide(lanes) => put_blocks(out, lanes, |lane| encode(self.dequantise(lane))),
+        }
+    }
+}
+
+/// Appends numbers of fixed width, a block at a time: a vector that grows number by number is twice
+/// as slow.
+fn put_blocks<T: Copy, const N: usize>(out: &mut Vec<u8>, lanes: &[T], encode: impl Fn(T) -> [u8; N]) {
+    pulp::Arch::new().dispatch(|| {
+        for lanes in lanes.chunks(BLOCK) {
+            let mut block = [[0; N]; BLOCK];
+            for (number, lane) in block.iter_mut().zip(lanes) {
+                *number = encode(*lane);
+            }
+            out.extend_from_slice(block[..lanes.len()].as_flattened());
+        }
+    });
 }
 
 /// `value.round() as i64` without the call into the C library that baseline x86-64 makes of it.
@@ -145,9 +183,13 @@ mod tests {
             }
             let scale = Scale::new(precision);
             let expected: Vec<i64> = values.iter().map_while(|value| scale.quantise(*value)).collect();
-            let mut got = Vec::new();
-            scale.quantise_all(values.iter().copied(), &mut got);
-            prop_assert_eq!(got, expected);
+            let mut got = Lanes::default();
+            scale.quantise_all(&values, |value| value, &mut got);
+            prop_assert_eq!(&got, &Lanes::from(expected));
+            let mut back = Vec::new();
+            scale.dequantise_all(&got, f64::to_le_bytes, &mut back);
+            let expected: Vec<_> = got.iter().flat_map(|lane| scale.dequantise(lane).to_le_bytes()).collect();
+            prop_assert_eq!(back, expected);
         }
 
         #[test]

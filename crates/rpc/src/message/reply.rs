@@ -3,7 +3,9 @@
 //! That is where it may stand whatever its number: fields come in any order, and parts of a message
 //! are merged.
 
-use pathcall_endpoint::map::Key;
+use std::borrow::Cow;
+
+use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 
 use super::fields::{bytes_field_len, put_bytes_header, put_varint, varint_len, zigzag};
@@ -33,7 +35,7 @@ pub enum ReplyError {
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
     /// An array's, from index 0 on.
-    Lanes(&'a [i64]),
+    Lanes(&'a Lanes),
     /// A map's; an array's where the keys are indices.
     Pairs(&'a [(Key, i64)]),
 }
@@ -67,11 +69,10 @@ pub fn append(
         }
         Collection::Scalar => {
             let lanes = dense(values)?;
-            let value = match lanes.as_ref() {
-                [] => None,
-                [value] => Some(*value),
-                several => return Err(ReplyError::Several(several.len())),
-            };
+            let value = lanes.get(0);
+            if lanes.len() > 1 {
+                return Err(ReplyError::Several(lanes.len()));
+            }
             put_path(message, path, value.map_or(0, |value| number.field_len(value)));
             if let Some(value) = value {
                 number.put_field(message, 1, value);
@@ -139,15 +140,15 @@ fn keyed<'a, K>(
                 None => Err(ReplyError::Key { key: key.clone(), wanted }),
             })
             .collect(),
-        Values::Lanes([]) => Ok(Vec::new()),
+        Values::Lanes(lanes) if lanes.is_empty() => Ok(Vec::new()),
         Values::Lanes(_) => Err(ReplyError::Key { key: Key::from(0), wanted }),
     }
 }
 
 /// One value per index.
-fn dense(values: Values<'_>) -> Result<std::borrow::Cow<'_, [i64]>, ReplyError> {
+fn dense(values: Values<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
     let pairs = match values {
-        Values::Lanes(lanes) => return Ok(lanes.into()),
+        Values::Lanes(lanes) => return Ok(Cow::Borrowed(lanes)),
         Values::Pairs(pairs) => pairs,
     };
     let index = |key: &Key| {
@@ -167,7 +168,7 @@ fn dense(values: Values<'_>) -> Result<std::borrow::Cow<'_, [i64]>, ReplyError> 
             *lane = *value;
         }
     }
-    Ok(lanes.into())
+    Ok(Cow::Owned(lanes.into()))
 }
 
 /// Writes numbers of the field's type.
@@ -178,9 +179,9 @@ struct NumberWriter {
 }
 
 impl NumberWriter {
-    fn packed_len(self, lanes: &[i64]) -> usize {
+    fn packed_len(self, lanes: &Lanes) -> usize {
         match self.kind {
-            Number::Int => lanes.iter().map(|lane| varint_len(zigzag(*lane))).sum(),
+            Number::Int => lanes.iter().map(|lane| varint_len(zigzag(lane))).sum(),
             Number::Double => lanes.len() * 8,
             Number::Float => lanes.len() * 4,
         }
@@ -188,7 +189,11 @@ impl NumberWriter {
 
     /// Bytes of a single number with its tag, which is below 16.
     fn field_len(self, value: i64) -> usize {
-        1 + self.packed_len(&[value])
+        1 + match self.kind {
+            Number::Int => varint_len(zigzag(value)),
+            Number::Double => 8,
+            Number::Float => 4,
+        }
     }
 
     fn put_field(self, out: &mut Vec<u8>, number: u8, value: i64) {
@@ -201,11 +206,11 @@ impl NumberWriter {
         self.put(out, value);
     }
 
-    fn put_packed(self, out: &mut Vec<u8>, lanes: &[i64]) {
+    fn put_packed(self, out: &mut Vec<u8>, lanes: &Lanes) {
         match self.kind {
-            Number::Int => lanes.iter().for_each(|lane| put_varint(out, zigzag(*lane))),
-            Number::Double => put_blocks(out, lanes, |lane| self.scale.dequantise(lane).to_le_bytes()),
-            Number::Float => put_blocks(out, lanes, |lane| (self.scale.dequantise(lane) as f32).to_le_bytes()),
+            Number::Int => lanes.iter().for_each(|lane| put_varint(out, zigzag(lane))),
+            Number::Double => self.scale.dequantise_all(lanes, f64::to_le_bytes, out),
+            Number::Float => self.scale.dequantise_all(lanes, |number| (number as f32).to_le_bytes(), out),
         }
     }
 
@@ -216,18 +221,5 @@ impl NumberWriter {
             Number::Double => out.extend_from_slice(&self.scale.dequantise(value).to_le_bytes()),
             Number::Float => out.extend_from_slice(&(self.scale.dequantise(value) as f32).to_le_bytes()),
         }
-    }
-}
-
-/// Appends numbers of fixed width, a block at a time: a vector that grows number by number is twice
-/// as slow.
-fn put_blocks<const N: usize>(out: &mut Vec<u8>, lanes: &[i64], encode: impl Fn(i64) -> [u8; N]) {
-    const LANES: usize = 64;
-    for lanes in lanes.chunks(LANES) {
-        let mut block = [[0; N]; LANES];
-        for (number, lane) in block.iter_mut().zip(lanes) {
-            *number = encode(*lane);
-        }
-        out.extend_from_slice(block[..lanes.len()].as_flattened());
     }
 }

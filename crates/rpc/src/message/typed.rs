@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 
-use pathcall_endpoint::map::Key;
+use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 
 use super::fields::{Fields, Value, unzigzag};
@@ -61,7 +61,7 @@ pub struct Reader<'a> {
     precision: u8,
     scale: Scale,
     /// Of an array; of a scalar, the last value.
-    lanes: Vec<i64>,
+    lanes: Lanes,
     /// Of a map, in the order in which the keys were first met.
     entries: Vec<(RawKey<'a>, i64)>,
     positions: HashMap<RawKey<'a>, usize>,
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
             kind,
             precision,
             scale: Scale::new(precision),
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
             entries: Vec::new(),
             positions: HashMap::new(),
         }
@@ -112,7 +112,7 @@ impl<'a> Reader<'a> {
 
     /// The values of an array or scalar. A map's are in the order of [`into_pairs`](Self::into_pairs).
     #[must_use]
-    pub fn into_lanes(self) -> Vec<i64> {
+    pub fn into_lanes(self) -> Lanes {
         match self.collection {
             Collection::Array | Collection::Scalar => self.lanes,
             Collection::StringMap | Collection::IntMap => self.entries.into_iter().map(|(_, value)| value).collect(),
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn into_pairs(self) -> Vec<(Key, i64)> {
         match self.collection {
-            Collection::Array | Collection::Scalar => (0i64..).map(Key::from).zip(self.lanes).collect(),
+            Collection::Array | Collection::Scalar => (0i64..).map(Key::from).zip(self.lanes.iter()).collect(),
             Collection::StringMap | Collection::IntMap => {
                 self.entries.into_iter().map(|(key, value)| (key.to_key(), value)).collect()
             }
@@ -158,14 +158,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Numbers of fixed width, end to end.
-    fn packed<const N: usize>(&mut self, packed: &[u8], read: impl Fn([u8; N]) -> f64) -> Result<(), TypedError> {
+    fn packed<const N: usize>(
+        &mut self,
+        packed: &[u8],
+        read: impl Fn([u8; N]) -> f64 + Copy,
+    ) -> Result<(), TypedError> {
         let (numbers, more) = packed.as_chunks::<N>();
         if !more.is_empty() {
             let at = packed.len() - more.len();
             return Err(Malformed { expected: "whole numbers in a packed field", at, len: packed.len() }.into());
         }
         let before = self.lanes.len();
-        self.scale.quantise_all(numbers.iter().map(|bytes| read(*bytes)), &mut self.lanes);
+        self.scale.quantise_all(numbers, read, &mut self.lanes);
         match numbers.get(self.lanes.len() - before) {
             Some(bytes) => Err(self.no_integer(Place::Index(self.lanes.len()), read(*bytes))),
             None => Ok(()),
@@ -220,16 +224,15 @@ impl<'a> Reader<'a> {
 
     fn scalar(&mut self, part: &'a [u8]) -> Result<(), TypedError> {
         // The field is there: that alone makes it 0.
-        if self.lanes.is_empty() {
-            self.lanes.push(0);
-        }
+        let mut number = self.lanes.get(0).unwrap_or_default();
         let mut fields = Fields::new(part);
         while let Some(field) = fields.next_field()? {
             if field.number == 1 {
                 let at = (field.place.start, part.len());
-                self.lanes[0] = self.number(field.value, at, |_| Place::Only)?;
+                number = self.number(field.value, at, |_| Place::Only)?;
             }
         }
+        self.lanes = [number].into_iter().collect();
         Ok(())
     }
 

@@ -174,7 +174,7 @@ impl Caller {
     }
 
     fn grant(&self, hosted: &Hosted, serving: &Serving, member: Member, joined: Joined) -> JoinGrant {
-        let element = serving.memory.as_ref().filter(|_| member.element);
+        let element = serving.memory.as_ref().filter(|_| joined.element);
         JoinGrant {
             gaid: serving.gaid,
             epoch: serving.epoch,
@@ -193,6 +193,7 @@ impl Caller {
             era: joined.era.number(),
             committed: 0,
             applied: Vec::new(),
+            token_key: serving.key.map(|key| key.words().into()),
         }
     }
 }

@@ -66,6 +66,8 @@ struct Application<'a> {
     locks: Locks,
     /// Both a caller and the element are lost: values may be, and that is said.
     may_lose: bool,
+    /// A worker began anew in the middle of the others' array: all may be told that they disagree.
+    may_disagree: bool,
 }
 
 impl<'a> Judge<'a> {
@@ -77,7 +79,7 @@ impl<'a> Judge<'a> {
             applications: scenario
                 .applications
                 .iter()
-                .map(|plan| Application::new(plan, !scenario.failures.is_empty()))
+                .map(|plan| Application::new(plan, !scenario.failures.is_empty() || !scenario.moves.is_empty()))
                 .collect(),
         }
     }
@@ -94,6 +96,35 @@ impl<'a> Judge<'a> {
                 *state = State::Killed;
             }
         }
+    }
+
+    /// A caller takes the place of one that was killed, and joins with this chunk: the step that it
+    /// begins with.
+    pub(crate) fn resumed(&mut self, application: usize, caller: usize, start_chunk: u64) -> usize {
+        let model = &mut self.applications[application];
+        if model.plan.purpose != Purpose::Sum {
+            return 0;
+        }
+        let steps = &model.plan.callers[caller].steps;
+        let mut begins = 0;
+        let mut first = 0;
+        for step in steps {
+            let ends = begins + step.work.chunks(model.plan.width);
+            if ends > start_chunk {
+                break;
+            }
+            (begins, first) = (ends, first + 1);
+        }
+        model.may_disagree |= first < steps.len() && begins != start_chunk;
+        // What is over, others have ended with the one before.
+        self.waiting -= first;
+        first
+    }
+
+    /// The owner goes on without an element that is silent: what a caller that left had there is lost.
+    pub(crate) fn suspended(&mut self, application: usize) {
+        let model = &mut self.applications[application];
+        model.may_lose = model.plan.callers.iter().any(|caller| caller.dies.is_some());
     }
 
     /// A killed caller counts as gone.
@@ -227,6 +258,7 @@ impl<'a> Application<'a> {
         Self {
             plan,
             may_lose: element_fails && plan.callers.iter().any(|caller| caller.dies.is_some()),
+            may_disagree: false,
             calls: BTreeMap::new(),
             sums: Sums::default(),
             keys: KeyLedger::default(),
@@ -282,6 +314,9 @@ impl<'a> Application<'a> {
         if let Some(doom) = self.plan.doom {
             return self.doomed(node, caller, step, doom, outcome);
         }
+        if let (Err(CallError::Disagree { .. }), true) = (outcome, self.may_disagree) {
+            return Ok(());
+        }
         if let (Work::Call(operation), Err(CallError::Overflow { position })) = (self.work(caller, id), outcome)
             && self.keys.refused(operation, *position)
         {
@@ -293,7 +328,9 @@ impl<'a> Application<'a> {
         })?;
         let wrong = |expected| Failure::Output { node, step, expected, got: brief(output) };
         match (self.work(caller, id), output) {
-            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
+            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
+                self.sums.check(self.plan, node, step, sums, !self.may_disagree)
+            }
             (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
             (Work::Call(operation @ Operation::Add { get, .. }), _) => {
                 let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
@@ -344,7 +381,7 @@ impl<'a> Application<'a> {
             (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
                 Ok(())
             }
-            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums),
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
             (Doom::Disagree, _) => Err(output("to hear that the workers disagree")),
             (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }

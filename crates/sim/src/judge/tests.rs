@@ -28,8 +28,10 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         epoch: 1,
         endpoint: 1,
         incarnation: 1,
+        token_key: None,
         memory: None,
         width: 256,
+        eviction: None,
         purpose,
         doom: None,
         timing: Timing::default(),
@@ -41,7 +43,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
 }
 
 fn sum(lanes: &[i64], modify: Modify) -> Step {
-    Step::call(Operation::Sum { lanes: lanes.to_vec(), modify, threshold: 2 })
+    Step::call(Operation::Sum { lanes: lanes.to_vec().into(), modify, threshold: 2 })
 }
 
 fn add(value: i64, get: bool) -> Step {
@@ -86,7 +88,10 @@ fn sums_are_those_of_the_modified_inputs_in_64_bits() {
     let double = Modify { op: OpType::ShiftL, para: 1 };
     let scenario = scenario(Purpose::Sum, vec![vec![sum(&[1, 1 << 30], double)], vec![sum(&[2, 1], double)]]);
     let got = |sums: &[i64]| {
-        heard(&scenario, &[(ONE, started(0)), (OTHER, started(0)), (ONE, finished(0, Output::Sums(sums.to_vec())))])
+        heard(
+            &scenario,
+            &[(ONE, started(0)), (OTHER, started(0)), (ONE, finished(0, Output::Sums(sums.to_vec().into())))],
+        )
     };
     // Operators are 32 bits wide: doubling 2^30 leaves them.
     assert_eq!(got(&[6, -(1 << 31) + 2]), Ok(()));

@@ -56,7 +56,7 @@ pub(super) fn steps(random: &mut Random, workers: usize, scale: Scale) -> (Vec<V
         for steps in &mut steps {
             let own = if random.happens(Chance::percent(20)) { spread(random) } else { usual };
             let lanes = lanes(random, len, own, modify);
-            let operation = Operation::Sum { lanes, modify, threshold: workers as u32 };
+            let operation = Operation::Sum { lanes: lanes.into(), modify, threshold: workers as u32 };
             steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
         }
     }
@@ -104,7 +104,7 @@ fn overflow(random: &mut Random, steps: &mut [Vec<Step>]) -> Doom {
 }
 
 fn last(lanes: Vec<i64>, workers: usize) -> Step {
-    Step::call(Operation::Sum { lanes, modify: Modify::default(), threshold: workers as u32 })
+    Step::call(Operation::Sum { lanes: lanes.into(), modify: Modify::default(), threshold: workers as u32 })
 }
 
 fn length(random: &mut Random, scale: Scale) -> usize {

@@ -11,6 +11,7 @@ mod kept;
 mod lease;
 mod line;
 mod locks;
+mod moved;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -52,8 +53,6 @@ pub(super) struct KeyedCalls {
     retries: BTreeSet<(Instant, CallId)>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
     own: u64,
-    /// Version of where keys are in the element.
-    version: u32,
     kept: Kept,
     locks: Locks,
     pub(super) lines: Lines,
@@ -111,7 +110,8 @@ impl KeyedCalls {
                 _ => whole.push(i),
             }
         }
-        self.book.drain_lanes(|frame| call.push_mapped(frame));
+        let version = self.book.version();
+        self.book.drain_lanes(|frame| call.push_mapped(frame, version));
         call.push_logical(&logical);
         if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
@@ -189,7 +189,8 @@ impl KeyedCalls {
     ) {
         if let Some(call) = self.calls.get_mut(&id) {
             let session = self.locks.lease.session(now, config).unwrap_or(0);
-            let (to, len, lane_bytes) = call.emit(index as usize, place, config, (self.version, session), scratch);
+            let (to, len, lane_bytes) =
+                call.emit(index as usize, place, config, (self.book.version(), session), scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
@@ -204,6 +205,7 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) -> Option<Verdict> {
+        self.hear_version(frame, config);
         self.look_at_lease(now, config);
         let sent = self.calls.get(&id)?.frames.get(index as usize)?.clone();
         let whole_answer = frame.kind() == pathcall_wire::Kind::MapPairsAck;
@@ -222,7 +224,7 @@ impl KeyedCalls {
                 return Some(Verdict::InLine);
             }
             stats.lanes_software += answers.len() as u64;
-            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.version;
+            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.book.version();
             let mut call = self.calls.remove(&id)?;
             for (at, answer) in sent.members.zip(&answers) {
                 let i = call.order[at];

@@ -5,6 +5,7 @@
 //! passing, or from the server, and are matched by sequence number or, for results that the
 //! element multicasts, by row and round.
 
+mod doors;
 mod frame;
 mod keyed;
 mod sum;
@@ -17,6 +18,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFram
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
+use crate::token::Guard;
 use keyed::{Ask, KeyedCalls};
 use sum::SumCalls;
 
@@ -72,6 +74,8 @@ pub struct ClientStats {
     pub frames_received: u64,
     /// Frames that came and meant nothing here (hostile, late, not ours).
     pub frames_ignored: u64,
+    /// Those of them that did not carry the application's token, or one where it has none.
+    pub frames_unauthentic: u64,
     /// Items sent again.
     pub retransmits: u64,
     /// Lanes whose effect took place in the element.
@@ -106,6 +110,7 @@ pub(crate) struct Place {
 /// [`MapClient::next_event`] until there is none, then wait until [`MapClient::deadline`].
 pub struct MapClient {
     config: ClientConfig,
+    guard: Guard,
     flows: Vec<Flow<Item>>,
     /// Flow that is asked first for room.
     cursor: usize,
@@ -135,6 +140,7 @@ impl MapClient {
             broken: None,
             stats: ClientStats::default(),
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            guard: Guard::default(),
             config,
         }
     }
@@ -167,14 +173,6 @@ impl MapClient {
     #[must_use]
     pub fn session(&self, now: Instant) -> Option<u32> {
         self.keyed.session(now, &self.config)
-    }
-
-    /// Takes a frame from the network.
-    pub fn handle(&mut self, now: Instant, bytes: &[u8], _out: &mut impl Outbox) {
-        self.stats.frames_received += 1;
-        if self.take(now, bytes).is_none() {
-            self.stats.frames_ignored += 1;
-        }
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
@@ -221,6 +219,7 @@ impl MapClient {
             }
             Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
             Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);
@@ -270,7 +269,7 @@ impl MapClient {
     }
 
     /// Sends what may be sent and what is due again.
-    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
+    fn send(&mut self, now: Instant, out: &mut impl Outbox) {
         for flow in 0..self.flows.len() {
             while let Some(due) = self.flows[flow].due(now) {
                 match due {

@@ -13,12 +13,12 @@ use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Ta
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Output, Place, frame};
 use crate::map::Modify;
 use crate::map::key::tag;
-use crate::map::lanes::{WIDE_PART, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
+use crate::map::lanes::{Lanes, Run, WIDE_PART, wide_lanes};
 
 struct Call {
     id: CallId,
     /// What it adds; a chunk that is done, and so never sent again, holds its sums.
-    lanes: Vec<i64>,
+    lanes: Lanes,
     /// Sums of chunks of which a part is still to come.
     parts: BTreeMap<u64, Vec<i64>>,
     modify: Modify,
@@ -56,7 +56,7 @@ pub(super) struct SumCalls {
     /// Chunk that `window[0]` stands for: the oldest without a result.
     start: u64,
     window: VecDeque<Chunk>,
-    done: VecDeque<(CallId, Vec<i64>)>,
+    done: VecDeque<(CallId, Lanes)>,
 }
 
 impl SumCalls {
@@ -77,14 +77,15 @@ impl SumCalls {
     pub(super) fn start(
         &mut self,
         id: CallId,
-        lanes: Vec<i64>,
+        lanes: Lanes,
         modify: Modify,
         threshold: u32,
     ) -> Result<Option<Output>, CallError> {
         if modify.op != OpType::Nop
-            && let Some(position) = lanes.iter().position(|v| i32::try_from(*v).is_err())
+            && let Lanes::Wide(values) = &lanes
+            && let Some(position) = values.iter().position(|v| i32::try_from(*v).is_err())
         {
-            return Err(CallError::Range { value: lanes[position], position, bits: 32 });
+            return Err(CallError::Range { value: values[position], position, bits: 32 });
         }
         if lanes.is_empty() {
             return Ok(Some(Output::Sums(lanes)));
@@ -125,7 +126,7 @@ impl SumCalls {
     }
 
     pub(super) fn sent(&mut self, place: Place) {
-        let wide = !narrow(self.lanes_of(self.next_send).1);
+        let wide = !self.lanes_of(self.next_send).1.is_narrow();
         self.window.push_back(Chunk {
             place,
             soft: wide || !self.element,
@@ -138,10 +139,9 @@ impl SumCalls {
     }
 
     /// The call a chunk belongs to and the chunk's lanes. The chunk is one of a call.
-    fn lanes_of(&self, chunk: u64) -> (&Call, &[i64]) {
+    fn lanes_of(&self, chunk: u64) -> (&Call, Run<'_>) {
         let call = &self.calls[self.call_index(chunk)];
-        let range = range(call, chunk, self.width);
-        (call, &call.lanes[range])
+        (call, call.lanes.run(range(call, chunk, self.width)))
     }
 
     fn call_index(&self, chunk: u64) -> usize {
@@ -175,11 +175,12 @@ impl SumCalls {
             ..MapRepr::default()
         };
         let part_len = if wide { WIDE_PART } else { lanes.len() };
-        for (part, values) in lanes.chunks(part_len).enumerate() {
+        for first_lane in (0..lanes.len()).step_by(part_len) {
+            let values = lanes.part(first_lane..lanes.len().min(first_lane + part_len));
             let map = MapRepr {
                 flags: map.flags | if wide { MapFlags::WIDE } else { 0 },
                 lanes: values.len() as u16,
-                first_lane: (part * part_len) as u16,
+                first_lane: first_lane as u16,
                 payload_len: if wide { 2 } else { 0 },
                 ..map
             };
@@ -190,10 +191,10 @@ impl SumCalls {
             }
             let out = frame.bitmap_and_lanes_mut().1;
             if wide {
-                put_wide(values, out);
+                values.put_wide(out);
                 frame.payload_mut().copy_from_slice(&(lanes.len() as u16).to_be_bytes());
             } else {
-                put_narrow(values, out);
+                values.put_narrow(out);
             }
             let lane_bytes = if first_time { frame.map().lane_len() * values.len() } else { 0 };
             send(to, &scratch[..len], lane_bytes as u64);
@@ -231,13 +232,12 @@ impl SumCalls {
                 return None;
             }
             let sums = call.parts.remove(&chunk)?;
-            call.lanes[range.clone()].copy_from_slice(&sums);
+            call.lanes.widen()[range.clone()].copy_from_slice(&sums);
         } else {
             if !map.has(MapFlags::LINEAR) || frame.lane_count() != range.len() || map.has(MapFlags::BARE) {
                 return None;
             }
-            let sums = &mut call.lanes[range.clone()];
-            sums.iter_mut().zip(narrow_lanes(frame.lanes())).for_each(|(sum, v)| *sum = i64::from(v));
+            call.lanes.take_narrow(range.clone(), frame.lanes());
         }
         state.done = true;
         let place = state.place;
@@ -279,7 +279,7 @@ impl SumCalls {
         })
     }
 
-    pub(super) fn next_done(&mut self) -> Option<(CallId, Vec<i64>)> {
+    pub(super) fn next_done(&mut self) -> Option<(CallId, Lanes)> {
         self.done.pop_front()
     }
 

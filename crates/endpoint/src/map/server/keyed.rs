@@ -4,6 +4,7 @@
 //! Software additions go to the base, the element's to the register; a [`harvest`] makes registers
 //! the server's, generation by generation, and every query waits for one.
 
+mod evict;
 mod free;
 mod harvest;
 mod leases;
@@ -25,6 +26,8 @@ use super::super::lease::Era;
 use super::super::{Dest, Key, Outbox};
 use super::{MemberState, QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
+pub use evict::Eviction;
+use evict::Evictions;
 use free::Freeing;
 use harvest::{Harvest, Record};
 use leases::Leases;
@@ -55,6 +58,7 @@ pub(super) struct KeyedTruth {
     /// A caller has left: before the last closing, or since. What it had added, nobody can repeat.
     left: (bool, bool),
     freeing: Freeing,
+    evictions: Evictions,
     leases: Leases,
     lines: Lines,
     /// Locks that nobody could be granted may be granted now.
@@ -108,6 +112,7 @@ impl KeyedTruth {
             wanted: 0,
             left: (false, false),
             freeing: Freeing::default(),
+            evictions: Evictions::new(config.eviction.filter(|_| config.mapping)),
             leases: Leases::new(config.lease),
             lines: Lines::default(),
             reopen: false,
@@ -116,8 +121,9 @@ impl KeyedTruth {
         }
     }
 
-    pub(super) fn sizes(&self) -> (u64, u64) {
-        (self.table.len() as u64, self.table.mapped() as u64)
+    /// Keys known, in the element, and evicted so far.
+    pub(super) fn sizes(&self) -> [u64; 3] {
+        [self.table.len() as u64, self.table.mapped() as u64, self.evictions.done()]
     }
 
     /// Adds pairs that travel by logical address.
@@ -132,13 +138,19 @@ impl KeyedTruth {
             return None;
         }
         let (name, seen) = meet(frame, shared)?;
+        let by_element = shared.members.get(&name.endpoint).is_some_and(|state| state.member.element);
         let marked = (0..frame.lane_count()).filter(|lane| frame.marked(*lane));
         let refused = if seen == Seen::New {
             let mut refused = Vec::new();
             for lane in marked {
                 let (address, value) = frame.keyed(lane)?;
                 let value = frame.op().apply(value, map.para());
-                let added = self.table.by_logical(address).is_some_and(|key| key.add(i64::from(value)));
+                // One that has been given a register meanwhile is asked for whole, to be told of it.
+                let key = self.table.by_logical(address).filter(|key| !(by_element && key.is_mapped()));
+                let added = key.is_some_and(|key| {
+                    self.evictions.used(key, i64::from(value));
+                    key.add(i64::from(value))
+                });
                 shared.stats.software_adds += u64::from(added);
                 if !added {
                     refused.push(lane as u32);
@@ -298,6 +310,7 @@ impl KeyedTruth {
                 (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
                 (_, Err(_)) => None,
             };
+            self.evictions.used(key, value);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;
             }

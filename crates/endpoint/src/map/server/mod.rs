@@ -5,6 +5,7 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+mod doors;
 mod keyed;
 mod sum;
 
@@ -16,6 +17,8 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapF
 use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
+use crate::token::Guard;
+pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
 
@@ -48,6 +51,8 @@ pub struct ServerConfig {
     pub mapping: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: when keys give their registers to others; `None`: never.
+    pub eviction: Option<Eviction>,
     /// Lanes of a row.
     pub width: u16,
     /// How long locks are lent to a caller that does not ask again.
@@ -109,6 +114,8 @@ pub struct Joined {
     pub rows: u32,
     /// Lanes of a row.
     pub width: u16,
+    /// Whether its frames go by the element: it knows the caller, and its memory is of use.
+    pub element: bool,
     /// Upper half of the fencing tokens of locks that the element grants.
     pub era: Era,
 }
@@ -120,6 +127,8 @@ pub struct ServerStats {
     pub frames_received: u64,
     /// Frames that came and meant nothing here (hostile, late, not ours).
     pub frames_ignored: u64,
+    /// Those of them that did not carry the application's token, or one where it has none.
+    pub frames_unauthentic: u64,
     /// Bytes of frames that came.
     pub bytes_received: u64,
     /// Bytes of lanes and pairs that came.
@@ -136,6 +145,8 @@ pub struct ServerStats {
     pub keys: u64,
     /// Keys that the element holds.
     pub keys_mapped: u64,
+    /// Keys that have given their registers to others.
+    pub keys_evicted: u64,
 }
 
 struct MemberState {
@@ -182,6 +193,7 @@ struct Shared {
 
 /// The state machine of an owner; used as [`super::client::MapClient`] is.
 pub struct MapServer {
+    guard: Guard,
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
@@ -196,6 +208,7 @@ impl MapServer {
     pub fn new(config: ServerConfig) -> Self {
         let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
         Self {
+            guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
             used_workers: 0,
@@ -228,7 +241,7 @@ impl MapServer {
             worker = free as u16;
             if self.used_workers >> worker & 1 == 1 {
                 // What the last holder of the place has sent must not count for this one.
-                self.sums.start_anew(now, config.grant.is_some());
+                self.sums.start_anew(now, worker, config.grant.is_some());
             }
             self.used_workers |= 1 << worker;
         }
@@ -247,6 +260,7 @@ impl MapServer {
             start_chunk: self.sums.first_open_chunk(),
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
+            element: member.element && config.grant.is_some(),
             era: self.shared.era.of_element(),
         })
     }
@@ -254,6 +268,7 @@ impl MapServer {
     /// A caller left, or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
+            self.sums.leave(state.worker);
             let left = match state {
                 MemberState { clean: true, .. } => Left::Clean,
                 MemberState { settled: false, .. } => Left::Unsettled,
@@ -278,8 +293,8 @@ impl MapServer {
         // The circle of rows stays as it is: callers count chunks by it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
+        self.sums.renew(now, grant.is_some());
         self.shared.era = self.shared.era.next(epoch);
-        self.sums.renew();
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -303,15 +318,6 @@ impl MapServer {
     /// Asks for the values of these keys, or of all. The answer comes as an event.
     pub fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>) {
         self.keyed.query(now, id, keys, &self.shared, &mut self.events);
-    }
-
-    /// Takes a frame from the network.
-    pub fn handle(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) {
-        self.shared.stats.frames_received += 1;
-        self.shared.stats.bytes_received += bytes.len() as u64;
-        if self.take(now, bytes, out).is_none() {
-            self.shared.stats.frames_ignored += 1;
-        }
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
@@ -349,16 +355,10 @@ impl MapServer {
         }
     }
 
-    /// Sends what is due: announcements of software rounds, reads of registers.
-    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
-        self.sums.poll(now, &mut self.shared, out);
-        self.keyed.poll(now, &mut self.shared, out, &mut self.events);
-    }
-
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
+        [self.sums.deadline(), self.keyed.deadline(&self.shared)].into_iter().flatten().min()
     }
 
     /// What there is to say next.
@@ -369,8 +369,8 @@ impl MapServer {
     /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let (keys, keys_mapped) = self.keyed.sizes();
-        ServerStats { keys, keys_mapped, ..self.shared.stats }
+        let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }
 }
 

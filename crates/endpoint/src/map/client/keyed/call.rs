@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_UNSIGNED, MapFlags, MapRepr, Mutant, Target, mutant};
 
 use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
 use super::super::{ClientConfig, Place, frame};
@@ -46,6 +46,8 @@ pub(super) struct Frame {
     pub(super) left_out: u32,
     /// Names the acquiring of a lock in the element.
     pub(super) tag: u32,
+    /// Version of the mapping that its rows are of.
+    version: u32,
     /// It waits in line for one lock, which the element denied for this grant; 0: it did not.
     waits: Option<u32>,
     /// The session in which it was first sent.
@@ -167,11 +169,15 @@ impl Call {
         self.next_frame == 0 && self.granted.is_empty()
     }
 
-    pub(super) fn push_mapped(&mut self, members: &[(u32, u32)]) {
+    /// A frame of pairs by their registers, as of this version of the mapping.
+    pub(super) fn push_mapped(&mut self, members: &[(u32, u32)], version: u32) {
         let start = self.order.len();
         self.order.extend(members.iter().map(|(i, _)| i));
         self.rows.extend(members.iter().map(|(_, row)| row));
         self.push_frame(Road::Mapped, start);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.version = version;
+        }
     }
 
     pub(super) fn push_logical(&mut self, members: &[u32]) {
@@ -271,7 +277,7 @@ impl Call {
 
     /// How many of these pairs fit one frame of whole keys; at least 1.
     fn whole_fitting(&self, members: &[u32]) -> usize {
-        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let room = MAX_UNSIGNED - frame_len(MapFlags::BARE, 0, 0);
         let mut used = 0;
         let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
             used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());
@@ -289,6 +295,7 @@ impl Call {
             generation: None,
             left_out: 0,
             tag: 0,
+            version: 0,
             waits: None,
             session: 0,
             emitted: false,
@@ -326,7 +333,8 @@ impl Call {
         Output::Locked { tokens: self.in_key_order().iter().map(|i| self.results[*i as usize] as u64).collect(), lease }
     }
 
-    /// Writes frame `index`; where it goes, its length, and its bytes of lanes.
+    /// Writes frame `index`; where it goes, its length, and its bytes of lanes. `version`: of the
+    /// mapping that holds now, which a frame that was packed before does not name.
     pub(super) fn emit(
         &mut self,
         index: usize,
@@ -335,7 +343,8 @@ impl Call {
         (version, session): (u32, u32),
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
-        let Frame { road, members, emitted, tag, waits, .. } = self.frames[index].clone();
+        let Frame { road, members, emitted, tag, waits, version: packed, .. } = self.frames[index].clone();
+        let version = if mutant::on(Mutant::MappingRestamped) { version } else { packed };
         if !emitted {
             (self.frames[index].emitted, self.frames[index].session) = (true, session);
         }

@@ -6,6 +6,7 @@ use pathcall_wire::KEYED_LANES;
 use pathcall_wire::pairs::Status;
 
 use super::super::super::{Key, logical_address};
+use super::evict::{Evictions, Usage};
 use super::lock::LockState;
 
 /// Keys of one application; further ones are refused by name.
@@ -22,6 +23,9 @@ pub(super) struct FrameName {
 }
 
 pub(super) struct KeyState {
+    /// Its number in the table.
+    pub(super) id: u32,
+    pub(super) usage: Usage,
     /// The value, but for what the element holds of generations that are not committed.
     pub(super) base: i64,
     /// A committed register did not fit into the base.
@@ -69,6 +73,16 @@ impl KeyState {
         }
     }
 
+    /// Whether it has no register and may be given one: the rest travel whole (NetRPC §5.2.2, collisions).
+    pub(super) fn may_be_mapped(&self) -> bool {
+        self.mapped.is_none() && self.logical
+    }
+
+    /// Whether the element holds it.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
     pub(super) fn place_status(&self) -> Status {
         match (self.mapped, self.logical) {
             (Some(_), _) => Status::Mapped,
@@ -93,16 +107,15 @@ pub(super) struct KeyTable {
     ids: HashMap<Key, u32>,
     keys: Vec<(Key, KeyState)>,
     logical: HashMap<u32, u32>,
-    mapped: usize,
-    /// Locks by their row in the element.
-    lock_rows: Vec<u32>,
+    /// Which key has which register.
+    owners: Vec<u32>,
     /// Registers that may be given to keys, first come, first served.
     room: usize,
 }
 
 impl KeyTable {
     pub(super) fn new(room: usize) -> Self {
-        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), mapped: 0, lock_rows: Vec::new(), room }
+        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -110,7 +123,26 @@ impl KeyTable {
     }
 
     pub(super) fn mapped(&self) -> usize {
-        self.mapped
+        self.owners.len()
+    }
+
+    /// The keys that have a register, by register.
+    pub(super) fn owners(&self) -> &[u32] {
+        &self.owners
+    }
+
+    /// The state of the key with this number.
+    pub(super) fn state(&self, id: u32) -> &KeyState {
+        &self.keys[id as usize].1
+    }
+
+    /// Gives a register that a key has to another one.
+    pub(super) fn give(&mut self, register: u32, id: u32) -> &mut KeyState {
+        let before = std::mem::replace(&mut self.owners[register as usize], id);
+        self.keys[before as usize].1.mapped = None;
+        let state = &mut self.keys[id as usize].1;
+        state.mapped = Some(register);
+        state
     }
 
     /// Forgets where keys are in the element; `room` registers may be given to keys from now on.
@@ -119,15 +151,16 @@ impl KeyTable {
             state.mapped = None;
             state.lock.iter_mut().for_each(|lock| lock.come_back());
         }
-        self.lock_rows.clear();
-        (self.mapped, self.room) = (0, room);
+        self.owners.clear();
+        self.room = room;
     }
 
     /// Adds the registers of a generation to the values of their keys.
-    pub(super) fn commit(&mut self, registers: &[i32]) {
-        for (_, state) in &mut self.keys {
-            let register = state.mapped.and_then(|n| registers.get(n as usize)).copied().unwrap_or(0);
-            if !state.add(register.into()) {
+    pub(super) fn commit(&mut self, registers: &[i32], evictions: &Evictions) {
+        for (owner, register) in self.owners.iter().zip(registers).filter(|(_, register)| **register != 0) {
+            let state = &mut self.keys[*owner as usize].1;
+            evictions.held(state, *register);
+            if !state.add(i64::from(*register)) {
                 state.overflowed = true;
             }
         }
@@ -150,9 +183,9 @@ impl KeyTable {
     pub(super) fn find_or_insert(&mut self, bytes: &[u8]) -> Option<&mut KeyState> {
         if let Some(id) = self.ids.get(bytes).copied() {
             let state = &mut self.keys[id as usize].1;
-            if state.mapped.is_none() && state.logical && self.mapped < self.room {
-                state.mapped = Some(self.mapped as u32);
-                self.mapped += 1;
+            if state.may_be_mapped() && self.owners.len() < self.room {
+                state.mapped = Some(self.owners.len() as u32);
+                self.owners.push(id);
             }
             return Some(state);
         }
@@ -164,10 +197,12 @@ impl KeyTable {
         // The first key that hashes to an address owns it, and only an owner may be mapped: the
         // rest travel whole (NetRPC §5.2.2, collisions).
         let logical = *self.logical.entry(logical_address(bytes)).or_insert(id) == id;
-        let mapped = (logical && self.mapped < self.room).then_some(self.mapped as u32);
-        self.mapped += usize::from(mapped.is_some());
+        let mapped = (logical && self.owners.len() < self.room).then_some(self.owners.len() as u32);
+        self.owners.extend(mapped.map(|_| id));
         self.ids.insert(key.clone(), id);
         let state = KeyState {
+            id,
+            usage: Usage::default(),
             base: 0,
             overflowed: false,
             mapped,
@@ -183,14 +218,13 @@ impl KeyTable {
 
     /// Gives a lock that nobody holds or waits for a place in the element, if one of the `room` is left.
     pub(super) fn map_lock(&mut self, bytes: &[u8], room: usize) {
-        let Some(id) = self.ids.get(bytes) else { return };
-        let state = &mut self.keys[*id as usize].1;
+        let Some(id) = self.ids.get(bytes).copied() else { return };
+        let state = &mut self.keys[id as usize].1;
         let idle = state.lock.as_ref().is_none_or(|lock| lock.holder.is_none() && !lock.is_wanted());
-        if state.mapped.is_none() && idle && self.mapped < room {
-            state.mapped = Some(self.mapped as u32);
+        if state.mapped.is_none() && idle && self.owners.len() < room {
+            state.mapped = Some(self.owners.len() as u32);
             state.lock().move_away();
-            self.lock_rows.push(*id);
-            self.mapped += 1;
+            self.owners.push(id);
         }
     }
 
@@ -208,7 +242,7 @@ impl KeyTable {
 
     /// The number of the lock in this row.
     pub(super) fn lock_in(&self, row: u32) -> Option<u32> {
-        self.lock_rows.get(row as usize).copied()
+        self.owners.get(row as usize).copied()
     }
 
     /// Frees what an endpoint holds and has it wait for nothing; the numbers of these locks.

@@ -1,0 +1,179 @@
+//! A party and its link, shared by those who command it and by the task that receives for it.
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant as Clock};
+
+use pathcall_wire::Instant;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::Party;
+use super::link::{Link, Looking, Readiness};
+
+/// Driving what was begun to its end takes no longer than this.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
+
+/// A task that has nothing to wait for looks again after this time all the same: less than the
+/// shortest deadline that a new command sets, so that a command which follows soon need not wake it.
+const LINGER: Duration = Duration::from_millis(5);
+
+/// A party behind a lock.
+pub(super) struct Shared<P> {
+    state: Mutex<State<P>>,
+    /// Tells the task that it must look at its deadline, or that nobody commands it any more.
+    wake: Notify,
+    readiness: Readiness,
+    origin: Clock,
+}
+
+pub(super) struct State<P> {
+    pub(super) party: P,
+    link: Link,
+    /// When the task wakes by itself.
+    armed: Option<Instant>,
+    /// Since when nobody commands it.
+    closed: Option<Instant>,
+    /// The task has ended: frames that come are not received any more.
+    ended: bool,
+}
+
+/// The party's task has ended.
+pub(super) struct Ended;
+
+impl<P: Party> Shared<P> {
+    pub(super) fn new(party: P, link: Link) -> Arc<Self> {
+        let readiness = link.readiness();
+        let state = State { party, link, armed: None, closed: None, ended: false };
+        Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), readiness, origin: Clock::now() })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State<P>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a command, and sends what comes of it.
+    pub(super) fn command(&self, command: P::Command) -> Result<(), Ended> {
+        let mut state = self.lock();
+        if state.ended {
+            return Err(Ended);
+        }
+        let now = self.now();
+        state.party.command(now, command);
+        state.drive(now);
+        let early = state.party.deadline().is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
+        if early || state.link.is_blocked() {
+            drop(state);
+            self.wake.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Receives in the caller's thread what is there now; whether anything was.
+    pub(super) fn receive(&self) -> bool {
+        let mut state = self.lock();
+        let now = self.now();
+        let received = state.receive(now, Looking::Anyway);
+        if received {
+            state.drive(now);
+        }
+        received
+    }
+
+    /// Nobody commands it any more: it ends when it is idle.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        let now = self.now();
+        if state.closed.is_none() && !state.ended {
+            state.closed = Some(now);
+            state.party.close(now);
+            state.drive(now);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Drives the party until nobody commands it any more and it is idle; whether it became idle.
+    pub(super) async fn run(self: Arc<Self>) -> bool {
+        let idle = self.until_idle().await;
+        self.lock().ended = true;
+        idle
+    }
+
+    async fn until_idle(&self) -> bool {
+        let mut sleep = pin!(sleep_until(self.origin.into()));
+        let mut linger = false;
+        loop {
+            let (armed, blocked) = {
+                let mut state = self.lock();
+                let over = state.closed.map(|at| at + CLOSING_MAX);
+                if let Some(over) = over
+                    && (state.party.is_idle() || over <= self.now())
+                {
+                    return state.party.is_idle();
+                }
+                let wish = state.party.deadline().into_iter().chain(over).min();
+                let lingering = || linger.then(|| self.now() + LINGER);
+                match (wish.or_else(lingering), state.armed) {
+                    // A wake-up too early costs less than setting the timer anew each time.
+                    (Some(wish), Some(armed)) if armed <= wish => {}
+                    (wish, _) => {
+                        state.armed = wish;
+                        if let Some(at) = wish {
+                            sleep.as_mut().reset((self.origin + Duration::from_nanos(at.0)).into());
+                        }
+                    }
+                }
+                (state.armed.is_some(), state.link.is_blocked())
+            };
+            let timer = async {
+                if armed {
+                    sleep.as_mut().await;
+                } else {
+                    pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = self.wake.notified() => linger = true,
+                ready = self.readiness.ready(blocked) => {
+                    if ready.is_err() {
+                        return false;
+                    }
+                    linger = true;
+                }
+                () = timer => {
+                    self.lock().armed = None;
+                    linger = false;
+                }
+            }
+            let mut state = self.lock();
+            let now = self.now();
+            state.receive(now, Looking::IfReady);
+            state.drive(now);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl<P: Party> State<P> {
+    /// Takes one batch of frames; whether there was one.
+    fn receive(&mut self, now: Instant, looking: Looking) -> bool {
+        let party = &mut self.party;
+        let received = self.link.exchange(looking, |out, _, ce, frame| {
+            party.handle(now, frame, ce, |to, frame| out.queue(to, frame));
+        });
+        // An error here is about one datagram (an unreachable peer, say); its flow will notice.
+        matches!(received, Ok(1..))
+    }
+
+    fn drive(&mut self, now: Instant) {
+        let Self { party, link, .. } = self;
+        party.poll(now, |to, frame| link.queue(to, frame));
+        link.flush();
+        party.settle();
+    }
+}
