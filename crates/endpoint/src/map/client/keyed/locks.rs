@@ -71,7 +71,7 @@ impl KeyedCalls {
             call.push_waiting(denied_for);
         } else if let Some(row) = place(first) {
             let i = call.line.remove(0);
-            self.locks.tags = (self.locks.tags + 1 & LOCK_TAG).max(1);
+            self.locks.tags = ((self.locks.tags + 1) & LOCK_TAG).max(1);
             call.push_lock(i, row, self.locks.tags);
         } else {
             let whole = call.line.iter().take_while(|i| place(i).is_none()).count();
