@@ -7,7 +7,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, Status};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
@@ -69,6 +69,7 @@ impl Owner {
             grant: Some(Grant { rows: 1, width: 64 }),
             threshold: 0,
             mapping: true,
+            acked: false,
             locks: false,
             lease: LEASE,
             key_memory: KEY_MEMORY,
@@ -205,7 +206,11 @@ fn caller() -> (MapClient, Vec<u8>) {
 
 fn add(client: &mut MapClient, id: u64, out: &mut Sent) {
     let pairs = vec![("a".into(), 1), ("b".into(), 1)];
-    client.start(Instant(1), CallId(id), Operation::Add { pairs, modify: Modify::default(), get: false });
+    client.start(
+        Instant(1),
+        CallId(id),
+        Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element },
+    );
     client.poll(Instant(1), out);
 }
 

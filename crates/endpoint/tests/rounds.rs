@@ -27,6 +27,7 @@ fn server(workers: u32, element: bool) -> MapServer {
         grant: element.then_some(GRANT),
         threshold: workers,
         mapping: false,
+        acked: false,
         locks: false,
         eviction: None,
         lease: pathcall_endpoint::map::lease::LEASE,

@@ -293,7 +293,7 @@ impl<'a> World<'a> {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
             let (parties, now) = (&mut self.parties, self.now);
-            self.judge.look_at_rivals(node, &report, |holder, key, token| parties.believes(now, holder, key, token));
+            self.judge.look_at_rivals(node, &report, |holder, step| parties.believes(now, holder, step));
             self.judge.hear(node, &report)?;
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
