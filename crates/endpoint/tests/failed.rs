@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -51,6 +52,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 256,
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11, 12] {

@@ -2,6 +2,7 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -32,6 +33,8 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         start_chunk: 0,
+        lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     })
 }
@@ -50,6 +53,7 @@ fn server(threshold: u32) -> MapServer {
         eviction: None,
         key_memory: KEY_MEMORY,
         width: if threshold > 0 { 256 } else { 64 },
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

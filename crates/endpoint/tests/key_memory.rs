@@ -1,6 +1,7 @@
 //! More keys than an owner has memory for: the rest are refused by name, and what is known goes on.
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -39,6 +40,7 @@ impl World {
             locks: false,
             eviction: None,
             key_memory,
+            lease: LEASE,
             width: 64,
             timing: Timing::default(),
         });

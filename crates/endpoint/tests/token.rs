@@ -2,6 +2,7 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
@@ -35,6 +36,8 @@ fn client(key: Option<TokenKey>) -> MapClient {
         width: 64,
         worker: 0,
         start_chunk: 0,
+        era: Era::of_epoch(1),
+        lease: LEASE,
         timing: Timing::default(),
     };
     MapClient::new(config).authenticate(key)
@@ -52,6 +55,7 @@ fn server(key: Option<TokenKey>) -> MapServer {
         locks: false,
         eviction: None,
         key_memory: KEY_MEMORY,
+        lease: LEASE,
         width: 64,
         timing: Timing::default(),
     };

@@ -36,6 +36,7 @@ impl<'a> Owner<'a> {
             eviction: plan.eviction,
             key_memory: KEY_MEMORY,
             width: plan.width,
+            lease: plan.lease,
             timing: plan.timing,
         });
         let server = server.authenticate(plan.token_key);
@@ -59,6 +60,8 @@ impl<'a> Owner<'a> {
             width: joined.width,
             worker: joined.worker,
             start_chunk: joined.start_chunk,
+            lease: self.plan.lease,
+            era: joined.era,
             timing: self.plan.timing,
         })
     }
@@ -73,6 +76,11 @@ impl<'a> Owner<'a> {
             flows,
             terms: self.terms,
         }
+    }
+
+    /// Epoch that it works under, if it has memory.
+    pub(crate) fn epoch_with_memory(&self) -> Option<u32> {
+        self.memory.map(|_| self.epoch)
     }
 
     /// The element that it works by.
@@ -130,8 +138,7 @@ impl<'a> Owner<'a> {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                // The world tells of every failure of the element in time.
-                Event::ElementSilent => {}
+                Event::ElementSilent => effects.silent |= self.memory.is_some(),
             }
         }
     }

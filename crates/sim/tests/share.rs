@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
@@ -42,6 +43,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             endpoint: 1,
             incarnation: 1,
             token_key: None,
+            lease: LEASE,
             memory: element.then_some(memory),
             width: 256,
             eviction: None,

@@ -112,6 +112,20 @@ mutants! {
     WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
+    /// The client believes that it holds locks although their lease has run out.
+    LeaseNotChecked,
+    /// The client counts its lease as the server does: with clocks that drift it ends later there.
+    LeaseWithoutDrift,
+    /// The client takes a grant of an earlier session for one of this.
+    GrantOfOldSession,
+    /// A release frees whatever its sender's endpoint holds, whichever token it names.
+    ReleaseOfAnyToken,
+    /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
+    TokenResetByEpoch,
+    /// The element goes on with its own count of grants after the server has granted the lock.
+    GrantsNotRaised,
+    /// The server never takes a lock from a holder that is silent.
+    LeaseForEver,
     /// The client takes frames that are addressed to another incarnation.
     ClientIncarnation,
     /// The client does not look at tokens.

@@ -39,6 +39,9 @@ pub enum Status {
     Overflow = 5,
     /// Not done: the server's table of keys is full.
     Full = 6,
+    /// Test-and-set: somebody else holds it, and the frame stands in line: an answer follows when it
+    /// is its turn.
+    InLine = 9,
 }
 
 impl Status {
@@ -53,6 +56,7 @@ impl Status {
             4 => Self::Held,
             5 => Self::Overflow,
             6 => Self::Full,
+            9 => Self::InLine,
             _ => return None,
         })
     }

@@ -148,6 +148,20 @@ pub struct ElementRecord {
     /// The same of endpoints.
     #[prost(uint32, repeated, tag = "11")]
     pub stale_endpoints: Vec<u32>,
+    /// Slots of callers that have left, in that order, until nothing of theirs can be on its way.
+    #[prost(message, repeated, tag = "12")]
+    pub quarantined: Vec<SlotsRecord>,
+}
+
+/// A range of an element's slots.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SlotsRecord {
+    /// First slot.
+    #[prost(uint32, tag = "1")]
+    pub base: u32,
+    /// Number of slots.
+    #[prost(uint32, tag = "2")]
+    pub slots: u32,
 }
 
 /// One change of the records.

@@ -253,6 +253,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
         "epoch": application.epoch,
         "alive": application.alive,
         "service_address": application.service_address,
+        "authenticated": application.authenticated,
         "memory": memory,
         "usage": Memory::of(application, status).map(|memory| memory.json()),
         "callers": callers(application),

@@ -16,6 +16,7 @@ use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
+use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
@@ -282,6 +283,8 @@ impl Join<'_> {
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
             start_chunk: grant.start_chunk,
+            lease: Duration::from_millis(grant.lease_ms),
+            era: Era::from_number(grant.era),
             timing: Timing::default(),
         };
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
@@ -323,6 +326,7 @@ fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
+        era: Era::from_number(grant.era),
         committed: grant.committed,
         applied: applied.collect(),
     }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
+pub use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;
 use pathcall_wire::TokenKey;
@@ -23,6 +25,9 @@ use crate::application::{Catalogue, Disagreement};
 /// array are on their way at once.
 pub const ROWS: u32 = 1024;
 
+/// The shortest lease of locks: its holder has to be heard several times within it.
+pub const LEASE_MIN: Duration = Duration::from_millis(100);
+
 /// Options of a server that is about to start.
 #[derive(Debug, Clone)]
 #[must_use = "build it"]
@@ -34,6 +39,7 @@ pub struct Builder {
     rows: u32,
     key_memory: usize,
     authenticate: bool,
+    lease: Duration,
 }
 
 /// Why a server could not start.
@@ -92,6 +98,7 @@ impl Builder {
             rows: ROWS,
             key_memory: KEY_MEMORY,
             authenticate: false,
+            lease: LEASE,
         }
     }
 
@@ -146,6 +153,14 @@ impl Builder {
         self
     }
 
+    /// How long locks are lent to a caller that is not heard of: [`LEASE`] unless given, and at least
+    /// [`LEASE_MIN`]. A channel keeps its locks as long as its process runs and reaches the server; one
+    /// that hangs or is cut off loses them within this time, and takes them for lost before.
+    pub fn lock_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used.
     ///
@@ -160,7 +175,7 @@ impl Builder {
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
             let key = if self.authenticate { Some(draw_key(name)?) } else { None };
-            let hosted = Hosted::new(application, self.bind(name)?, key, self.key_memory);
+            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.key_memory);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);

@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
@@ -36,6 +36,8 @@ pub(super) struct Hosted {
     pub(super) application: Application,
     /// Of this server's endpoint.
     pub(super) incarnation: u32,
+    /// How long locks are lent to a caller that does not ask again.
+    pub(super) lease: Duration,
     /// Where map frames come in.
     pub(super) local_addr: SocketAddr,
     /// Signs map frames if they are to carry tokens and no controller has granted a key.
@@ -115,11 +117,18 @@ impl Memory {
 
 impl Hosted {
     /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
-    pub(super) fn new(application: Application, link: Link, own_key: Option<TokenKey>, key_memory: usize) -> Arc<Self> {
+    pub(super) fn new(
+        application: Application,
+        link: Link,
+        lease: Duration,
+        own_key: Option<TokenKey>,
+        key_memory: usize,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
+            lease,
             local_addr: link.local_addr(),
             own_key,
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
@@ -250,8 +259,8 @@ impl Hosted {
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(Memory::registers);
         // Without a controller only this server and its callers see the ids.
-        let (gaid, epoch, endpoint) =
-            grant.map_or((LOCAL_IDS, 1, LOCAL_IDS), |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let alone = || (LOCAL_IDS, epoch_of(SystemTime::now()), LOCAL_IDS);
+        let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
         let config = ServerConfig {
             gaid,
             epoch,
@@ -264,6 +273,7 @@ impl Hosted {
             eviction: Some(Eviction::default()),
             key_memory: self.key_memory,
             width: self.application.width(),
+            lease: self.lease,
             timing: Timing::default(),
         };
         let handle = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
@@ -291,6 +301,13 @@ impl Hosted {
 
 fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
     grant.token_key.map(|key| TokenKey::new(key.into()))
+}
+
+/// An epoch that nobody issues: seconds since 2025. It keeps nothing over a restart but the time, and
+/// fencing tokens are to grow over restarts.
+fn epoch_of(now: SystemTime) -> u32 {
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(1_735_689_600)).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Suspends the element whenever it is found silent, as long as there is an owner.

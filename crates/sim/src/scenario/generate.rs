@@ -152,6 +152,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         purpose,
         doom,
         timing,
+        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }

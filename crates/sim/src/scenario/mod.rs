@@ -123,6 +123,8 @@ pub struct ApplicationPlan {
     pub doom: Option<Doom>,
     /// Timers of owner and callers.
     pub timing: Timing,
+    /// How long locks are lent to a caller that is silent.
+    pub lease: Duration,
     /// Its callers.
     pub callers: Vec<CallerPlan>,
     /// Queries of its owner while calls are under way, by time.

@@ -5,6 +5,7 @@
 mod applications;
 mod callers;
 mod elements;
+mod quarantine;
 mod random;
 mod tokens;
 

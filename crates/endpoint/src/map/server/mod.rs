@@ -10,9 +10,11 @@ mod keyed;
 mod sum;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
+use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
@@ -55,6 +57,8 @@ pub struct ServerConfig {
     pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
+    /// How long locks are lent to a caller that does not ask again.
+    pub lease: Duration,
     /// Timers.
     pub timing: Timing,
 }
@@ -114,6 +118,8 @@ pub struct Joined {
     pub width: u16,
     /// Whether its frames go by the element: it knows the caller, and its memory is of use.
     pub element: bool,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: Era,
 }
 
 /// What a server has done so far.
@@ -180,6 +186,8 @@ struct Shared {
     config: ServerConfig,
     /// Number of the terms that hold.
     terms: u64,
+    /// Upper half of the fencing tokens that are granted here.
+    era: Era,
     members: BTreeMap<u32, MemberState>,
     stats: ServerStats,
     scratch: Box<[u8]>,
@@ -210,6 +218,7 @@ impl MapServer {
             shared: Shared {
                 config,
                 terms: 0,
+                era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
                 scratch: vec![0; MAX_FRAME].into_boxed_slice(),
@@ -254,6 +263,7 @@ impl MapServer {
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
             element: member.element && config.grant.is_some(),
+            era: self.shared.era.of_element(),
         })
     }
 
@@ -286,6 +296,7 @@ impl MapServer {
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
+        self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -302,7 +313,8 @@ impl MapServer {
         let state = self.shared.members.get_mut(&member.endpoint)?;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
-        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, committed, applied })
+        let era = self.shared.era.of_element();
+        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
     }
 
     /// Asks for the values of these keys, or of all. The answer comes as an event.
@@ -331,7 +343,9 @@ impl MapServer {
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
+            Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
+            Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),

@@ -201,7 +201,7 @@ impl KeyedCalls {
             }
         }
         self.repeat_open(renewal, config, stats);
-        self.repeat_kept(renewal, config, stats);
+        self.repeat_kept(now, renewal, config, stats);
         let kept = &mut self.kept;
         (kept.committed, kept.ask) = (0, None);
         kept.owed = Owed::Settled;
@@ -236,7 +236,7 @@ impl KeyedCalls {
     }
 
     /// Calls that are over.
-    fn repeat_kept(&mut self, renewal: &Renewal, config: &ClientConfig, stats: &mut ClientStats) {
+    fn repeat_kept(&mut self, now: Instant, renewal: &Renewal, config: &ClientConfig, stats: &mut ClientStats) {
         self.kept.pairs = 0;
         for call in std::mem::take(&mut self.kept.calls) {
             let frames = call.frames.iter().enumerate();
@@ -253,7 +253,7 @@ impl KeyedCalls {
             let mut again = Call::new(Operation::Add { pairs, modify: call.modify, get: false });
             again.detached = true;
             self.kept.repeating.insert(id);
-            self.enter(id, again, config);
+            self.enter(now, id, again, config);
         }
     }
 

@@ -40,7 +40,9 @@ impl KeyedTruth {
         events: &mut Events,
     ) {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
-        self.table.release_all(endpoint);
+        self.leases.forget(endpoint);
+        self.release_all(endpoint);
+        self.reopen = true;
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
         if left == Left::Unsettled && shared.config.mapping {
@@ -71,6 +73,8 @@ impl KeyedTruth {
         self.table.map_anew(room(config));
         self.evictions.start_anew();
         self.forget_freeing();
+        self.lines.renew();
+        self.reopen = true;
         self.record.clear();
         (self.harvest, self.complete) = (None, false);
         self.waiting.splice(..0, self.reading.drain(..));
@@ -122,7 +126,7 @@ impl KeyedTruth {
         out: &mut impl Outbox,
     ) -> Option<()> {
         if frame.kind() == Kind::MapFreed {
-            return self.freed(now, frame);
+            return self.freed(now, frame, shared, out);
         }
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
@@ -194,6 +198,7 @@ impl KeyedTruth {
         if let Some(state) = shared.members.get_mut(&name.endpoint).filter(|state| state.ended.is_none()) {
             state.settled |= frame.base().epoch() == epoch;
             state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
+            self.reopen = true;
         }
         let base = shared.answer(Kind::MapAck, frame);
         let repr = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
@@ -227,7 +232,9 @@ impl KeyedTruth {
         out: &mut impl Outbox,
         events: &mut Events,
     ) {
+        self.poll_leases(now, shared);
         self.poll_freeing(now, shared, out, events);
+        self.poll_lines(now, shared, out, events);
         if std::mem::take(&mut self.complete) {
             self.commit(now, shared, events, out);
         }
@@ -247,8 +254,13 @@ impl KeyedTruth {
     }
 
     pub(in super::super) fn deadline(&self, shared: &Shared) -> Option<Instant> {
-        let harvest = self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared));
-        [harvest, self.freeing.deadline()].into_iter().flatten().min()
+        let deadlines = [
+            self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared)),
+            self.freeing.deadline(),
+            self.leases.deadline(),
+            self.lines.deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The values of these keys, or of all that were ever added to.
