@@ -6,6 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::base::{MAGIC, VERSION};
@@ -88,6 +89,7 @@ fn owner(threshold: u32) -> MapServer {
         locks: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
+        lease: LEASE,
         width,
         timing: Timing::default(),
     });
@@ -113,6 +115,8 @@ fn caller() -> MapClient {
         width: 256,
         worker: 0,
         start_chunk: 0,
+        era: Era::of_epoch(1).of_element(),
+        lease: LEASE,
         timing: Timing::default(),
     });
     let modify = Modify::default();

@@ -71,9 +71,9 @@ impl Owner {
             mapping: true,
             acked: false,
             locks: false,
-            lease: LEASE,
-            key_memory: KEY_MEMORY,
             eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
+            key_memory: KEY_MEMORY,
+            lease: LEASE,
             width: 64,
             timing: Timing::default(),
         });
