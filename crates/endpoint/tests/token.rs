@@ -50,6 +50,7 @@ fn server(key: Option<TokenKey>) -> MapServer {
         threshold: 0,
         mapping: true,
         locks: false,
+        eviction: None,
         width: 64,
         timing: Timing::default(),
     };

@@ -12,7 +12,7 @@ mod sum;
 
 use std::collections::VecDeque;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
@@ -133,7 +133,7 @@ impl MapClient {
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
-            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             guard: Guard::default(),
             config,
         }

@@ -11,7 +11,7 @@ mod sum;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFrame, Mutant, mutant};
 
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
@@ -210,7 +210,7 @@ impl MapServer {
                 terms: 0,
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
-                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+                scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             },
         }
     }
