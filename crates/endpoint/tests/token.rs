@@ -2,7 +2,8 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
@@ -35,6 +36,8 @@ fn client(key: Option<TokenKey>) -> MapClient {
         width: 64,
         worker: 0,
         start_chunk: 0,
+        era: Era::of_epoch(1),
+        lease: LEASE,
         timing: Timing::default(),
     };
     MapClient::new(config).authenticate(key)
@@ -51,6 +54,8 @@ fn server(key: Option<TokenKey>) -> MapServer {
         mapping: true,
         locks: false,
         eviction: None,
+        lease: LEASE,
+        key_memory: KEY_MEMORY,
         width: 64,
         timing: Timing::default(),
     };

@@ -6,7 +6,7 @@ use pathcall_wire::{KEYED_LANES, LINEAR_LANES, RECORD_PLACES, W_MAX};
 use crate::Size;
 
 /// Stages in the order in which a frame passes them; an [`Array`] names its stage by place.
-pub const STAGES: [&str; 8] = ["admit", "generation", "once", "round", "count", "lock", "map", "emit"];
+pub const STAGES: [&str; 9] = ["admit", "generation", "once", "round", "count", "lock", "grant", "map", "emit"];
 
 /// What an array has a register for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Array {
 }
 
 /// All of them.
-pub const ARRAYS: [Array; 7] = [
+pub const ARRAYS: [Array; 8] = [
     Array { name: "generations", stage: 1, per: Per::Row, fields: &[32, 32, 32], steps: 1, visited: 1, after: &[] },
     Array {
         name: "places",
@@ -54,9 +54,10 @@ pub const ARRAYS: [Array; 7] = [
     Array { name: "rounds", stage: 3, per: Per::Row, fields: &[32, 32, 64, 1], steps: 2, visited: 1, after: &[1] },
     Array { name: "counts", stage: 4, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[1, 2] },
     Array { name: "locks", stage: 5, per: Per::Row, fields: &[32, 32], steps: 1, visited: 1, after: &[1] },
+    Array { name: "grants", stage: 6, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[4] },
     Array {
         name: "lanes",
-        stage: 6,
+        stage: 7,
         per: Per::Lane,
         fields: &[32],
         steps: 1,
@@ -65,12 +66,12 @@ pub const ARRAYS: [Array; 7] = [
     },
     Array {
         name: "overflows",
-        stage: 7,
+        stage: 8,
         per: Per::Place,
         fields: &[32],
         steps: 1,
         visited: RECORD_PLACES,
-        after: &[1, 5],
+        after: &[1, 6],
     },
 ];
 
@@ -124,8 +125,8 @@ mod tests {
 
     #[test]
     fn memory_is_counted_in_bytes() {
-        // A row: 96 + 129 + 32 + 64 bits; a lane: 32; a slot: 256 places of 65 + 32 bits.
-        assert_eq!(bytes(&Size { rows: 8, lanes: 0, slots: 0 }), 321);
+        // A row: 96 + 129 + 32 + 64 + 32 bits; a lane: 32; a slot: 256 places of 65 + 32 bits.
+        assert_eq!(bytes(&Size { rows: 8, lanes: 0, slots: 0 }), 353);
         assert_eq!(bytes(&Size { rows: 0, lanes: 3, slots: 0 }), 12);
         assert_eq!(bytes(&Size { rows: 0, lanes: 0, slots: 1 }), 256 * 97 / 8);
     }

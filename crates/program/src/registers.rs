@@ -118,12 +118,13 @@ impl Default for RoundState {
     }
 }
 
-/// Who holds a lock; endpoint 0 is nobody.
+/// Who holds a lock; endpoint 0 is nobody. A pair of words: what a stage of a pipeline reads,
+/// compares and writes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
     /// The endpoint.
     pub(crate) owner: u32,
-    /// Which of its acquirings.
+    /// Which of its acquirings, under `LOCK_WANTED` and `LOCK_PARKED`.
     pub(crate) tag: u32,
 }
 
@@ -136,6 +137,8 @@ pub struct Registers {
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
     pub(crate) locks: RegisterArray<Lock>,
+    /// Beside each lock: how often it was granted, the lower half of its fencing token.
+    pub(crate) grants: RegisterArray<u32>,
     pub(crate) lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
     pub(crate) overflows: RegisterArray<u32>,
@@ -143,13 +146,14 @@ pub struct Registers {
 
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
-        let [generations, places, rounds, counts, locks, lanes, overflows] = &ARRAYS;
+        let [generations, places, rounds, counts, locks, grants, lanes, overflows] = &ARRAYS;
         Self {
             generations: RegisterArray::of(generations, size, Generation::default()),
             places: RegisterArray::of(places, size, Place::default()),
             rounds: RegisterArray::of(rounds, size, RoundState::default()),
             counts: RegisterArray::of(counts, size, 0),
             locks: RegisterArray::of(locks, size, Lock::default()),
+            grants: RegisterArray::of(grants, size, 0),
             lanes: RegisterArray::of(lanes, size, 0),
             overflows: RegisterArray::of(overflows, size, 0),
         }

@@ -271,6 +271,7 @@ impl Tables {
         self.registers.rounds.reset(row, count, RoundState::default());
         self.registers.counts.reset(row, count, 0);
         self.registers.locks.reset(row, count, Lock::default());
+        self.registers.grants.reset(row, count, 0);
         self.registers.lanes.reset(application.lane_base as usize, count * application.width as usize, 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
-use pathcall_endpoint::map::{Operation, Renewal};
+use pathcall_endpoint::map::{CallError, Key, Operation, Output, Renewal};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::party::{Decision, Effects, Party, Report};
@@ -44,6 +44,8 @@ pub(crate) struct Caller<'a> {
     killed: bool,
     /// The element that it sends by.
     element: Option<usize>,
+    /// Of locks that are held, by step: the tokens in the order of the step's keys.
+    tokens: BTreeMap<usize, Vec<u64>>,
 }
 
 impl<'a> Caller<'a> {
@@ -58,6 +60,7 @@ impl<'a> Caller<'a> {
             member: false,
             killed: false,
             element: None,
+            tokens: BTreeMap::new(),
         }
     }
 
@@ -71,7 +74,8 @@ impl<'a> Caller<'a> {
         first: usize,
         effects: &mut Effects,
     ) {
-        self.client = Some(MapClient::new(config).authenticate(key));
+        let client = self.client.insert(MapClient::new(config).authenticate(key));
+        client.greet();
         (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
@@ -114,6 +118,11 @@ impl<'a> Caller<'a> {
         self.settle(now, effects);
     }
 
+    /// Whether it believes, by its own clock, that it holds a lock by this token.
+    pub(crate) fn holds(&self, now: Instant, key: &Key, token: u64) -> bool {
+        self.client.as_ref().and_then(|client| client.holds(now, key)) == Some(token)
+    }
+
     pub(crate) fn stats(&self) -> ClientStats {
         self.client.as_ref().map(MapClient::stats).unwrap_or_default()
     }
@@ -152,7 +161,8 @@ impl<'a> Caller<'a> {
             }
             Task::Release(step) => {
                 if let Work::Lock { keys, .. } = &self.plan.steps[step].work {
-                    let operation = Operation::Clear { keys: keys.clone() };
+                    let tokens = self.tokens.remove(&step).unwrap_or_default();
+                    let operation = Operation::Clear { keys: keys.clone(), tokens };
                     self.start(now, call_id(step, true), operation, effects);
                 }
             }
@@ -174,7 +184,7 @@ impl<'a> Caller<'a> {
                 client.poll(now, effects);
                 let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
                 for (id, outcome) in finished {
-                    self.finished(now, id, outcome.is_ok());
+                    self.finished(now, id, &outcome);
                     effects.reports.push(Report::Finished(id, outcome));
                 }
             }
@@ -184,14 +194,19 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn finished(&mut self, now: Instant, id: CallId, well: bool) {
+    fn finished(&mut self, now: Instant, id: CallId, outcome: &Result<Output, CallError>) {
         // What was not asked for is the judge's to see.
         let Some(open) = self.open.iter().position(|open| *open == id) else { return };
         self.open.swap_remove(open);
         let (index, release) = step_of(id);
         let step = &self.plan.steps[index];
-        match &step.work {
-            Work::Lock { hold, .. } if well && !release => self.at(now + *hold, Task::Release(index)),
+        match (&step.work, outcome) {
+            (Work::Lock { keys, hold }, Ok(outcome)) if !release => {
+                if let Output::Locked { tokens, .. } = outcome {
+                    self.tokens.insert(index, by_key(keys, tokens));
+                }
+                self.at(now + *hold, Task::Release(index));
+            }
             _ => self.at(now + step.pause, Task::Next),
         }
     }
@@ -219,6 +234,14 @@ impl Party for Caller<'_> {
         let client = self.client.as_ref().and_then(MapClient::deadline);
         [task, client].into_iter().flatten().min()
     }
+}
+
+/// Tokens that came in the order of the keys, in the order in which the keys were named.
+pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
+    let mut sorted: Vec<&Key> = keys.iter().collect();
+    sorted.sort();
+    let token = |key: &Key| sorted.iter().position(|other| *other == key).and_then(|at| tokens.get(at));
+    keys.iter().filter_map(|key| token(key).copied()).collect()
 }
 
 pub(crate) fn decision(taken: bool) -> Decision {

@@ -178,6 +178,7 @@ fn another_kind(random: &mut Random, to: Node, application: &Application, frame:
             Kind::MapSoft,
             Kind::MapHeld,
             Kind::MapCommit,
+            Kind::MapWithdraw,
             Kind::MapRefused,
             Kind::MapError,
         ]),

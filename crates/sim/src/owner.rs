@@ -1,8 +1,8 @@
 //! An owner: a [`MapServer`] in its driver's place.
 
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
-use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::{Ack, CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::decision;
@@ -32,9 +32,12 @@ impl<'a> Owner<'a> {
             grant: plan.memory.map(grant),
             threshold: plan.workers(),
             mapping: plan.mapping(),
+            acked: plan.ack == Ack::Server,
             locks: plan.purpose == Purpose::Lock,
             eviction: plan.eviction,
+            key_memory: KEY_MEMORY,
             width: plan.width,
+            lease: plan.lease,
             timing: plan.timing,
         });
         let server = server.authenticate(plan.token_key);
@@ -58,6 +61,8 @@ impl<'a> Owner<'a> {
             width: joined.width,
             worker: joined.worker,
             start_chunk: joined.start_chunk,
+            lease: self.plan.lease,
+            era: joined.era,
             timing: self.plan.timing,
         })
     }
@@ -72,6 +77,11 @@ impl<'a> Owner<'a> {
             flows,
             terms: self.terms,
         }
+    }
+
+    /// Epoch that it works under, if it has memory.
+    pub(crate) fn epoch_with_memory(&self) -> Option<u32> {
+        self.memory.map(|_| self.epoch)
     }
 
     /// The element that it works by.
@@ -129,8 +139,7 @@ impl<'a> Owner<'a> {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                // The world tells of every failure of the element in time.
-                Event::ElementSilent => {}
+                Event::ElementSilent => effects.silent |= self.memory.is_some(),
             }
         }
     }

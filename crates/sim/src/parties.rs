@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pathcall_endpoint::map::Key;
+use pathcall_wire::Instant;
+
 use crate::caller::Caller;
 use crate::element::Element;
 use crate::host::Host;
@@ -42,6 +45,13 @@ impl<'a> Parties<'a> {
     /// The machine of a node.
     pub(crate) fn host(&mut self, node: Node) -> &mut Host {
         self.hosts.entry(node).or_default()
+    }
+
+    /// Whether a caller believes that it holds a lock by this token.
+    pub(crate) fn believes(&mut self, now: Instant, node: Node, key: &Key, token: u64) -> bool {
+        let shown = self.host(node).plan.clock.shows(now);
+        let Node::Caller(application, number) = node else { return false };
+        self.callers[application][number].holds(shown, key, token)
     }
 
     /// The node that has this endpoint.

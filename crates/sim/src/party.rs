@@ -77,6 +77,8 @@ pub(crate) struct Effects {
     pub(crate) frames: Vec<(Dest, Vec<u8>)>,
     /// What happened, in order.
     pub(crate) reports: Vec<Report>,
+    /// The element is silent, says an owner that has memory there.
+    pub(crate) silent: bool,
     /// What became of the frame that was handled.
     pub(crate) decision: Option<Decision>,
     /// Buffers that can be used again.

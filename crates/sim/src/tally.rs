@@ -40,6 +40,8 @@ pub struct Tally {
     pub lane_bytes_received: u64,
     /// Keys that gave their registers to others.
     pub keys_evicted: u64,
+    /// Times that an owner went on without an element that was silent.
+    pub suspended: u64,
     /// Virtual time.
     pub virtual_time: Duration,
 }
@@ -63,6 +65,7 @@ impl AddAssign for Tally {
         self.lane_bytes_sent += other.lane_bytes_sent;
         self.lane_bytes_received += other.lane_bytes_received;
         self.keys_evicted += other.keys_evicted;
+        self.suspended += other.suspended;
         self.virtual_time += other.virtual_time;
     }
 }

@@ -50,6 +50,12 @@ impl<'a> Trace<'a> {
         self.line(now, from, || format!("send {} → {to}{}", Frame(&frame.bytes), Carried { now, fate, arrivals }));
     }
 
+    /// An owner goes on without its element.
+    pub(crate) fn suspended(&mut self, now: Instant, owner: Node) {
+        self.mix(now.0);
+        self.line(now, owner, || "GOES ON without the element, which is silent".to_owned());
+    }
+
     /// An application's memory is another.
     pub(crate) fn moved(&mut self, now: Instant, owner: Node, memory: Option<Memory>) {
         self.mix(now.0);

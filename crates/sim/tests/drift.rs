@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Key, Modify, Operation};
 use pathcall_program::Size;
@@ -65,6 +66,7 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
             epoch: 1,
             endpoint: 1,
             token_key: None,
+            lease: LEASE,
             incarnation: 1,
             memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
             width: 64,

@@ -104,6 +104,8 @@ mutants! {
     LocksAtOnce,
     /// The client forgets what the element acknowledged, though the server does not have it.
     ForgetUncommitted,
+    /// The client reports what must be acknowledged by the server when the element has it.
+    AckTooSoon,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
     /// The client says on a repeat that it was packed by the mapping of now.
@@ -112,6 +114,20 @@ mutants! {
     WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
+    /// The client believes that it holds locks although their lease has run out.
+    LeaseNotChecked,
+    /// The client counts its lease as the server does: with clocks that drift it ends later there.
+    LeaseWithoutDrift,
+    /// The client takes a grant of an earlier session for one of this.
+    GrantOfOldSession,
+    /// A release frees whatever its sender's endpoint holds, whichever token it names.
+    ReleaseOfAnyToken,
+    /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
+    TokenResetByEpoch,
+    /// The element goes on with its own count of grants after the server has granted the lock.
+    GrantsNotRaised,
+    /// The server never takes a lock from a holder that is silent.
+    LeaseForEver,
     /// The client takes frames that are addressed to another incarnation.
     ClientIncarnation,
     /// The client does not look at tokens.

@@ -14,7 +14,10 @@ pub mod client;
 mod error;
 mod key;
 mod lanes;
+pub mod lease;
 pub mod server;
+
+use std::time::Duration;
 
 pub use error::CallError;
 pub use key::{Key, logical_address};
@@ -28,6 +31,16 @@ pub struct Modify {
     pub op: OpType,
     /// Its operand.
     pub para: i32,
+}
+
+/// Who must have what a call adds before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// The element will do: its caller keeps it until the server has it.
+    #[default]
+    Element,
+    /// The server (NOTES: `ack: server`): losing element and caller together loses nothing of it.
+    Server,
 }
 
 /// What a call asks the map for. Values are quantised already.
@@ -50,6 +63,8 @@ pub enum Operation {
         modify: Modify,
         /// Whether the values after the addition are wanted.
         get: bool,
+        /// Who must have it before the call is done.
+        ack: Ack,
     },
     /// Agreement: counts each key once; test-and-set when the threshold is 1.
     Count {
@@ -60,10 +75,13 @@ pub enum Operation {
         /// To whom.
         to: Target,
     },
-    /// Clears counters and values of these keys.
+    /// Clears counters and values of these keys, and gives locks back.
     Clear {
         /// Keys to clear.
         keys: Vec<Key>,
+        /// The grants that are given back, by their fencing tokens, key by key; empty: those that the
+        /// caller holds now.
+        tokens: Vec<u64>,
     },
 }
 
@@ -78,6 +96,13 @@ pub enum Output {
     Counted {
         /// True for every caller when the target is `All`.
         forwarded: bool,
+    },
+    /// [`Operation::Count`] to a threshold of 1: these locks are the caller's.
+    Locked {
+        /// Their fencing tokens, in the order of the keys.
+        tokens: Vec<u64>,
+        /// For how long at least, unless they are given back.
+        lease: Duration,
     },
     /// Took effect, nothing to give back.
     Done,
@@ -128,6 +153,8 @@ pub struct Renewal {
     pub element: bool,
     /// First of its flow slots there.
     pub slot_base: u32,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: lease::Era,
     /// Generations of the ended epoch up to this are the server's; later ones are gone.
     pub committed: u32,
     /// What they hold of this caller's frames, as far as it may not have been acknowledged.

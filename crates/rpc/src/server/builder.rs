@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
+pub use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;
 use pathcall_wire::TokenKey;
 use rand::TryRng;
@@ -22,6 +25,9 @@ use crate::application::{Catalogue, Disagreement};
 /// array are on their way at once.
 pub const ROWS: u32 = 1024;
 
+/// The shortest lease of locks: its holder has to be heard several times within it.
+pub const LEASE_MIN: Duration = Duration::from_millis(100);
+
 /// Options of a server that is about to start.
 #[derive(Debug, Clone)]
 #[must_use = "build it"]
@@ -31,7 +37,9 @@ pub struct Builder {
     advertise: String,
     data_address: Option<SocketAddr>,
     rows: u32,
+    key_memory: usize,
     authenticate: bool,
+    lease: Duration,
 }
 
 /// Why a server could not start.
@@ -88,7 +96,9 @@ impl Builder {
             advertise: String::new(),
             data_address: None,
             rows: ROWS,
+            key_memory: KEY_MEMORY,
             authenticate: false,
+            lease: LEASE,
         }
     }
 
@@ -126,12 +136,28 @@ impl Builder {
         self
     }
 
+    /// Bytes of this process's memory that the keys of each application may take, at the worst: 2 GiB
+    /// unless given. A call with a key for which there is no more room says RESOURCE_EXHAUSTED; keys that
+    /// are known go on.
+    pub fn key_memory(mut self, bytes: usize) -> Self {
+        self.key_memory = bytes;
+        self
+    }
+
     /// Whether map frames carry tokens: a keyed hash by which elements, server and callers know each
     /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
     /// Callers need not be told: the key comes with their grant when they join, over the gRPC
     /// connection, which TLS has to protect.
     pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
         self.authenticate = authenticate;
+        self
+    }
+
+    /// How long locks are lent to a caller that is not heard of: [`LEASE`] unless given, and at least
+    /// [`LEASE_MIN`]. A channel keeps its locks as long as its process runs and reaches the server; one
+    /// that hangs or is cut off loses them within this time, and takes them for lost before.
+    pub fn lock_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
         self
     }
 
@@ -149,7 +175,7 @@ impl Builder {
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
             let key = if self.authenticate { Some(draw_key(name)?) } else { None };
-            let hosted = Hosted::new(application, self.bind(name)?, key);
+            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.key_memory);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);

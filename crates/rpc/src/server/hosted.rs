@@ -7,19 +7,20 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{Eviction, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
 use crate::application::Application;
+use crate::names::Names;
 
 /// An element that did not answer is not asked for again before this time.
 const SUSPENSION: Duration = Duration::from_secs(10);
@@ -35,6 +36,8 @@ pub(super) struct Hosted {
     pub(super) application: Application,
     /// Of this server's endpoint.
     pub(super) incarnation: u32,
+    /// How long locks are lent to a caller that does not ask again.
+    pub(super) lease: Duration,
     /// Where map frames come in.
     pub(super) local_addr: SocketAddr,
     /// Signs map frames if they are to carry tokens and no controller has granted a key.
@@ -42,6 +45,10 @@ pub(super) struct Hosted {
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_local_id: AtomicU32,
+    /// Numbers of keys that are too long for a frame.
+    pub(super) names: Names,
+    /// Bytes that keys may take.
+    key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the terms that hold: members follow it.
@@ -110,16 +117,25 @@ impl Memory {
 
 impl Hosted {
     /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
-    pub(super) fn new(application: Application, link: Link, own_key: Option<TokenKey>) -> Arc<Self> {
+    pub(super) fn new(
+        application: Application,
+        link: Link,
+        lease: Duration,
+        own_key: Option<TokenKey>,
+        key_memory: usize,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
+            lease,
             local_addr: link.local_addr(),
             own_key,
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            names: Names::default(),
+            key_memory,
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
@@ -196,6 +212,14 @@ impl Hosted {
         serving.suspended.filter(|until| Instant::now() < *until)
     }
 
+    /// The application, if it has had a caller.
+    pub(super) fn running(&self) -> Option<Serving> {
+        match &*self.phase() {
+            Phase::Serving(serving) => Some(serving.clone()),
+            Phase::Waiting(..) => None,
+        }
+    }
+
     /// The running application; the first call starts it.
     pub(super) fn serving(&self) -> Serving {
         let mut phase = self.phase();
@@ -231,11 +255,12 @@ impl Hosted {
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
-        let (element, map) = match &*self.phase() {
-            Phase::Waiting(..) => (false, ServerStats::default()),
-            Phase::Serving(serving) => (serving.memory.is_some(), serving.handle.stats()),
+        let (element, map, carried) = match self.running() {
+            None => Default::default(),
+            Some(Serving { memory, handle, .. }) => (memory.is_some(), handle.stats(), handle.carried()),
         };
-        ApplicationStats { name: self.application.name, members: self.members.load(Ordering::Relaxed), element, map }
+        let members = self.members.load(Ordering::Relaxed);
+        ApplicationStats { name: self.application.name, members, element, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> Serving {
@@ -243,8 +268,8 @@ impl Hosted {
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(Memory::registers);
         // Without a controller only this server and its callers see the ids.
-        let (gaid, epoch, endpoint) =
-            grant.map_or((LOCAL_IDS, 1, LOCAL_IDS), |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let alone = || (LOCAL_IDS, epoch_of(SystemTime::now()), LOCAL_IDS);
+        let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
         let config = ServerConfig {
             gaid,
             epoch,
@@ -253,9 +278,12 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            acked: self.application.acked,
             locks: self.application.locks,
             eviction: Some(Eviction::default()),
+            key_memory: self.key_memory,
             width: self.application.width(),
+            lease: self.lease,
             timing: Timing::default(),
         };
         let handle = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
@@ -283,6 +311,13 @@ impl Hosted {
 
 fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
     grant.token_key.map(|key| TokenKey::new(key.into()))
+}
+
+/// An epoch that nobody issues: seconds since 2025. It keeps nothing over a restart but the time, and
+/// fencing tokens are to grow over restarts.
+fn epoch_of(now: SystemTime) -> u32 {
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(1_735_689_600)).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Suspends the element whenever it is found silent, as long as there is an owner.

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::QueryId;
-use pathcall_endpoint::map::{CallError, Key, Operation, Output};
+use pathcall_endpoint::map::{Ack, CallError, Key, Operation, Output};
 use pathcall_wire::Target;
 
-use crate::caller::step_of;
+use crate::caller::{by_key, step_of};
 use crate::party::{Node, Report};
 use crate::scenario::{ApplicationPlan, Doom, Purpose, Scenario, Work};
 pub use failure::Failure;
@@ -64,7 +64,7 @@ struct Application<'a> {
     before_calls: BTreeMap<(usize, CallId), Snapshot>,
     before_queries: BTreeMap<QueryId, Snapshot>,
     locks: Locks,
-    /// Both a caller and the element are lost: values may be, and that is said.
+    /// Both a caller and the element are lost: values may be, and that is said, unless the server acknowledges.
     may_lose: bool,
     /// A worker began anew in the middle of the others' array: all may be told that they disagree.
     may_disagree: bool,
@@ -121,6 +121,12 @@ impl<'a> Judge<'a> {
         first
     }
 
+    /// The owner goes on without an element that is silent: what a caller that left had there is lost.
+    pub(crate) fn suspended(&mut self, application: usize) {
+        let model = &mut self.applications[application];
+        model.may_lose = model.plan.callers.iter().any(|caller| caller.dies.is_some());
+    }
+
     /// A killed caller counts as gone.
     pub(crate) fn left(&mut self, application: usize, caller: usize) {
         self.applications[application].locks.release_all(Node::Caller(application, caller));
@@ -145,6 +151,30 @@ impl<'a> Judge<'a> {
         });
         let (node, step) = open.unwrap_or((Node::Caller(0, 0), 0));
         Failure::Stuck { waiting: self.waiting, node, step }
+    }
+
+    /// Before a report is heard: who holds a lock that it says was granted now. Whoever of them does not
+    /// believe it any more, has lost it.
+    pub(crate) fn look_at_rivals(
+        &mut self,
+        node: Node,
+        report: &Report,
+        mut believes: impl FnMut(Node, &Key, u64) -> bool,
+    ) {
+        let (Node::Caller(application, caller), Report::Finished(id, Ok(Output::Locked { .. }))) = (node, report)
+        else {
+            return;
+        };
+        let model = &mut self.applications[application];
+        if let Work::Lock { keys, .. } = model.work(caller, *id) {
+            for key in keys {
+                if let Some(holder) = model.locks.holder(key)
+                    && !believes(holder.node, key, holder.token)
+                {
+                    model.locks.lose(key);
+                }
+            }
+        }
     }
 
     /// Takes what a host reports.
@@ -227,7 +257,9 @@ impl<'a> Application<'a> {
     fn new(plan: &'a ApplicationPlan, element_fails: bool) -> Self {
         Self {
             plan,
-            may_lose: element_fails && plan.callers.iter().any(|caller| caller.dies.is_some()),
+            may_lose: element_fails
+                && plan.ack == Ack::Element
+                && plan.callers.iter().any(|caller| caller.dies.is_some()),
             may_disagree: false,
             calls: BTreeMap::new(),
             sums: Sums::default(),
@@ -261,7 +293,7 @@ impl<'a> Application<'a> {
             return Err(Failure::OutOfTurn { node, step, report: "started", state: state.name() });
         }
         match self.work(caller, id) {
-            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(keys),
+            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(node, step_of(id).0, keys),
             Work::Call(operation @ Operation::Add { .. }) => {
                 self.keys.begin(operation);
                 self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
@@ -298,7 +330,9 @@ impl<'a> Application<'a> {
         })?;
         let wrong = |expected| Failure::Output { node, step, expected, got: brief(output) };
         match (self.work(caller, id), output) {
-            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
+            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
+                self.sums.check(self.plan, node, step, sums, !self.may_disagree)
+            }
             (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
             (Work::Call(operation @ Operation::Add { get, .. }), _) => {
                 let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
@@ -324,7 +358,9 @@ impl<'a> Application<'a> {
             (Work::Call(Operation::Count { .. }), _) => Err(wrong("a count")),
             (Work::Lock { .. }, Output::Done) if release => Ok(()),
             (Work::Lock { .. }, _) if release => Err(wrong("done")),
-            (Work::Lock { keys, .. }, Output::Counted { forwarded: true }) => self.locks.grant(node, keys),
+            (Work::Lock { keys, .. }, Output::Locked { tokens, .. }) if tokens.len() == keys.len() => {
+                self.locks.grant(node, step, keys, &by_key(keys, tokens))
+            }
             (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
             (Work::Call(Operation::Clear { .. }), Output::Done) => Ok(()),
             (Work::Call(Operation::Clear { .. }), _) => Err(wrong("done")),
@@ -347,7 +383,7 @@ impl<'a> Application<'a> {
             (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
                 Ok(())
             }
-            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums),
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
             (Doom::Disagree, _) => Err(output("to hear that the workers disagree")),
             (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }

@@ -1,7 +1,8 @@
 //! Sums of arrays, in 64 bits.
 //!
 //! Where a worker's process is killed and another takes its place, a chunk is summed with the part of
-//! the one or of the other: wholly, and the same for all.
+//! the one or of the other: wholly, and the same for all. One that began in the middle of its
+//! predecessor's array, though, contributes to later chunks than that did.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,15 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// Compares what a worker got for a step with the sum of what all workers put in.
+    /// Compares what a worker got for a step with the sum of what all workers put in. `aligned`: all
+    /// workers count chunks alike.
     pub(super) fn check(
         &mut self,
         plan: &ApplicationPlan,
         node: Node,
         step: usize,
         got: &Lanes,
+        aligned: bool,
     ) -> Result<(), Failure> {
         let expected = self.expected.entry(step).or_insert_with(|| sums(plan, step));
         if expected[0].len() != got.len() {
@@ -37,7 +40,7 @@ impl Sums {
         for (chunk, got) in got.wide().chunks(width).enumerate() {
             let lanes = |of: usize| &expected[of][chunk * width..chunk * width + got.len()];
             let fitting: Vec<usize> = (0..expected.len()).filter(|of| lanes(*of) == got).collect();
-            let seen = self.seen.get(&(step, chunk)).copied();
+            let seen = self.seen.get(&(step, chunk)).copied().filter(|_| aligned);
             if let ([only], None) = (fitting.as_slice(), seen) {
                 self.seen.insert((step, chunk), *only);
             }

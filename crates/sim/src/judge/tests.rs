@@ -33,8 +33,10 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         width: 256,
         eviction: None,
         purpose,
+        ack: Ack::Element,
         doom: None,
         timing: Timing::default(),
+        lease: Duration::from_secs(5),
         callers: steps.into_iter().map(caller).collect(),
         queries: vec![Query { at: Instant(0), keys: None }],
     };
@@ -47,7 +49,7 @@ fn sum(lanes: &[i64], modify: Modify) -> Step {
 
 fn add(value: i64, get: bool) -> Step {
     let pairs = vec![(Key::from("k"), value)];
-    Step::call(Operation::Add { pairs, modify: Modify::default(), get })
+    Step::call(Operation::Add { pairs, modify: Modify::default(), get, ack: Ack::Element })
 }
 
 fn lock() -> Step {
@@ -157,7 +159,7 @@ fn a_value_that_is_got_counts_its_own_addition() {
 fn at_the_end_values_are_exact_and_a_cancelled_call_took_effect_wholly_or_not() {
     let marker = Key::from((7 << 56) + 1);
     let pairs = vec![(Key::from("k"), 5), (marker.clone(), 1)];
-    let step = Step::call(Operation::Add { pairs, modify: Modify::default(), get: false });
+    let step = Step::call(Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element });
     let scenario = scenario(Purpose::Add, vec![vec![step], vec![add(2, false)]]);
     let ended = |k: i64, mark: i64| {
         let mut judge = Judge::new(&scenario);
@@ -195,12 +197,24 @@ fn an_addition_is_refused_only_where_the_sum_could_leave_64_bits() {
 #[test]
 fn a_lock_has_one_holder() {
     let scenario = scenario(Purpose::Lock, vec![vec![lock()], vec![lock()]]);
-    let granted = |node| (node, finished(0, Output::Counted { forwarded: true }));
-    let begin = [(ONE, started(0)), (OTHER, started(0)), granted(ONE)];
-    let twice = Failure::HeldTwice { node: OTHER, key: Key::from("k"), holder: ONE };
-    assert_eq!(heard(&scenario, &[&begin[..], &[granted(OTHER)]].concat()), Err(twice));
-    let release = (ONE, Report::Started(call_id(0, true)));
-    assert_eq!(heard(&scenario, &[&begin[..], &[release, granted(OTHER)]].concat()), Ok(()));
+    let granted = |node, token| (node, finished(0, Output::Locked { tokens: vec![token], lease: Duration::ZERO }));
+    let begin = [(ONE, started(0)), (OTHER, started(0)), granted(ONE, 7)];
+    let key = || Key::from("k");
+    let twice = Failure::HeldTwice { node: OTHER, key: key(), holder: ONE };
+    assert_eq!(heard(&scenario, &[&begin[..], &[granted(OTHER, 8)]].concat()), Err(twice));
+    let release = |node| (node, Report::Started(call_id(0, true)));
+    assert_eq!(heard(&scenario, &[&begin[..], &[release(ONE), granted(OTHER, 8)]].concat()), Ok(()));
+    let order = Failure::TokenOrder { node: OTHER, key: key(), token: 7, last: 7 };
+    assert_eq!(heard(&scenario, &[&begin[..], &[release(ONE), granted(OTHER, 7)]].concat()), Err(order));
+    let mut judge = Judge::new(&scenario);
+    for (node, report) in &begin {
+        judge.hear(*node, report).expect("right so far");
+    }
+    let (node, late) = granted(OTHER, 8);
+    judge.look_at_rivals(node, &late, |holder, _, token| (holder, token) != (ONE, 7));
+    assert_eq!(judge.hear(node, &late), Ok(()), "the first one has lost it, and knows it");
+    judge.hear(ONE, &release(ONE).1).expect("a late release");
+    assert_eq!(judge.applications[0].locks.holder(&key()).map(|holding| holding.node), Some(OTHER));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //! fails ─► down, all that it held is gone ─┐
 //! lost to the controller, works on ────────┼─► controller: new epoch, tables ─► owners ─► callers
-//! an application's memory moves ───────────┘        └─► the element that it was on, some time or never
+//! an application's memory moves ───────────┤        └─► the element that it was on, some time or never
+//! silent, says an owner, and goes on ──────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,9 @@ use crate::judge::Failure;
 use crate::party::Node;
 use crate::random::Random;
 use crate::scenario::{ApplicationPlan, Memory, Move, Scenario};
+
+/// Longest time that an owner goes on without an element that was silent.
+const SUSPENSION: Duration = Duration::from_secs(1);
 
 /// What an owner is told.
 #[derive(Debug, Clone, Copy)]
@@ -147,6 +151,28 @@ impl World<'_> {
         let at = self.controller.word(self.now, Node::Owner(application), word_within);
         self.queue.push(at, Event::Renew(application, word));
         Ok(())
+    }
+
+    /// An owner whose element is silent goes on without it, and asks for memory again later.
+    pub(super) fn suspend(&mut self, application: usize) -> Result<(), Failure> {
+        let Some(epoch) = self.parties.owners[application].epoch_with_memory() else { return Ok(()) };
+        self.trace.suspended(self.now, Node::Owner(application));
+        self.judge.suspended(application);
+        self.tally.suspended += 1;
+        let again = self.now + self.controller.random.up_to(SUSPENSION);
+        self.queue.push(again, Event::AskAnew(application));
+        let word = OwnerWord { epoch, memory: None, element: None, word_within: Duration::from_millis(1) };
+        self.renew_owner(application, word)
+    }
+
+    /// The controller gives an owner that asks for it the memory that it has, under another epoch: nobody
+    /// knows what the element has done meanwhile.
+    pub(super) fn ask_anew(&mut self, application: usize) -> Result<(), Failure> {
+        let Given { memory, element, .. } = self.controller.given[application];
+        if memory.is_none() || self.controller.gone.contains(&element) {
+            return Ok(());
+        }
+        self.install(application, true, Duration::from_millis(1))
     }
 
     /// The element that an application has left hears of it, unless it is back.

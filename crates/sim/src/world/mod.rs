@@ -69,6 +69,10 @@ enum Event {
     Move(usize),
     /// The element that an application has left hears of it.
     Remove(usize, usize),
+    /// An owner goes on without an element that is silent.
+    Suspend(usize),
+    /// It asks the controller for memory again.
+    AskAnew(usize),
     /// The controller's word comes to an application's owner.
     Renew(usize, OwnerWord),
     /// The owner's word comes to a caller: what holds, and the element that it is to send by.
@@ -234,6 +238,8 @@ impl<'a> World<'a> {
             }
             Event::Act(index) => self.act(index),
             Event::Move(index) => self.move_memory(index),
+            Event::Suspend(application) => self.suspend(application),
+            Event::AskAnew(application) => self.ask_anew(application),
             Event::Remove(application, element) => {
                 self.remove(application, element);
                 Ok(())
@@ -290,10 +296,15 @@ impl<'a> World<'a> {
         for report in effects.reports.drain(..) {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
+            let (parties, now) = (&mut self.parties, self.now);
+            self.judge.look_at_rivals(node, &report, |holder, key, token| parties.believes(now, holder, key, token));
             self.judge.hear(node, &report)?;
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
             }
+        }
+        if let (true, Node::Owner(application)) = (std::mem::take(&mut effects.silent), node) {
+            self.queue.push(self.now, Event::Suspend(application));
         }
         let mut frames = std::mem::take(&mut effects.frames);
         for (dest, bytes) in frames.drain(..) {

@@ -8,16 +8,20 @@
 mod doors;
 mod frame;
 mod keyed;
+mod reach;
 mod sum;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
-use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
+use super::lease::Era;
+use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use crate::token::Guard;
-use keyed::KeyedCalls;
+use keyed::{Ask, KeyedCalls};
+pub use reach::Reach;
 use sum::SumCalls;
 
 /// Names a call of one client.
@@ -53,6 +57,10 @@ pub struct ClientConfig {
     pub worker: u16,
     /// Chunk that this caller's first array starts at.
     pub start_chunk: u64,
+    /// How long the server lends locks to a caller that does not ask again.
+    pub lease: Duration,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: Era,
     /// Timers.
     pub timing: Timing,
 }
@@ -91,6 +99,8 @@ pub(crate) enum Item {
     Keyed(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
+    /// Whether the server hears this caller, and is heard.
+    Hello,
 }
 
 /// Where an item is: which flow, under which number.
@@ -110,6 +120,9 @@ pub struct MapClient {
     cursor: usize,
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
+    reach: Reach,
+    /// The server is to be asked whether it hears this caller.
+    greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
@@ -128,6 +141,8 @@ impl MapClient {
             flows,
             cursor: 0,
             next_doubt: Instant(0),
+            reach: Reach::Unknown,
+            greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             events: VecDeque::new(),
@@ -160,6 +175,13 @@ impl MapClient {
         if !self.sums.cancel(id) {
             self.keyed.cancel(now, id, &self.config);
         }
+    }
+
+    /// The fencing token of a lock that this caller holds, as far as it knows by its own clock: it was
+    /// granted, has not been given back, and its lease has not run out.
+    #[must_use]
+    pub fn holds(&self, now: Instant, key: &Key) -> Option<u64> {
+        self.keyed.holds(now, key, &self.config)
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
@@ -204,7 +226,11 @@ impl MapClient {
                 self.keyed.refused(id, index, base.round(), &self.config)?;
                 self.flows[flow].remove(seq);
             }
-            Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
+            Kind::MapCommit => {
+                self.keyed.commit(base.round());
+                self.finish_keyed();
+            }
             Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
@@ -217,29 +243,41 @@ impl MapClient {
 
     /// The item that an acknowledgement names, if it is in flight.
     fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
+        let (flow, seq) = self.named(frame)?;
+        Some((flow, seq, self.flows.get(flow)?.item(seq)?))
+    }
+
+    /// The flow and the number that an answer names.
+    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32)> {
         let base = frame.base();
         let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
-        let flow = base.slot().checked_sub(first)? as usize;
-        let item = self.flows.get(flow)?.item(base.seq())?;
-        Some((flow, base.seq(), item))
+        Some((base.slot().checked_sub(first)? as usize, base.seq()))
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
-        let (flow, seq, item) = self.sent(frame)?;
+        if frame.base().has(Flags::CROSS) {
+            self.reach = Reach::Answers;
+        }
+        let (flow, seq) = self.named(frame)?;
+        let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
         let Item::Keyed(id, index) = item else {
             self.flows[flow].ack(now, seq, ecn);
             self.keyed.settled(item);
             return Some(());
         };
-        let verdict = self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)?;
-        if verdict == keyed::Verdict::Held {
-            self.flows[flow].held(now, seq);
-            return Some(());
+        match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
+            keyed::Verdict::Held => {
+                self.flows[flow].held(now, seq);
+                return Some(());
+            }
+            keyed::Verdict::InLine => {
+                let place = Place { flow: flow as u32, seq };
+                self.keyed.lines.stands(now, place, (id, index), &self.config);
+            }
+            keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
         }
         self.flows[flow].ack(now, seq, ecn);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
         Some(())
     }
 
@@ -251,7 +289,7 @@ impl MapClient {
                     Due::Again(seq, item) => {
                         self.stats.retransmits += 1;
                         self.doubt(now, flow, seq, item, out);
-                        self.emit(Place { flow: flow as u32, seq }, item, out);
+                        self.emit(now, Place { flow: flow as u32, seq }, item, out);
                     }
                     Due::GiveUp(_) => {
                         let who = if self.config.element { "the element or the server" } else { "the server" };
@@ -262,19 +300,26 @@ impl MapClient {
                 }
             }
         }
+        self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
         self.flush(now, out);
+        if !self.keep_lease(now, out) {
+            return;
+        }
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(&self.config)) else { break };
+            let hello = self.greets.then_some(Item::Hello);
+            let item = hello.or_else(|| self.sums.peek()).or_else(|| self.keyed.peek(now, &self.config));
+            let Some(item) = item else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
+                Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
-            self.emit(place, item, out);
+            self.emit(now, place, item, out);
         }
     }
 
@@ -284,7 +329,7 @@ impl MapClient {
     }
 
     /// Writes the frame or frames of an item and hands them out.
-    fn emit(&mut self, place: Place, item: Item, out: &mut impl Outbox) {
+    fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
         let Self { config, sums, keyed, stats, scratch, .. } = self;
         let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
             stats.frames_sent += 1;
@@ -294,11 +339,17 @@ impl MapClient {
         };
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
-            Item::Keyed(id, index) => keyed.emit(id, index, place, config, scratch, send),
+            Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
             Item::Settled { epoch, leaving } => {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
                 let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
                 let len = frame::bare(&base, flags, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
@@ -311,19 +362,52 @@ impl MapClient {
         self.word(Kind::MapFlush, generation, out);
     }
 
-    /// Tells the server that the element does not answer, when it has not for long.
-    fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
-        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
-        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
+    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
+    fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
+        let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
+            self.lost_server();
+            return false;
+        };
+        loop {
+            match self.keyed.lines.due(now, &self.config) {
+                Ok(None) => break,
+                Ok(Some((place, item))) => {
+                    self.stats.retransmits += 1;
+                    self.emit(now, place, item, out);
+                }
+                Err(()) => {
+                    self.lost_server();
+                    return false;
+                }
+            }
+        }
+        if let Some(Ask { request, session, resigns }) = ask {
+            let place = Place { flow: 0, seq: 0 };
+            let base = frame::base(Kind::MapLease, place, Flags::CROSS, request, &self.config);
+            let flags = MapFlags::BARE | if resigns { MapFlags::CLEAR } else { 0 };
+            let len = frame::bare_of(&base, flags, session, &mut self.scratch);
+            self.hand_out(len, out);
+        }
+        if self.keyed.is_worn_out() {
             self.word(Kind::MapSilent, 0, out);
         }
+        true
+    }
+
+    fn lost_server(&mut self) {
+        let millis = self.config.timing.give_up.as_millis() as u64;
+        self.fail(CallError::Unreachable { who: "the server", millis });
     }
 
     /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
     fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
         let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
         let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
+        self.hand_out(len, out);
+    }
+
+    /// Sends the frame in the scratch to the server.
+    fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
         self.stats.frames_sent += 1;
         self.stats.bytes_sent += len as u64;
         out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);
@@ -332,8 +416,8 @@ impl MapClient {
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
     /// there is none. What only the ended epoch had is repeated; calls go on.
     pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
-        let Renewal { epoch, element, slot_base, .. } = *renewal;
-        self.config = ClientConfig { epoch, element, slot_base, ..self.config };
+        let Renewal { epoch, element, slot_base, era, .. } = *renewal;
+        self.config = ClientConfig { epoch, element, slot_base, era, ..self.config };
         if self.broken.is_some() {
             return;
         }
@@ -341,13 +425,8 @@ impl MapClient {
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
-        for flow in &mut self.flows {
-            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
-            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
-        }
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.nudge_all(now);
+        self.finish_keyed();
     }
 
     /// No further call comes: what only the element has is made the server's, and then the server is
@@ -359,7 +438,7 @@ impl MapClient {
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline()).min()
+        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline(&self.config)).min()
     }
 
     /// The next finished call.
@@ -393,6 +472,12 @@ impl MapClient {
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_keyed(&mut self) {
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {

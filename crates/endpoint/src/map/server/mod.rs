@@ -5,19 +5,26 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+pub mod books;
 mod doors;
 mod keyed;
 mod sum;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFrame, Mutant, mutant};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{
+    BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant,
+};
 
+use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
-pub use keyed::Eviction;
+use books::Books;
 use keyed::KeyedTruth;
+pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
 
 /// Rows that an application without element works with.
@@ -47,12 +54,19 @@ pub struct ServerConfig {
     pub threshold: u32,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
+    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
+    /// caller together was never reported done.
+    pub acked: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
+    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
+    pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
+    /// How long locks are lent to a caller that does not ask again.
+    pub lease: Duration,
     /// Timers.
     pub timing: Timing,
 }
@@ -112,6 +126,8 @@ pub struct Joined {
     pub width: u16,
     /// Whether its frames go by the element: it knows the caller, and its memory is of use.
     pub element: bool,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: Era,
 }
 
 /// What a server has done so far.
@@ -135,6 +151,10 @@ pub struct ServerStats {
     pub rounds_software: u64,
     /// Pairs and lanes added in software.
     pub software_adds: u64,
+    /// Calls with ids that took effect.
+    pub calls_applied: u64,
+    /// Calls with ids that had taken effect before.
+    pub calls_repeated: u64,
     /// Keys known.
     pub keys: u64,
     /// Keys that the element holds.
@@ -153,6 +173,8 @@ struct MemberState {
     settled: bool,
     /// Whether it said that nothing of it is only in the element, and that it is leaving.
     clean: bool,
+    /// Whether its frames are carried in a stream: it reaches no element.
+    carried: bool,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -178,6 +200,8 @@ struct Shared {
     config: ServerConfig,
     /// Number of the terms that hold.
     terms: u64,
+    /// Upper half of the fencing tokens that are granted here.
+    era: Era,
     members: BTreeMap<u32, MemberState>,
     stats: ServerStats,
     scratch: Box<[u8]>,
@@ -189,6 +213,7 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
     events: Events,
@@ -203,11 +228,13 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
             shared: Shared {
                 config,
                 terms: 0,
+                era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
                 scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
@@ -240,7 +267,8 @@ impl MapServer {
         let current = member.terms == self.shared.terms;
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
-        let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
+        let seen = SeenSet::default();
+        let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
         self.shared.members.insert(member.endpoint, state);
         if !member.element && self.keyed.has_locks_away(&self.shared) {
             // It can't reach them: they come back here.
@@ -252,6 +280,7 @@ impl MapServer {
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
             element: member.element && config.grant.is_some(),
+            era: self.shared.era.of_element(),
         })
     }
 
@@ -274,6 +303,19 @@ impl MapServer {
         self.keyed.gone(now, endpoint, &self.shared);
     }
 
+    /// This caller's frames are carried in a stream from now on, because UDP does not get through:
+    /// not to the element either, as far as anybody can tell. False when there is no such member.
+    pub fn carry(&mut self, endpoint: u32, incarnation: u32) -> bool {
+        let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
+        let Some(state) = member else { return false };
+        state.carried = true;
+        if state.member.element && self.shared.config.grant.is_some() {
+            // What of it the element has applied, and what not, is known once its epoch has ended.
+            self.events.push_back(Event::ElementSilent);
+        }
+        true
+    }
+
     /// The element has restarted, its memory has moved, another serves, or there is none: nothing
     /// that comes from the ended epoch counts any more. Every caller is to be told by
     /// [`MapServer::rejoin`] and works past the element until then.
@@ -284,6 +326,7 @@ impl MapServer {
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
+        self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -296,11 +339,12 @@ impl MapServer {
             return None;
         }
         let config = &self.shared.config;
-        let element = member.element && config.grant.is_some();
         let state = self.shared.members.get_mut(&member.endpoint)?;
+        let element = member.element && config.grant.is_some() && !state.carried;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
-        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, committed, applied })
+        let era = self.shared.era.of_element();
+        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
     }
 
     /// Asks for the values of these keys, or of all. The answer comes as an event.
@@ -329,8 +373,11 @@ impl MapServer {
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
+            Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
+            Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
+            Kind::MapHello => shared.acknowledge(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
             Kind::MapSilent => {
@@ -385,6 +432,16 @@ impl Shared {
             flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
             ..self.base(kind, 0)
         }
+    }
+
+    /// Answers a frame that asks for nothing but that.
+    fn acknowledge(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl Outbox) -> Option<()> {
+        let base = self.answer(Kind::MapAck, frame);
+        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, 0);
+        emit(&base, &map, self.scratch.get_mut(..len)?);
+        self.send(Dest::Endpoint(frame.base().src()), len, out);
+        Some(())
     }
 
     fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {

@@ -40,10 +40,12 @@ impl KeyedTruth {
         events: &mut Events,
     ) {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
-        self.table.release_all(endpoint);
+        self.leases.forget(endpoint);
+        self.release_all(endpoint);
+        self.reopen = true;
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
-        if left == Left::Unsettled && shared.config.mapping {
+        if left == Left::Unsettled && shared.config.mapping && !shared.config.acked {
             self.lost = Some("a caller left before it could repeat what the element had held of it");
         }
         self.proceed(now, shared, events);
@@ -58,7 +60,8 @@ impl KeyedTruth {
         shared: &mut Shared,
         events: &mut Events,
     ) {
-        if shared.config.mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
+        let mapping = shared.config.mapping && !shared.config.acked;
+        if mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
             self.lost = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
@@ -71,6 +74,8 @@ impl KeyedTruth {
         self.table.map_anew(room(config));
         self.evictions.start_anew();
         self.forget_freeing();
+        self.lines.renew();
+        self.reopen = true;
         self.record.clear();
         (self.harvest, self.complete) = (None, false);
         self.waiting.splice(..0, self.reading.drain(..));
@@ -122,7 +127,7 @@ impl KeyedTruth {
         out: &mut impl Outbox,
     ) -> Option<()> {
         if frame.kind() == Kind::MapFreed {
-            return self.freed(now, frame);
+            return self.freed(now, frame, shared, out);
         }
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
@@ -194,12 +199,9 @@ impl KeyedTruth {
         if let Some(state) = shared.members.get_mut(&name.endpoint).filter(|state| state.ended.is_none()) {
             state.settled |= frame.base().epoch() == epoch;
             state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
+            self.reopen = true;
         }
-        let base = shared.answer(Kind::MapAck, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(repr.flags, 0, 0);
-        emit(&base, &repr, &mut shared.scratch[..len]);
-        shared.send(Dest::Endpoint(name.endpoint), len, out);
+        shared.acknowledge(frame, out)?;
         self.proceed(now, shared, events);
         Some(())
     }
@@ -227,7 +229,9 @@ impl KeyedTruth {
         out: &mut impl Outbox,
         events: &mut Events,
     ) {
+        self.poll_leases(now, shared);
         self.poll_freeing(now, shared, out, events);
+        self.poll_lines(now, shared, out, events);
         if std::mem::take(&mut self.complete) {
             self.commit(now, shared, events, out);
         }
@@ -247,8 +251,13 @@ impl KeyedTruth {
     }
 
     pub(in super::super) fn deadline(&self, shared: &Shared) -> Option<Instant> {
-        let harvest = self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared));
-        [harvest, self.freeing.deadline()].into_iter().flatten().min()
+        let deadlines = [
+            self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared)),
+            self.freeing.deadline(),
+            self.leases.deadline(),
+            self.lines.deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The values of these keys, or of all that were ever added to.

@@ -7,9 +7,19 @@ use pathcall_wire::pairs::Status;
 
 use super::super::super::{Key, logical_address};
 use super::evict::{Evictions, Usage};
+use super::lock::LockState;
 
-/// Keys of one application; further ones are refused by name.
-const MAX_KEYS: usize = 1 << 24;
+/// Keys of one application, whatever memory there is: their numbers have 32 bits.
+const MAX_KEYS: usize = 1 << 31;
+/// Bytes that the keys of an application may take unless its owner says otherwise; further keys are
+/// refused by name.
+pub const KEY_MEMORY: usize = 2 << 30;
+/// What a key takes at most besides its own bytes, twice. A vector that grows has the old and twice the
+/// old; a hash map the same, an eighth of it empty and a byte more for each entry.
+const KEY_OVERHEAD: usize =
+    3 * size_of::<(Key, KeyState)>() + 4 * (size_of::<(Key, u32)>() + size_of::<(u32, u32)>() + 2) + 2 * ALLOCATION;
+/// What an allocator adds to a key's bytes.
+const ALLOCATION: usize = 16;
 /// Callers that wait for one counter and are told when it reaches its threshold; further ones ask.
 const MAX_WAITERS: usize = 1024;
 
@@ -37,8 +47,8 @@ pub(super) struct KeyState {
     pub(super) counter: i64,
     pub(super) reached_by: Option<FrameName>,
     pub(super) waiters: Vec<FrameName>,
-    /// Test-and-set: the frame that took it.
-    owner: Option<FrameName>,
+    /// Test-and-set, once it was asked for.
+    pub(super) lock: Option<Box<LockState>>,
 }
 
 impl KeyState {
@@ -47,26 +57,9 @@ impl KeyState {
         self.base.checked_add(value).map(|sum| self.base = sum).is_some()
     }
 
-    /// Takes the lock if it is free and `may_take`; whether this very frame holds it.
-    pub(super) fn test_and_set(&mut self, frame: FrameName, may_take: bool) -> bool {
-        if self.owner.is_none() && may_take {
-            self.owner = Some(frame);
-        }
-        self.owner == Some(frame)
-    }
-
-    /// Whether this very frame took the lock: its repeat is granted again, whatever has changed since.
-    pub(super) fn is_held_by(&self, frame: FrameName) -> bool {
-        self.owner == Some(frame)
-    }
-
-    /// Notes that this frame's sender holds the lock already; false when somebody else does. A repeat
-    /// changes nothing: the lock may have been given back since.
-    pub(super) fn claim(&mut self, frame: FrameName, new: bool) -> bool {
-        if new && self.owner.is_none() {
-            self.owner = Some(frame);
-        }
-        self.owner.is_none_or(|owner| owner.endpoint == frame.endpoint)
+    /// The lock of this name.
+    pub(super) fn lock(&mut self) -> &mut LockState {
+        self.lock.get_or_insert_default()
     }
 
     /// Row of the lock in the element, if it is there.
@@ -74,10 +67,10 @@ impl KeyState {
         self.mapped
     }
 
-    /// Sets the key back. A lock is only given back by the endpoint that holds it.
-    pub(super) fn clear(&mut self, endpoint: u32) {
-        if self.owner.is_none_or(|owner| owner.endpoint == endpoint) {
-            self.owner = None;
+    /// Sets the key back; a lock, if it is this grant of it that is given back.
+    pub(super) fn clear(&mut self, endpoint: u32, token: u64) {
+        if let Some(lock) = &mut self.lock {
+            lock.release(endpoint, token);
         }
         (self.base, self.overflowed, self.counter, self.reached_by) = (0, false, 0, None);
     }
@@ -127,11 +120,13 @@ pub(super) struct KeyTable {
     owners: Vec<u32>,
     /// Registers that may be given to keys, first come, first served.
     room: usize,
+    /// Bytes that further keys may take.
+    left: usize,
 }
 
 impl KeyTable {
-    pub(super) fn new(room: usize) -> Self {
-        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room }
+    pub(super) fn new(room: usize, memory: usize) -> Self {
+        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room, left: memory }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -163,7 +158,10 @@ impl KeyTable {
 
     /// Forgets where keys are in the element; `room` registers may be given to keys from now on.
     pub(super) fn map_anew(&mut self, room: usize) {
-        self.keys.iter_mut().for_each(|(_, state)| state.mapped = None);
+        for (_, state) in &mut self.keys {
+            state.mapped = None;
+            state.lock.iter_mut().for_each(|lock| lock.come_back());
+        }
         self.owners.clear();
         self.room = room;
     }
@@ -202,10 +200,10 @@ impl KeyTable {
             }
             return Some(state);
         }
-        if self.keys.len() >= MAX_KEYS {
-            return None;
-        }
+        let left = self.left.checked_sub(KEY_OVERHEAD + 2 * bytes.len());
+        let left = left.filter(|_| self.keys.len() < MAX_KEYS)?;
         let key = Key::from_bytes(bytes)?;
+        self.left = left;
         let id = self.keys.len() as u32;
         // The first key that hashes to an address owns it, and only an owner may be mapped: the
         // rest travel whole (NetRPC §5.2.2, collisions).
@@ -223,29 +221,56 @@ impl KeyTable {
             counter: 0,
             reached_by: None,
             waiters: Vec::new(),
-            owner: None,
+            lock: None,
         };
         self.keys.push((key, state));
         self.keys.last_mut().map(|(_, state)| state)
     }
 
-    /// Gives a lock that nobody holds a place in the element, if one of the `room` is left.
+    /// Gives a lock that nobody holds or waits for a place in the element, if one of the `room` is left.
     pub(super) fn map_lock(&mut self, bytes: &[u8], room: usize) {
         let Some(id) = self.ids.get(bytes).copied() else { return };
         let state = &mut self.keys[id as usize].1;
-        if state.mapped.is_none() && state.owner.is_none() && self.owners.len() < room {
+        let idle = state.lock.as_ref().is_none_or(|lock| lock.holder.is_none() && !lock.is_wanted());
+        if state.mapped.is_none() && idle && self.owners.len() < room {
             state.mapped = Some(self.owners.len() as u32);
+            state.lock().move_away();
             self.owners.push(id);
         }
     }
 
-    /// Frees what an endpoint holds.
-    pub(super) fn release_all(&mut self, endpoint: u32) {
-        for (_, state) in &mut self.keys {
-            if state.owner.is_some_and(|owner| owner.endpoint == endpoint) {
-                state.owner = None;
+    /// The number of a key that is known.
+    pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
+        self.ids.get(bytes).copied()
+    }
+
+    /// The lock with this number, and its row in the element.
+    pub(super) fn lock_by_id(&mut self, id: u32) -> Option<(&mut LockState, Option<u32>)> {
+        let state = &mut self.keys.get_mut(id as usize)?.1;
+        let row = state.mapped;
+        state.lock.as_deref_mut().map(|lock| (lock, row))
+    }
+
+    /// The number of the lock in this row.
+    pub(super) fn lock_in(&self, row: u32) -> Option<u32> {
+        self.owners.get(row as usize).copied()
+    }
+
+    /// Frees what an endpoint holds and has it wait for nothing; the numbers of these locks.
+    pub(super) fn release_all(&mut self, endpoint: u32) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (id, (_, state)) in (0..).zip(&mut self.keys) {
+            if state.lock.as_mut().is_some_and(|lock| lock.forget(endpoint)) {
+                changed.push(id);
             }
             state.waiters.retain(|frame| frame.endpoint != endpoint);
         }
+        changed
+    }
+
+    /// The numbers of all locks that somebody waits for.
+    pub(super) fn wanted_locks(&self) -> impl Iterator<Item = u32> {
+        let wanted = |state: &KeyState| state.lock.as_ref().is_some_and(|lock| lock.is_wanted());
+        (0..).zip(&self.keys).filter(move |(_, (_, state))| wanted(state)).map(|(id, _)| id)
     }
 }
