@@ -41,7 +41,6 @@ impl World {
             locks: false,
             eviction: None,
             key_memory,
-            lease: LEASE,
             width: 64,
             lease: LEASE,
             timing: Timing::default(),

@@ -15,7 +15,7 @@ mod words;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
@@ -149,7 +149,7 @@ impl MapClient {
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
-            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             guard: Guard::default(),
             config,
         }

@@ -14,7 +14,7 @@ mod sum;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::{Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
@@ -235,7 +235,7 @@ impl MapServer {
                 era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
-                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+                scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             },
         }
     }
