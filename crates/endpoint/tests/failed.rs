@@ -48,6 +48,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         threshold: 3,
         mapping: false,
         locks: false,
+        votes: false,
         width: 256,
         timing: Timing::default(),
     });

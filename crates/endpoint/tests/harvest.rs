@@ -40,6 +40,7 @@ fn server() -> MapServer {
         threshold: 0,
         mapping: true,
         locks: false,
+        votes: false,
         width: 64,
         timing: Timing::default(),
     });

@@ -31,6 +31,7 @@ fn client() -> MapClient {
         rows: 4,
         width: 256,
         worker: 0,
+        votes: false,
         start_chunk: 0,
         timing: Timing::default(),
     })
@@ -47,6 +48,7 @@ fn server(threshold: u32) -> MapServer {
         threshold,
         mapping: true,
         locks: false,
+        votes: false,
         width: if threshold > 0 { 256 } else { 64 },
         timing: Timing::default(),
     });

@@ -31,6 +31,7 @@ fn client() -> MapClient {
         rows: 4,
         width: 64,
         worker: 0,
+        votes: false,
         start_chunk: 0,
         timing: Timing::default(),
     })
@@ -46,6 +47,7 @@ fn server() -> MapServer {
         threshold: 0,
         mapping: false,
         locks: false,
+        votes: false,
         width: 64,
         timing: Timing::default(),
     });
@@ -93,6 +95,7 @@ fn server_of_locks() -> MapServer {
         threshold: 0,
         mapping: false,
         locks: true,
+        votes: false,
         width: 1,
         timing: Timing::default(),
     })

@@ -33,7 +33,8 @@ pub(crate) fn admit(tables: &mut Tables, now: Instant, context: &Context<'_>) ->
     }
     let crosses = base.flags & Flags::CROSS != 0;
     let slots = endpoint.slot_base..endpoint.slot_base + endpoint.slots;
-    if context.frame.kind() == Kind::MapData && !from_server && !crosses && !slots.contains(&base.slot) {
+    let numbered = matches!(context.frame.kind(), Kind::MapData | Kind::MapPairs);
+    if numbered && !from_server && !crosses && !slots.contains(&base.slot) {
         entry.counters.not_admitted += 1;
         return Err(Refused::NotAdmitted);
     }

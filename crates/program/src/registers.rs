@@ -1,5 +1,7 @@
 //! Register arrays, declared with their sizes, and the proof that a frame uses them as a pipeline can.
 
+use pathcall_wire::pairs::MAX_BALLOT_KEY;
+
 /// One frame's way through the arrays. A debug build panics when an array is touched twice, or
 /// after one of a later stage: no pipeline could do that.
 #[derive(Debug, Default)]
@@ -120,6 +122,23 @@ pub struct Lock {
     pub(crate) tag: u32,
 }
 
+/// A ballot: votes for one key. The first key that comes to a row keeps it until the epoch ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ballot {
+    /// The key, filled up with zeros.
+    pub(crate) key: [u8; MAX_BALLOT_KEY],
+    /// Its length; 0: nobody has the row.
+    pub(crate) len: u8,
+    /// The server counts whatever comes to this row.
+    pub(crate) moved: bool,
+    /// The server has recorded that the threshold was reached.
+    pub(crate) decided: bool,
+    /// Votes since the ballot was cleared.
+    pub(crate) count: u32,
+    /// How often it was cleared.
+    pub(crate) round: u32,
+}
+
 /// All arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
@@ -128,6 +147,8 @@ pub struct Registers {
     pub(crate) places: RegisterArray<Place>,
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
+    /// In the stage of counts: a frame is of a round or of a ballot.
+    pub(crate) ballots: RegisterArray<Ballot>,
     pub(crate) locks: RegisterArray<Lock>,
     pub(crate) lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
@@ -141,6 +162,7 @@ impl Registers {
             places: RegisterArray::new(2, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
             rounds: RegisterArray::new(3, size.rows, RoundState::default()),
             counts: RegisterArray::new(4, size.rows, 0),
+            ballots: RegisterArray::new(4, size.rows, Ballot::default()),
             locks: RegisterArray::new(5, size.rows, Lock::default()),
             lanes: RegisterArray::new(6, size.lanes, 0),
             overflows: RegisterArray::new(7, size.slots * pathcall_wire::W_MAX as usize, 0),

@@ -30,6 +30,7 @@ impl<'a> Owner<'a> {
             threshold: plan.workers(),
             mapping: plan.mapping(),
             locks: plan.purpose == Purpose::Lock,
+            votes: plan.counts(),
             width: plan.width,
             timing: plan.timing,
         });
@@ -52,6 +53,7 @@ impl<'a> Owner<'a> {
             rows: joined.rows,
             width: joined.width,
             worker: joined.worker,
+            votes: self.plan.counts(),
             start_chunk: joined.start_chunk,
             timing: self.plan.timing,
         })

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_wire::pairs::{Status, answers};
 use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, W_MAX};
 
 /// A sender that broke the rule.
@@ -122,10 +121,7 @@ impl Windows {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return };
         let base = frame.base();
         match frame.kind() {
-            Kind::MapAck => self.acknowledge(self.flow(to, &base), base.seq()),
-            Kind::MapPairsAck if answers(frame.payload()).all(|a| a.status != Status::Held) => {
-                self.acknowledge(self.flow(to, &base), base.seq());
-            }
+            Kind::MapAck | Kind::MapPairsAck => self.acknowledge(self.flow(to, &base), base.seq()),
             Kind::MapResult => {
                 let round = (frame.map().index(), base.round());
                 for watch in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, watch)| watch) {

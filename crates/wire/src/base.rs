@@ -96,6 +96,10 @@ pub enum Kind {
     MapFree = 22,
     /// Element to server: the answer to [`Kind::MapFree`].
     MapFreed = 23,
+    /// Server to element: no ballot takes row `index` any more, its votes are the server's to count.
+    MapMove = 26,
+    /// Element to server: the answer to [`Kind::MapMove`].
+    MapMoved = 27,
 }
 
 impl Kind {
@@ -128,6 +132,8 @@ impl Kind {
             21 => Self::MapSilent,
             22 => Self::MapFree,
             23 => Self::MapFreed,
+            26 => Self::MapMove,
+            27 => Self::MapMoved,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

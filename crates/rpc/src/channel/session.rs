@@ -274,6 +274,7 @@ impl Join<'_> {
             rows: grant.rows,
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
+            votes: self.application.votes,
             start_chunk: grant.start_chunk,
             timing: Timing::default(),
         };

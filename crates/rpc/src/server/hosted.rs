@@ -241,6 +241,7 @@ impl Hosted {
             threshold: self.application.threshold,
             mapping: self.application.mapping,
             locks: self.application.locks,
+            votes: self.application.votes,
             width: self.application.width(),
             timing: Timing::default(),
         };

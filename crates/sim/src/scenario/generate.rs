@@ -74,11 +74,11 @@ fn application(
 ) -> ApplicationPlan {
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
-    let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add | Purpose::Lock);
+    let holds_memory = !matches!(purpose, Purpose::AddGet);
     let mut row_width = || match purpose {
         Purpose::Sum => sum_width(random),
-        // A lock takes a row and no lanes.
-        Purpose::Lock => 1,
+        // A lock and a ballot take a row and no lanes.
+        Purpose::Lock | Purpose::Count { .. } => 1,
         _ => KEYED_WIDTH as u16,
     };
     let widths = [row_width(), row_width()];
@@ -113,8 +113,8 @@ fn application(
     let habits = Habits {
         // An element that knows the callers but has no memory for the application passes on what they send.
         through: with_element && holds_memory && (memory.is_some() || random.happens(Chance::percent(30))),
-        // Locks leave the element when somebody can't reach it; here nobody would see to that.
-        strangers: if purpose != Purpose::Lock && random.happens(Chance::percent(10)) {
+        // Locks and ballots leave the element when somebody can't reach it; here nobody would see to that.
+        strangers: if !matches!(purpose, Purpose::Lock | Purpose::Count { .. }) && random.happens(Chance::percent(10)) {
             Chance::percent(40)
         } else {
             Chance(0)

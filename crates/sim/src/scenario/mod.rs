@@ -243,6 +243,12 @@ impl ApplicationPlan {
         if self.purpose == Purpose::Sum { self.callers.len() as u32 } else { 0 }
     }
 
+    /// Whether its methods count up to a threshold.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        matches!(self.purpose, Purpose::Count { .. })
+    }
+
     /// Whether the element may hold keys: its methods only add, or query.
     #[must_use]
     pub fn mapping(&self) -> bool {

@@ -69,6 +69,11 @@ impl KeyedCalls {
         Ok(None)
     }
 
+    /// Another kind of call needs what [`MapClient::close`](super::MapClient::close) does for keyed ones.
+    pub(super) fn note_use(&mut self) {
+        self.kept.used = true;
+    }
+
     fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
         self.kept.used = true;
         let all = call.in_key_order();

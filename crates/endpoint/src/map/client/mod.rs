@@ -8,6 +8,7 @@
 mod frame;
 mod keyed;
 mod sum;
+mod votes;
 
 use std::collections::VecDeque;
 
@@ -17,6 +18,7 @@ use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use keyed::KeyedCalls;
 use sum::SumCalls;
+use votes::VoteCalls;
 
 /// Names a call of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +51,8 @@ pub struct ClientConfig {
     pub width: u16,
     /// Which of the threshold workers this is.
     pub worker: u16,
+    /// Whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Chunk that this caller's first array starts at.
     pub start_chunk: u64,
     /// Timers.
@@ -85,6 +89,8 @@ pub(crate) enum Item {
     Chunk(u64),
     /// A frame of a keyed call.
     Keyed(CallId, u32),
+    /// A frame of a call that counts up to a threshold.
+    Vote(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
 }
@@ -107,6 +113,7 @@ pub struct MapClient {
     next_doubt: Instant,
     sums: SumCalls,
     keyed: KeyedCalls,
+    votes: VoteCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
     /// Set once nothing can be done any more; every call gets it.
     broken: Option<CallError>,
@@ -125,6 +132,7 @@ impl MapClient {
             next_doubt: Instant(0),
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
+            votes: VoteCalls::default(),
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
@@ -138,6 +146,10 @@ impl MapClient {
         let started = match (&self.broken, operation) {
             (Some(error), _) => Err(error.clone()),
             (None, Operation::Sum { lanes, modify, threshold }) => self.sums.start(id, lanes, modify, threshold),
+            (None, operation @ (Operation::Count { .. } | Operation::Clear { .. })) if self.config.votes => {
+                self.keyed.note_use();
+                self.votes.start(id, operation, &self.config)
+            }
             (None, operation) => self.keyed.start(now, id, operation, &self.config),
         };
         match started {
@@ -151,7 +163,7 @@ impl MapClient {
     /// with half of it (NOTES: "Fallback means the same answer"); a lock that is still granted is
     /// given back. No event follows.
     pub fn cancel(&mut self, now: Instant, id: CallId) {
-        if !self.sums.cancel(id) {
+        if !self.sums.cancel(id) && !self.votes.cancel(now, id, &self.config) {
             self.keyed.cancel(now, id, &self.config);
         }
     }
@@ -186,6 +198,7 @@ impl MapClient {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
             }
+            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => self.votes.decided(&frame, &self.config),
             // A counter reached its threshold: ask again now.
             Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
                 let (flow, seq, _) = self.sent(&frame)?;
@@ -227,10 +240,21 @@ impl MapClient {
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
         let (flow, seq, item) = self.sent(frame)?;
-        let Item::Keyed(id, index) = item else {
-            self.flows[flow].ack(now, seq, ecn);
-            self.keyed.settled(item);
-            return Some(());
+        let (id, index) = match item {
+            Item::Vote(id, index) => {
+                self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
+                self.flows[flow].ack(now, seq, ecn);
+                while let Some((id, outcome)) = self.votes.next_done() {
+                    self.finish(id, outcome);
+                }
+                return Some(());
+            }
+            Item::Keyed(id, index) => (id, index),
+            Item::Chunk(_) | Item::Settled { .. } => {
+                self.flows[flow].ack(now, seq, ecn);
+                self.keyed.settled(item);
+                return Some(());
+            }
         };
         let verdict = self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)?;
         if verdict == keyed::Verdict::Held {
@@ -264,18 +288,30 @@ impl MapClient {
             }
         }
         self.keyed.wake(now, &self.config);
+        self.votes.wake(now, &self.config);
         self.flush(now, out);
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(&self.config)) else { break };
+            let keyed = || self.keyed.peek(&self.config).filter(|item| self.may_send(*item));
+            let Some(item) = self.sums.peek().or_else(|| self.votes.peek()).or_else(keyed) else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
+                Item::Vote(..) => self.votes.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(place, item, out);
+        }
+    }
+
+    /// Whether it is true already: votes are claimed before this caller has settled, or leaves.
+    fn may_send(&self, item: Item) -> bool {
+        match item {
+            Item::Settled { leaving: true, .. } => self.votes.is_idle(),
+            Item::Settled { .. } => !self.votes.is_claiming(),
+            _ => true,
         }
     }
 
@@ -286,7 +322,7 @@ impl MapClient {
 
     /// Writes the frame or frames of an item and hands them out.
     fn emit(&mut self, place: Place, item: Item, out: &mut impl Outbox) {
-        let Self { config, sums, keyed, stats, scratch, .. } = self;
+        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
         let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
             stats.frames_sent += 1;
             stats.bytes_sent += frame.len() as u64;
@@ -296,6 +332,7 @@ impl MapClient {
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
             Item::Keyed(id, index) => keyed.emit(id, index, place, config, scratch, send),
+            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
             Item::Settled { epoch, leaving } => {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
                 let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
@@ -339,6 +376,7 @@ impl MapClient {
             return;
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
+        self.votes.renew(&mut self.flows, &self.config);
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
@@ -355,12 +393,13 @@ impl MapClient {
     /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
     pub fn close(&mut self, now: Instant) {
         self.keyed.close(now, &self.config);
+        self.votes.close(&self.config);
     }
 
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline()).min()
+        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline()).chain(self.votes.deadline()).min()
     }
 
     /// The next finished call.
@@ -371,7 +410,7 @@ impl MapClient {
     /// Whether nothing is in flight or waiting to be sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.sums.is_idle() && self.keyed.is_idle()
+        self.sums.is_idle() && self.keyed.is_idle() && self.votes.is_idle()
     }
 
     /// Counters so far.
@@ -389,7 +428,7 @@ impl MapClient {
     /// Fails every call, now and from now on: the place in the application is lost, and only
     /// joining it again gives a sure one.
     fn fail(&mut self, error: CallError) {
-        for id in self.sums.drain().into_iter().chain(self.keyed.drain()) {
+        for id in self.sums.drain().into_iter().chain(self.keyed.drain()).chain(self.votes.drain()) {
             self.finish(id, Err(error.clone()));
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));

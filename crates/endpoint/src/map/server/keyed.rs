@@ -7,7 +7,7 @@
 mod free;
 mod harvest;
 mod queries;
-mod sweep;
+pub(super) mod sweep;
 mod table;
 
 use std::collections::BTreeMap;

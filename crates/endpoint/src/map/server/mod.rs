@@ -7,6 +7,7 @@
 
 mod keyed;
 mod sum;
+mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,6 +17,7 @@ use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use keyed::KeyedTruth;
 use sum::SumTruth;
+use votes::VoteTruth;
 
 /// Rows that an application without element works with.
 pub const SOFTWARE_ROWS: u32 = 1024;
@@ -46,6 +48,8 @@ pub struct ServerConfig {
     pub mapping: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Lanes of a row.
     pub width: u16,
     /// Timers.
@@ -177,6 +181,7 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    votes: VoteTruth,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
     events: Events,
@@ -190,6 +195,7 @@ impl MapServer {
         Self {
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            votes: VoteTruth::new(),
             used_workers: 0,
             events: VecDeque::new(),
             shared: Shared {
@@ -229,7 +235,8 @@ impl MapServer {
         let member = Member { element: member.element && current, ..member };
         let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
         self.shared.members.insert(member.endpoint, state);
-        if !member.element && self.keyed.has_locks_away(&self.shared) {
+        let counted_away = settled && self.votes.is_away();
+        if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
             // It can't reach them: they come back here.
             self.events.push_back(Event::ElementSilent);
         }
@@ -250,6 +257,7 @@ impl MapServer {
                 MemberState { member: Member { element: true, .. }, .. } => Left::Uncommitted,
                 _ => Left::Clean,
             };
+            self.votes.leave(endpoint);
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
         }
     }
@@ -269,6 +277,7 @@ impl MapServer {
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew();
+        self.votes.renew();
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -308,10 +317,13 @@ impl MapServer {
         if base.gaid() != config.gaid || base.dst() != config.endpoint {
             return None;
         }
-        let Self { shared, keyed, sums, events, .. } = self;
+        let Self { shared, keyed, sums, votes, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
             let own = this_epoch && base.dst_incarnation() == config.incarnation;
+            if frame.kind() == Kind::MapMoved {
+                return if own { votes.moved(now, &frame) } else { None };
+            }
             return own.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
         let member = shared.members.get(&base.src())?.member;
@@ -324,6 +336,7 @@ impl MapServer {
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
+            Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
@@ -339,12 +352,13 @@ impl MapServer {
     pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
         self.sums.poll(now, &mut self.shared, out);
         self.keyed.poll(now, &mut self.shared, out, &mut self.events);
+        self.votes.poll(now, &mut self.shared, out, &mut self.events);
     }
 
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline()].into_iter().flatten().min()
+        [self.sums.deadline(), self.keyed.deadline(), self.votes.deadline()].into_iter().flatten().min()
     }
 
     /// What there is to say next.
@@ -356,7 +370,7 @@ impl MapServer {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let (keys, keys_mapped) = self.keyed.sizes();
-        ServerStats { keys, keys_mapped, ..self.shared.stats }
+        ServerStats { keys: keys + self.votes.len() as u64, keys_mapped, ..self.shared.stats }
     }
 }
 

@@ -248,6 +248,8 @@ impl Call {
         match answer.status {
             Status::Denied => self.denied.push(i),
             Status::Overflow => self.error = Some(CallError::Overflow { position }),
+            // Only ballots are.
+            Status::Moved => {}
             Status::Full => self.error = Some(CallError::KeysFull),
             Status::Whole | Status::Logical | Status::Mapped | Status::Held => match self.work {
                 Work::Count { threshold: 1, .. } if answer.status == Status::Mapped => self.moved.push(i),
