@@ -291,8 +291,7 @@ impl MapClient {
         self.votes.wake(now, &self.config);
         self.flush(now, out);
         while let Some(flow) = self.free_flow() {
-            let keyed = || self.keyed.peek(&self.config).filter(|item| self.may_send(*item));
-            let Some(item) = self.sums.peek().or_else(|| self.votes.peek()).or_else(keyed) else { break };
+            let Some(item) = self.next_item() else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
@@ -306,12 +305,15 @@ impl MapClient {
         }
     }
 
-    /// Whether it is true already: votes are claimed before this caller has settled, or leaves.
-    fn may_send(&self, item: Item) -> bool {
-        match item {
-            Item::Settled { leaving: true, .. } => self.votes.is_idle(),
-            Item::Settled { .. } => !self.votes.is_claiming(),
-            _ => true,
+    /// What is to be sent next.
+    fn next_item(&self) -> Option<Item> {
+        let keyed = self.keyed.peek(&self.config);
+        match keyed {
+            // Before all else, as soon as it is true: others wait for it.
+            Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
+            Some(Item::Settled { leaving: false, .. }) if !self.votes.is_claiming() => keyed,
+            Some(Item::Settled { .. }) => self.sums.peek().or_else(|| self.votes.peek()),
+            _ => self.sums.peek().or_else(|| self.votes.peek()).or(keyed),
         }
     }
 

@@ -190,7 +190,8 @@ impl VoteCalls {
                 match answer.status {
                     Status::Moved => {
                         if frame.base().epoch() == config.epoch && answer.row > 0 {
-                            (self.rows, call.pauses) = (answer.row, 0);
+                            call.pauses = if self.rows == 0 { 0 } else { call.pauses };
+                            self.rows = answer.row;
                         }
                         call.later.push(i);
                         continue;

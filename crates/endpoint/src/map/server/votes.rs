@@ -101,6 +101,10 @@ impl VoteTruth {
             return None;
         }
         let by_element = !base.has(Flags::CROSS);
+        if by_element && base.has(Flags::NOT_ADMITTED) {
+            // The element knows nothing of this epoch any more: it ends, and this comes again.
+            return None;
+        }
         let first = if by_element { shared.members.get(&base.src())?.member.slot_base } else { 0 };
         let name = FrameName { endpoint: base.src(), flow: base.slot().checked_sub(first)?, seq: base.seq() };
         if map.has(MapFlags::COUNT | MapFlags::GET) {
