@@ -7,7 +7,7 @@
 //!                         └─ another key's row: forwarded, the server counts
 //! ```
 //!
-//! Who waits for the decision asks in a frame of its own, which no register waits for.
+//! Who waits for the decision hears of it from the server, or asks there.
 //!
 //! A key's row follows from its hash; the register keeps the whole key, so that no other is ever
 //! counted with it. The first key that comes to a row keeps it until the epoch ends: so a ballot's
@@ -49,17 +49,8 @@ enum Way {
     Reached,
     /// The server knows what to say.
     Ask,
-    /// It was counted, or asks what is recorded.
+    /// It was counted.
     Done,
-}
-
-/// What a frame wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wish {
-    Vote,
-    Clear,
-    /// Whether the ballot that it voted in is decided.
-    Ask,
 }
 
 impl Program {
@@ -80,24 +71,24 @@ impl Program {
                 return context.drop(Reason::Stale);
             }
         };
-        let wish = Wish::of(map.flags);
-        let standing = enter(application, registers, &mut context, &key, (wish, new));
-        let first = first_way(standing, wish, base.round);
+        let clears = map.flags & MapFlags::CLEAR != 0;
+        let standing = enter(application, registers, &mut context, &key, new);
+        let first = first_way(standing, clears);
         let place = &mut registers.overflows.visit(&mut context.pass, once::place(&base), 1)[0];
         if new {
             *place = Mark { round: standing.round, went: first != Way::Done }.word();
         }
         let mark = Mark::of(*place);
-        let way = if new { first } else { again(standing, mark, wish, base.round) };
+        let way = if new { first } else { again(standing, mark, clears) };
         self.count_for(base.gaid, |c| {
             c.applied += u64::from(new && standing.ours);
             c.repeats += u64::from(!new);
             c.diverted += u64::from(way == Way::Divert);
             c.reached += u64::from(way == Way::Reached);
         });
-        let decided = standing.decided && standing.round == if wish == Wish::Ask { base.round } else { mark.round };
+        let decided = standing.decided && standing.round == mark.round;
         // An answer, and a clearing, are of the round in which the frame took effect.
-        let settled = wish == Wish::Clear || way == Way::Done;
+        let settled = clears || way == Way::Done;
         context.frame.base_mut().set_round(if settled { mark.round } else { standing.round });
         match way {
             Way::Divert => context.divert(),
@@ -143,51 +134,46 @@ fn enter(
     registers: &mut Registers,
     context: &mut Context<'_>,
     key: &(u8, [u8; MAX_BALLOT_KEY]),
-    (wish, new): (Wish, bool),
+    new: bool,
 ) -> Standing {
     let at = application.row_base as usize + context.map.index as usize;
     let ballot = &mut registers.ballots.visit(&mut context.pass, at, 1)[0];
-    if ballot.len == 0 && !ballot.moved && new && wish != Wish::Ask {
+    if ballot.len == 0 && !ballot.moved && new {
         (ballot.len, ballot.key) = *key;
     }
     let ours = !ballot.moved && ((ballot.len, ballot.key) == *key || mutant::on(Mutant::VoteForAnother));
-    match wish {
-        Wish::Vote if ours && (new || mutant::on(Mutant::VoteRepeats)) => {
-            ballot.count = ballot.count.saturating_add(1);
-        }
-        Wish::Clear if ours && new => {
-            let round = if mutant::on(Mutant::ClearsUncounted) { 0 } else { Mark::next(ballot.round) };
-            *ballot = Ballot { count: 0, decided: false, round, ..*ballot };
-        }
-        _ => {}
+    let clears = context.map.flags & MapFlags::CLEAR != 0;
+    if ours && clears && new {
+        let round = if mutant::on(Mutant::ClearsUncounted) { 0 } else { Mark::next(ballot.round) };
+        *ballot = Ballot { count: 0, decided: false, round, ..*ballot };
+    } else if ours && !clears && (new || mutant::on(Mutant::VoteRepeats)) {
+        ballot.count = ballot.count.saturating_add(1);
     }
     let reached = ballot.count >= context.map.threshold;
-    ballot.decided |= reached && wish == Wish::Vote && mutant::on(Mutant::DecidedUnrecorded);
+    ballot.decided |= reached && !clears && mutant::on(Mutant::DecidedUnrecorded);
     Standing { ours, reached, decided: ballot.decided, round: ballot.round }
 }
 
-/// Where a frame goes that comes for the first time; `round`: of the ballot that it asks for.
-fn first_way(standing: Standing, wish: Wish, round: u32) -> Way {
-    match (wish, standing) {
-        (Wish::Ask, Standing { ours: true, decided: true, .. }) if standing.round == round => Way::Done,
-        // The server may know of a decision in an epoch before this one.
-        (Wish::Ask, _) => Way::Ask,
-        (_, Standing { ours: false, .. }) => Way::Divert,
-        (Wish::Clear, _) => Way::Ask,
-        (Wish::Vote, Standing { reached: true, decided: false, .. }) => Way::Reached,
+/// Where a frame goes that comes for the first time.
+fn first_way(standing: Standing, clears: bool) -> Way {
+    match standing {
+        Standing { ours: false, .. } => Way::Divert,
+        _ if clears => Way::Ask,
+        Standing { reached: true, decided: false, .. } => Way::Reached,
         // NetRPC Table 2: what does not reach the threshold goes no further.
-        (Wish::Vote, _) => Way::Done,
+        _ => Way::Done,
     }
 }
 
 /// Where a repeat goes.
-fn again(standing: Standing, mark: Mark, wish: Wish, round: u32) -> Way {
-    match (wish, standing) {
-        (Wish::Vote, Standing { ours: true, .. }) if !mark.went => Way::Done,
-        (Wish::Vote, Standing { ours: true, reached: true, .. }) if standing.round == mark.round => Way::Reached,
+fn again(standing: Standing, mark: Mark, clears: bool) -> Way {
+    match standing {
+        Standing { ours: false, .. } => Way::Divert,
+        _ if clears => Way::Ask,
+        _ if !mark.went => Way::Done,
+        Standing { reached: true, .. } if standing.round == mark.round => Way::Reached,
         // Its ballot was cleared since it went to the server.
-        (Wish::Vote, Standing { ours: true, .. }) => Way::Ask,
-        _ => first_way(standing, wish, round),
+        _ => Way::Ask,
     }
 }
 
@@ -196,16 +182,6 @@ fn whole(key: &[u8]) -> Option<(u8, [u8; MAX_BALLOT_KEY])> {
     let mut whole = [0; MAX_BALLOT_KEY];
     whole.get_mut(..key.len())?.copy_from_slice(key);
     (!key.is_empty()).then_some((key.len() as u8, whole))
-}
-
-impl Wish {
-    fn of(flags: u16) -> Self {
-        match flags & (MapFlags::CLEAR | MapFlags::GET) {
-            0 => Self::Vote,
-            MapFlags::GET => Self::Ask,
-            _ => Self::Clear,
-        }
-    }
 }
 
 impl Mark {

@@ -28,7 +28,15 @@ pub(crate) struct Application {
 
 impl Application {
     fn new(method: &Method) -> Self {
-        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true, locks: true, votes: true, counted: None }
+        Self {
+            name: method.app,
+            digest: method.digest,
+            threshold: 0,
+            mapping: true,
+            locks: true,
+            votes: true,
+            counted: None,
+        }
     }
 
     /// The application as a whole: without methods that count there are no ballots.
@@ -68,7 +76,11 @@ impl Application {
 
     /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
     pub(crate) fn fits_an_element(&self) -> bool {
-        if self.threshold > 0 { self.threshold as usize <= MAX_WORKERS } else { self.mapping || self.locks || self.votes }
+        if self.threshold > 0 {
+            self.threshold as usize <= MAX_WORKERS
+        } else {
+            self.mapping || self.locks || self.votes
+        }
     }
 }
 
@@ -153,8 +165,24 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&FIRST);
         let applications = catalogue.applications().unwrap();
-        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true, locks: false, votes: false, counted: None };
-        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true, locks: false, votes: false, counted: None };
+        let keyed = Application {
+            name: "keyed",
+            digest: 1,
+            threshold: 0,
+            mapping: true,
+            locks: false,
+            votes: false,
+            counted: None,
+        };
+        let sum = Application {
+            name: "sum",
+            digest: 2,
+            threshold: 3,
+            mapping: true,
+            locks: false,
+            votes: false,
+            counted: None,
+        };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

@@ -7,7 +7,7 @@ use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum, votes};
 use crate::random::{Chance, Random};
 
 /// What is given out once: endpoints, slots, memory.
@@ -104,7 +104,7 @@ fn application(
             let set = keyed::key_set(random);
             (keyed::additions(random, &set, callers, purpose == Purpose::AddGet, memory.is_none()), Some(set))
         }
-        Purpose::Count { threshold, to } => (keyed::counts(random, callers, threshold, to), None),
+        Purpose::Count { threshold, to } => (votes::steps(random, callers, threshold, to), None),
         Purpose::Lock => (keyed::locks(random, callers), None),
     };
     let queries = set.map(|set| keyed::queries(random, &set)).unwrap_or_default();
@@ -123,7 +123,7 @@ fn application(
         in_order: purpose == Purpose::Sum && random.happens(Chance::percent(50)),
     };
     let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
-    if matches!(purpose, Purpose::Add | Purpose::AddGet | Purpose::Lock) && random.happens(Chance::percent(20)) {
+    if purpose != Purpose::Sum && random.happens(Chance::percent(20)) {
         kill(random, &mut callers, given);
     }
     ApplicationPlan {

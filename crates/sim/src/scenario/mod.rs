@@ -7,6 +7,7 @@ mod generate;
 mod keyed;
 mod keys;
 mod sum;
+mod votes;
 mod weather;
 
 use std::collections::BTreeMap;

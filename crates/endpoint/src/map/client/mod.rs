@@ -198,7 +198,10 @@ impl MapClient {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
             }
-            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => self.votes.decided(&frame, &self.config),
+            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => {
+                self.votes.decided(now, &frame, &self.config);
+                self.finish_votes();
+            }
             // A counter reached its threshold: ask again now.
             Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
                 let (flow, seq, _) = self.sent(&frame)?;
@@ -244,9 +247,7 @@ impl MapClient {
             Item::Vote(id, index) => {
                 self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
                 self.flows[flow].ack(now, seq, ecn);
-                while let Some((id, outcome)) = self.votes.next_done() {
-                    self.finish(id, outcome);
-                }
+                self.finish_votes();
                 return Some(());
             }
             Item::Keyed(id, index) => (id, index),
@@ -435,6 +436,12 @@ impl MapClient {
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_votes(&mut self) {
+        while let Some((id, outcome)) = self.votes.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {

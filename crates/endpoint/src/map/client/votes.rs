@@ -48,10 +48,16 @@ struct Kept {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
-    Count { threshold: u32, to: Target },
+    Count {
+        threshold: u32,
+        to: Target,
+    },
     Clear,
     /// Tells the server of votes that the element had acknowledged.
-    Claim { threshold: u32, to: Target },
+    Claim {
+        threshold: u32,
+        to: Target,
+    },
 }
 
 struct Call {
@@ -65,8 +71,9 @@ struct Call {
     open: usize,
     /// Keys that are to come again.
     later: Vec<u32>,
-    /// Keys whose votes are counted and that wait for the decision, with the round of their ballots.
-    waiting: BTreeMap<u32, u32>,
+    /// Keys whose votes are counted and that wait for the decision, with the round of their ballots if
+    /// this epoch's element has counted them.
+    waiting: BTreeMap<u32, Option<u32>>,
     /// How often it has paused since a key last got further.
     pauses: u32,
     timer: Option<Instant>,
@@ -80,8 +87,8 @@ struct Frame {
     /// Row in the element; `None`: past it.
     row: Option<u32>,
     members: Vec<u32>,
-    /// It asks whether the ballots are decided that it voted in, in this round.
-    asks: Option<u32>,
+    /// It asks whether the ballots that it voted in are decided.
+    asks: bool,
     done: bool,
     /// Sent at least once.
     emitted: bool,
@@ -171,14 +178,14 @@ impl VoteCalls {
         let (members, asks) = (sent.members.clone(), sent.asks);
         if frame.kind() == Kind::MapAck {
             let i = *members.first().filter(|_| sent.row.is_some())?;
-            stats.lanes_element += u64::from(asks.is_none());
+            stats.lanes_element += 1;
             let (counts, waits) = (matches!(call.work, Work::Count { .. }), call.work.waits());
             // As long as the server has not recorded the decision, the element's word is all there is.
-            if counts && !frame.map().has(MapFlags::REACHED) && asks.is_none() {
+            if counts && !frame.map().has(MapFlags::REACHED) {
                 let round = frame.base().round();
                 self.kept.keep(call.work, &call.keys[i as usize], round);
                 if waits && !mutant::on(Mutant::HeldIsDone) {
-                    call.waiting.insert(i, round);
+                    call.waiting.insert(i, Some(round));
                 }
             }
         } else {
@@ -197,14 +204,14 @@ impl VoteCalls {
                         continue;
                     }
                     Status::Held if !mutant::on(Mutant::HeldIsDone) => {
-                        call.waiting.insert(i, asks.unwrap_or(0));
+                        call.waiting.insert(i, None);
                     }
                     Status::Full => call.error = Some(CallError::KeysFull),
                     _ => call.won |= call.work.wins(answer.value),
                 }
                 let by_element = answer.status == Status::Mapped;
                 let lanes = if by_element { &mut stats.lanes_element } else { &mut stats.lanes_software };
-                *lanes += u64::from(asks.is_none());
+                *lanes += u64::from(!asks);
             }
         }
         let call = self.calls.get_mut(&id)?;
@@ -249,8 +256,9 @@ impl VoteCalls {
             let later = std::mem::take(&mut call.later);
             call.plan(&later, rows);
             if !call.detached && !mutant::on(Mutant::HeldNeverProbed) {
+                // The element's word is lost, or an ended epoch's server knows.
                 let waiting = std::mem::take(&mut call.waiting);
-                call.ask(waiting, rows);
+                call.push_past(&waiting.into_keys().collect::<Vec<_>>(), true);
             }
             self.line_up(id);
             self.settle(now, id, config);
@@ -269,31 +277,25 @@ impl VoteCalls {
         }
     }
 
-    /// A ballot is decided: who waits for it asks now.
-    pub(super) fn decided(&mut self, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
-        let rows = if config.element { self.rows } else { 0 };
+    /// A ballot is decided: votes of that round are done with, and others of its key ask now.
+    pub(super) fn decided(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
         let Some((key, _)) = pairs::entries(frame.payload()).next() else { return };
-        let mut ready = Vec::new();
-        for (id, call) in self.calls.iter_mut().filter(|(_, call)| !call.waiting.is_empty()) {
-            let Call { waiting, keys, .. } = call;
-            let mut its = BTreeMap::new();
-            waiting.retain(|i, round| {
-                let other = keys[*i as usize].as_bytes() != key;
-                its.extend((!other).then_some((*i, *round)));
-                other
-            });
-            call.ask(its, rows);
-            ready.push(*id);
+        let round = frame.base().round().checked_sub(1).filter(|_| frame.base().epoch() == config.epoch);
+        let waiting = self.calls.iter_mut().filter(|(_, call)| !call.waiting.is_empty());
+        let heard: Vec<CallId> = waiting.filter_map(|(id, call)| call.hear(key, round).then_some(*id)).collect();
+        for id in heard {
+            self.line_up(id);
+            self.settle(now, id, config);
         }
-        ready.into_iter().for_each(|id| self.line_up(id));
     }
 
     /// The epoch is another: votes go past the element, and the server hears what the ended one had.
     pub(super) fn renew(&mut self, flows: &mut [Flow<Item>], config: &ClientConfig) {
         self.rows = 0;
         self.calls.values_mut().for_each(|call| call.pauses = 0);
-        for frame in self.calls.values_mut().flat_map(|call| &mut call.frames) {
-            frame.row = None;
+        for call in self.calls.values_mut() {
+            call.frames.iter_mut().for_each(|frame| frame.row = None);
+            call.waiting.values_mut().for_each(|round| *round = None);
         }
         if mutant::on(Mutant::VoteRenumbered) {
             self.renumber(flows);
@@ -444,11 +446,11 @@ impl Call {
         let mut past = Vec::new();
         for &i in members {
             match row_of(self.keys[i as usize].as_bytes(), rows) {
-                Some(row) => self.push_frame(Some(row), vec![i], None),
+                Some(row) => self.push_frame(Some(row), vec![i], false),
                 None => past.push(i),
             }
         }
-        self.push_past(&past, None);
+        self.push_past(&past, false);
     }
 
     /// Forgets its frames if all are answered.
@@ -459,19 +461,24 @@ impl Call {
         }
     }
 
-    /// Asks of each of these keys whether its ballot, of that round, is decided.
-    fn ask(&mut self, waiting: BTreeMap<u32, u32>, rows: u32) {
-        let mut past = Vec::new();
-        for (i, round) in waiting {
-            match row_of(self.keys[i as usize].as_bytes(), rows) {
-                Some(row) => self.push_frame(Some(row), vec![i], Some(round)),
-                None => past.push(i),
+    /// Hears that a key's ballot is decided, in the element's `round` if that is known; whether it
+    /// waited for it.
+    fn hear(&mut self, key: &[u8], round: Option<u32>) -> bool {
+        let Self { waiting, keys, .. } = self;
+        let (mut ask, before) = (Vec::new(), waiting.len());
+        waiting.retain(|i, counted| {
+            let other = keys[*i as usize].as_bytes() != key;
+            if !other && (round.is_none() || *counted != round) {
+                ask.push(*i);
             }
-        }
-        self.push_past(&past, Some(0));
+            other
+        });
+        let heard = waiting.len() < before;
+        self.push_past(&ask, true);
+        heard
     }
 
-    fn push_past(&mut self, members: &[u32], asks: Option<u32>) {
+    fn push_past(&mut self, members: &[u32], asks: bool) {
         let mut rest = members;
         while !rest.is_empty() {
             let (frame, later) = rest.split_at(self.fitting(rest));
@@ -480,7 +487,7 @@ impl Call {
         }
     }
 
-    fn push_frame(&mut self, row: Option<u32>, members: Vec<u32>, asks: Option<u32>) {
+    fn push_frame(&mut self, row: Option<u32>, members: Vec<u32>, asks: bool) {
         self.frames.push(Frame { row, members, asks, done: false, emitted: false });
         self.open += 1;
     }
@@ -504,9 +511,9 @@ impl Call {
             Work::Clear => (MapFlags::CLEAR, 0, Target::Src),
         };
         let Frame { row, members, asks, emitted, .. } = &mut self.frames[index];
-        let flags = flags | if asks.is_some() { MapFlags::GET } else { 0 };
+        let flags = flags | if *asks { MapFlags::GET } else { 0 };
         let base_flags = if row.is_some() { 0 } else { Flags::CROSS };
-        let base = frame::base(Kind::MapPairs, place, base_flags, asks.unwrap_or(0), config);
+        let base = frame::base(Kind::MapPairs, place, base_flags, 0, config);
         let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
         let map = MapRepr {
             to: to as u8,

@@ -107,7 +107,7 @@ impl VoteTruth {
         }
         let first = if by_element { shared.members.get(&base.src())?.member.slot_base } else { 0 };
         let name = FrameName { endpoint: base.src(), flow: base.slot().checked_sub(first)?, seq: base.seq() };
-        if map.has(MapFlags::COUNT | MapFlags::GET) {
+        if !by_element && map.has(MapFlags::COUNT | MapFlags::GET) {
             return self.asked(frame, shared, out);
         }
         if by_element && !map.has(MapFlags::DIVERTED) {
@@ -170,7 +170,7 @@ impl VoteTruth {
         }
         answers.send(frame, None, shared, out)?;
         if request.waits() {
-            decided.into_iter().for_each(|key| wake_all(key, shared, out));
+            decided.into_iter().for_each(|key| tell_all(key, 0, shared, out));
         }
         Some(())
     }
@@ -228,7 +228,7 @@ impl VoteTruth {
         // What was recorded is told, and the element hears it in passing.
         answer_one(frame, said, current.then_some((frame.map().index(), round)), shared, out)?;
         if decides && request.waits() {
-            wake_all(key, shared, out);
+            tell_all(key, round + 1, shared, out);
         }
         Some(())
     }
@@ -353,9 +353,10 @@ fn answer_one(
     answers.send(frame, decided, shared, out)
 }
 
-/// Tells everybody who waits for a key's ballot to ask again now.
-fn wake_all(key: &[u8], shared: &mut Shared, out: &mut impl Outbox) {
-    let base = shared.base(Kind::MapSoft, Flags::MCAST);
+/// Tells everybody who waits that a ballot is decided: in the element one more than its `round`, 0 of
+/// one that was counted here.
+fn tell_all(key: &[u8], round: u32, shared: &mut Shared, out: &mut impl Outbox) {
+    let base = BaseRepr { round, ..shared.base(Kind::MapSoft, Flags::MCAST) };
     let payload = pairs::entry_len(key.len());
     let flags = MapFlags::BARE | MapFlags::COUNT;
     let map = MapRepr { flags, payload_len: payload as u16, ..MapRepr::default() };

@@ -12,8 +12,8 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
 use super::super::super::Dest;
-use super::super::super::ballot::row_of;
 use super::super::super::Outbox;
+use super::super::super::ballot::row_of;
 use super::super::keyed::sweep::Sweep;
 use super::super::{Event, Events, Shared};
 use super::VoteTruth;
