@@ -117,7 +117,8 @@ async fn install(element: &pathcall_element::Handle, shape: Shape, generator: So
     let boot_id = element.boot_id();
     let mut control = ElementClient::connect(format!("http://{}", element.control_addr())).await?;
     let pathcall_program::Application { gaid, epoch, owner, row_base, rows, lane_base, width } = shape.application();
-    let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width };
+    let token_key = None;
+    let application = ElementApplication { gaid, epoch, owner, row_base, rows, lane_base, width, token_key };
     control.install(InstallRequest { boot_id, application: Some(application) }).await?;
     let endpoints = ENDPOINTS.map(|entry| EndpointEntry {
         endpoint: entry.endpoint,

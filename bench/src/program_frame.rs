@@ -1,15 +1,15 @@
 //! `program-frame`: nanoseconds of the switch program per frame, beside the least that anything can
-//! do with a frame: check it and copy it.
+//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use pathcall_program::{Action, Program, Size};
-use pathcall_wire::{MAX_FRAME, MapFrame};
+use pathcall_wire::{MAX_FRAME, MapFrame, TokenKey};
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::traffic::{ENDPOINTS, GAID, Shape, WINDOW, WORKER};
+use crate::traffic::{ENDPOINTS, GAID, Shape, WINDOW, WORKER, with_token, without_token};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "program-frame", about: "the switch program alone, in memory: time per frame", run };
@@ -17,13 +17,22 @@ pub(crate) const FIGURE: Figure =
 /// Windows of frames in one turn.
 const WINDOWS: u64 = 2_000;
 const WINDOWS_QUICK: u64 = 20;
+/// Signs frames where they carry tokens; any will do.
+const KEY: TokenKey = TokenKey::new([1, 2]);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let windows = bench.size(WINDOWS, WINDOWS_QUICK);
     for shape in Shape::ALL {
-        let (mut switch, mut bare) = (Switch::new(shape)?, Bare::new(shape));
+        let (mut switch, mut bare) = (Switch::new(shape, None)?, Bare::new(shape));
         let metric = Metric::new(shape.name(), "check and copy", "ns/frame", Better::Lower).peer_is_limit();
         bench.compare([metric], || switch.turn(windows), || bare.turn(windows))?;
+    }
+    for shape in Shape::ALL {
+        let (mut signed, mut plain) = (Switch::new(shape, Some(KEY))?, Switch::new(shape, None)?);
+        (signed.delivers, plain.delivers) = (true, true);
+        let case = format!("{} and a token", shape.name());
+        let metric = Metric::new(case, "without tokens", "ns/frame", Better::Lower);
+        bench.compare([metric], || signed.turn(windows), || plain.turn(windows))?;
     }
     Ok(())
 }
@@ -33,18 +42,23 @@ struct Switch {
     shape: Shape,
     program: Program,
     frames: Vec<Vec<u8>>,
+    key: Option<TokenKey>,
+    /// Whether a multicast is copied for whom it is for, which is where it is signed.
+    delivers: bool,
 }
 
 impl Switch {
-    fn new(shape: Shape) -> Result<Self> {
+    fn new(shape: Shape, key: Option<TokenKey>) -> Result<Self> {
         let mut program = Program::new(Size::default());
         let tables = program.tables_mut();
         tables.install(shape.application())?;
+        tables.authenticate(GAID, key)?;
         for endpoint in ENDPOINTS {
             tables.set_endpoint(endpoint)?;
         }
         tables.set_group(GAID, &[WORKER])?;
-        Ok(Self { shape, program, frames: (0..WINDOW).map(|row| shape.first(row)).collect() })
+        let frames = (0..WINDOW).map(|row| with_token(key, shape.first(row))).collect();
+        Ok(Self { shape, program, frames, key, delivers: false })
     }
 
     fn turn(&mut self, windows: u64) -> Result<[f64; 1]> {
@@ -53,11 +67,22 @@ impl Switch {
             let began = Instant::now();
             for frame in &mut self.frames {
                 let verdict = self.program.process(pathcall_wire::Instant(1), black_box(frame), false);
-                ensure!(!matches!(verdict.action, Action::Drop(_)), "a frame was dropped: {verdict:?}");
+                match verdict.action {
+                    Action::Drop(_) => bail!("a frame was dropped: {verdict:?}"),
+                    Action::Multicast(gaid) if self.delivers => {
+                        self.program.tables().copies(gaid, frame, |_, copy| _ = black_box(copy));
+                    }
+                    Action::Multicast(_) | Action::Forward(_) => {}
+                }
             }
             took_ns += began.elapsed().as_nanos();
             // What the hosts do is not the program's.
-            self.frames.iter_mut().for_each(|frame| self.shape.next(frame));
+            for frame in &mut self.frames {
+                ensure!(self.key.is_none_or(|key| key.has_signed(frame)), "a frame left without its token");
+                let mut plain = without_token(std::mem::take(frame));
+                self.shape.next(&mut plain);
+                *frame = with_token(self.key, plain);
+            }
         }
         Ok([took_ns as f64 / (windows * u64::from(WINDOW)) as f64])
     }

@@ -8,9 +8,11 @@
 //! values: answers are as long as requests. A switch forwards every frame, as a reflector does.
 
 use pathcall_program::{Application, Endpoint};
+use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{
-    BaseRepr, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MapFlags, MapFrame, MapRepr, W_MAX,
+    Base, BaseRepr, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME, MapFlags, MapFrame, MapRepr,
+    TokenKey, W_MAX,
 };
 
 /// Frames in flight: one window.
@@ -158,4 +160,20 @@ fn next_pairs(frame: &mut [u8]) {
     };
     frame.copy_from_slice(&Shape::Keyed.first((seq - 1) % WINDOW));
     MapFrame::new_checked(frame).expect("just written").base_mut().set_seq(seq + WINDOW);
+}
+
+/// The frame as its sender signs it, if there is a key.
+pub(crate) fn with_token(key: Option<TokenKey>, frame: Vec<u8>) -> Vec<u8> {
+    let Some(key) = key else { return frame };
+    key.seal(&frame, &mut [0; MAX_FRAME]).expect("room for a token").to_vec()
+}
+
+/// The frame as it was before it was signed, if it was.
+pub(crate) fn without_token(mut frame: Vec<u8>) -> Vec<u8> {
+    let base = Base::new_checked(&frame[..]).expect("a frame").repr();
+    if base.flags & Flags::TOKEN != 0 {
+        frame.drain(Base::LEN..Base::LEN + TOKEN_LEN);
+        BaseRepr { flags: base.flags & !Flags::TOKEN, length: frame.len() as u16, ..base }.emit(&mut frame);
+    }
+    frame
 }

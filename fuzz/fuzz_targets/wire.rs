@@ -2,13 +2,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathcall_wire::{MapFrame, pairs};
+use pathcall_wire::{MAX_FRAME, MapFrame, TokenKey, pairs, token};
 
 fuzz_target!(|data: &[u8]| {
     let mut entries = pairs::entries(data);
     while entries.next().is_some() {}
     let _ = pairs::answers(data).count();
+    let key = TokenKey::new([1, 2]);
     let mut bytes = data.to_vec();
+    if let Some(sealed) = key.seal(data, &mut [0; MAX_FRAME]) {
+        assert!(token::admits(Some(&key), sealed) && !token::admits(None, sealed));
+    }
+    key.sign(&mut bytes);
     let Ok(mut frame) = MapFrame::new_checked(&mut bytes[..]) else { return };
     let _ = (frame.kind(), frame.op(), frame.target(), frame.base().token(), frame.payload().len());
     for lane in 0..=frame.lane_count() {

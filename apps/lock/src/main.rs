@@ -2,7 +2,8 @@
 //!
 //! Clients contend for locks, one or two at a time; whoever holds a lock reads a shared counter and
 //! writes it back, one more. That only comes out right if no two are in between at once, so the
-//! counters at the end, known from the seed, are the check.
+//! counters at the end, known from the seed, are the check. Each counter also lets in nobody whose
+//! fencing token is not greater than all before: what keeps out a holder that has lost its lock unawares.
 //!
 //! With `--die` somebody else holds all locks at first, and dies with them.
 
@@ -17,7 +18,7 @@ use apps_report::{Report, digest};
 use clap::{Parser, ValueEnum};
 use pathcall::types::StrintMap;
 use tokio::task::JoinSet;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Request, Response, Status};
 
 mod counter;
@@ -196,44 +197,67 @@ async fn contend<T: Transport>(
 ) -> Result<Vec<Duration>> {
     let mut latencies = Vec::new();
     for section in 0..args.sections {
-        let locks = choose(args, id, section);
+        let mut locks = choose(args, id, section);
+        // Tokens come in the order of the names.
+        locks.sort_by_key(|lock| name(*lock));
         let began = Instant::now();
         let grant = acquire(&mut client, names(&locks, id)).await?;
         let granted = Instant::now();
+        ensure!(args.way.plain || grant.tokens.is_some(), "locks were granted without fencing tokens");
         latencies.push(granted - began);
 
-        let inside = locks.iter().map(|lock| counters[*lock as usize].enter(id, grant.token));
-        let inside = inside.collect::<Result<Vec<_>>>()?;
+        let inside = locks.iter().zip(grant.tokens(locks.len()));
+        let inside =
+            inside.map(|(lock, token)| counters[*lock as usize].enter(id, token)).collect::<Result<Vec<_>>>()?;
         // Others run while this one is inside.
         tokio::task::yield_now().await;
         ensure!(grant.lease.is_none_or(|lease| granted.elapsed() < lease), "client {id} was too slow for its lease");
         inside.into_iter().try_for_each(|section| section.increment())?;
 
         let began = Instant::now();
-        client.release(pb::ReleaseRequest { kvs: Some(names(&locks, id)) }).await?;
+        client.release(grant.release(names(&locks, id))).await?;
         latencies.push(began.elapsed());
     }
     Ok(latencies)
 }
 
+fn name(lock: u64) -> String {
+    format!("counter-{lock}")
+}
+
 /// Locks by name, with who asks for them.
 fn names(locks: &[u64], client: u64) -> StrintMap {
-    StrintMap { map: locks.iter().map(|lock| (format!("counter-{lock}"), client as i64)).collect::<HashMap<_, _>>() }
+    StrintMap { map: locks.iter().map(|lock| (name(*lock), client as i64)).collect::<HashMap<_, _>>() }
 }
 
 /// What is said of locks that were granted, where the server says anything.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Grant {
-    /// They are lost after this time.
+    /// They are the client's for so long, and longer while its channel reaches the server.
     lease: Option<Duration>,
-    /// Greater than that of any grant before.
-    token: Option<u64>,
+    /// One for each lock, by commas: greater than that of any grant of the lock before.
+    tokens: Option<MetadataValue<Ascii>>,
 }
 
 impl Grant {
     fn of(metadata: &MetadataMap) -> Self {
-        let number = |name: &str| metadata.get(name)?.to_str().ok()?.parse().ok();
-        Self { lease: number(LEASE_MS).map(Duration::from_millis), token: number(FENCING_TOKEN) }
+        let lease = metadata.get(LEASE_MS).and_then(|value| value.to_str().ok()?.parse().ok());
+        Self { lease: lease.map(Duration::from_millis), tokens: metadata.get(FENCING_TOKEN).cloned() }
+    }
+
+    /// The token of each lock, in the order of their names.
+    fn tokens(&self, locks: usize) -> Vec<Option<u64>> {
+        let text = self.tokens.as_ref().and_then(|tokens| tokens.to_str().ok());
+        text.map_or_else(|| vec![None; locks], |text| text.split(',').map(|token| token.parse().ok()).collect())
+    }
+
+    /// Gives back what was granted, and nothing that was granted later.
+    fn release(&self, kvs: StrintMap) -> Request<pb::ReleaseRequest> {
+        let mut request = Request::new(pb::ReleaseRequest { kvs: Some(kvs) });
+        if let Some(tokens) = &self.tokens {
+            request.metadata_mut().insert(FENCING_TOKEN, tokens.clone());
+        }
+        request
     }
 }
 

@@ -15,9 +15,11 @@ use std::time::Duration;
 
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest, StatusReply,
+    RegisterEndpointRequest, ReleaseEndpointRequest, StatusReply, TokenKey,
 };
 use pathcall_wire::Instant;
+use rand::TryRng;
+use rand::rngs::SysRng;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{sleep_until, timeout_at};
 use tonic::Status;
@@ -134,6 +136,9 @@ impl Engine {
         let input = match message {
             Message::RegisterApplication(call, request, grants) => {
                 self.applications.insert(call, grants);
+                if request.authenticate {
+                    self.draw_key(effects);
+                }
                 Input::RegisterApplication(call, request)
             }
             Message::RegisterElement(call, request, grants) => {
@@ -164,6 +169,14 @@ impl Engine {
             }
         };
         self.handle(input, effects);
+    }
+
+    /// Hands the state a key of the system's randomness; if there is none, it refuses who needs one.
+    fn draw_key(&mut self, effects: &mut Effects) {
+        match (SysRng.try_next_u64(), SysRng.try_next_u64()) {
+            (Ok(k0), Ok(k1)) => self.handle(Input::Key(TokenKey { k0, k1 }), effects),
+            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "no randomness for a key"),
+        }
     }
 
     fn handle(&mut self, input: Input, effects: &mut Effects) {

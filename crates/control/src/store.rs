@@ -201,7 +201,9 @@ mod tests {
         let store = Store::open(&Place::Memory).unwrap();
         assert_eq!(store.load().unwrap(), Snapshot::default());
         let ids = IdsRecord { gaid: 3, endpoint: 9, element: 1, first_epoch: 77 };
-        let application = |gaid| ApplicationRecord { gaid, name: format!("app-{gaid}"), ..Default::default() };
+        let token_key = Some([77, 78].into());
+        let application =
+            |gaid| ApplicationRecord { gaid, name: format!("app-{gaid}"), token_key, ..Default::default() };
         let changes =
             [Change::Ids(ids), Change::PutApplication(application(2)), Change::PutApplication(application(1))];
         store.commit(&changes).unwrap();

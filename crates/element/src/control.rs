@@ -12,6 +12,7 @@ use pathcall_proto::v1::{
     ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest,
     SetEndpointsRequest, SetGroupRequest,
 };
+use pathcall_wire::TokenKey;
 use tonic::{Code, Request, Response, Status};
 
 use crate::plane::{Plane, PlaneHandle, Stopped};
@@ -53,6 +54,7 @@ impl Element for Control {
     async fn install(&self, request: Request<InstallRequest>) -> Reply<ElementReply> {
         let InstallRequest { boot_id, application } = request.into_inner();
         let application = application.ok_or_else(|| Status::invalid_argument("application: missing"))?;
+        let key = application.token_key.map(|key| TokenKey::new(key.into()));
         let application = Application {
             gaid: application.gaid,
             epoch: application.epoch,
@@ -62,7 +64,7 @@ impl Element for Control {
             lane_base: application.lane_base,
             width: application.width,
         };
-        self.change(boot_id, move |plane| plane.switch().install(application)).await
+        self.change(boot_id, move |plane| plane.switch().install(application, key)).await
     }
 
     async fn remove(&self, request: Request<RemoveRequest>) -> Reply<ElementReply> {

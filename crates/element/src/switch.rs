@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::time;
 
 use pathcall_endpoint::driver::link::Outbox;
-use pathcall_program::emit::address_copy;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::routes::Routes;
 
@@ -70,12 +69,11 @@ impl Switch {
                 }
             }
             Action::Multicast(gaid) => {
-                for member in self.program.tables().group(gaid) {
-                    if let Some(addr) = self.routes.get(member.endpoint) {
-                        address_copy(frame, member);
+                self.program.tables().copies(gaid, frame, |member, frame| {
+                    if let Some(addr) = self.routes.get(member) {
                         out.queue(addr, frame);
                     }
-                }
+                });
             }
             // Counted by the program, by reason.
             Action::Drop(_) => {}
@@ -86,8 +84,10 @@ impl Switch {
 /// What commands do. A refused one has changed nothing, but for a list, which is taken up to the
 /// entry that is refused.
 impl Switch {
-    pub(crate) fn install(&mut self, application: Application) -> Result<(), Refused> {
-        Ok(self.program.tables_mut().install(application)?)
+    /// Installs an application, whose frames `key` signs if there is one.
+    pub(crate) fn install(&mut self, application: Application, key: Option<TokenKey>) -> Result<(), Refused> {
+        self.program.tables_mut().install(application)?;
+        Ok(self.program.tables_mut().authenticate(application.gaid, key)?)
     }
 
     /// Takes out an application and its endpoints.

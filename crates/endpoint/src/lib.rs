@@ -1,10 +1,11 @@
 //! A host's end of Pathcall: the part that lives in the process that calls or serves.
 //!
 //! In the order data meets them: [`map`] turns a call into frames and frames into answers;
-//! [`flow`] sends each frame reliably under a window; [`driver`] moves frames between the state
-//! machines and a UDP socket. Everything but the driver is free of I/O and clocks, so the
+//! [`flow`] sends each frame reliably under a window; `token` signs and checks frames, where an
+//! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the driver is free of I/O and clocks, so the
 //! simulator and the fuzzers run the very same code.
 
 pub mod driver;
 pub mod flow;
 pub mod map;
+mod token;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -49,7 +50,9 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         mapping: false,
         locks: false,
         votes: false,
+        eviction: None,
         width: 256,
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11, 12] {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, Terms};
 use pathcall_endpoint::map::{CallError, Dest, Grant, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -41,7 +42,9 @@ fn server() -> MapServer {
         mapping: true,
         locks: false,
         votes: false,
+        eviction: None,
         width: 64,
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

@@ -2,6 +2,7 @@
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -33,6 +34,8 @@ fn client() -> MapClient {
         worker: 0,
         votes: false,
         start_chunk: 0,
+        lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     })
 }
@@ -49,7 +52,9 @@ fn server(threshold: u32) -> MapServer {
         mapping: true,
         locks: false,
         votes: false,
+        eviction: None,
         width: if threshold > 0 { 256 } else { 64 },
+        lease: LEASE,
         timing: Timing::default(),
     });
     for endpoint in [10, 11] {

@@ -1,7 +1,10 @@
 //! Several locks in one call: in a global order of keys, frame by frame.
 
+use std::time::Duration;
+
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE, held_for};
 use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
@@ -33,6 +36,8 @@ fn client() -> MapClient {
         worker: 0,
         votes: false,
         start_chunk: 0,
+        lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     })
 }
@@ -48,12 +53,17 @@ fn server() -> MapServer {
         mapping: false,
         locks: false,
         votes: false,
+        eviction: None,
         width: 64,
+        lease: LEASE,
         timing: Timing::default(),
     });
-    let member = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 2, terms: 0 };
-    server.join(Instant(0), member).expect("room");
+    server.join(Instant(0), member()).expect("room");
     server
+}
+
+fn member() -> Member {
+    Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 2, terms: 0 }
 }
 
 /// A key so long that a frame has room for one.
@@ -68,20 +78,21 @@ fn a_frame_of_locks_goes_when_those_before_are_held() {
     let (mut client, mut server) = (client(), server());
     let keys = ['c', 'a', 'b'].map(long).to_vec();
     client.start(Instant(0), CallId(1), Operation::Count { keys, threshold: 1, to: Target::Src });
-    let mut asked = Vec::new();
-    for now in (1..=3).map(Instant) {
+    let mut asked = String::new();
+    // The lease, and three keys.
+    for now in (1..=4).map(Instant) {
         let (mut sent, mut answers) = (Sent::default(), Sent::default());
         client.poll(now, &mut sent);
         assert_eq!(sent.0.len(), 1, "one frame at a time");
         let frame = MapFrame::new_checked(sent.0[0].as_slice()).expect("a frame");
-        asked.extend(entries(frame.payload()).map(|(key, _)| key.to_vec()));
+        asked.extend(entries(frame.payload()).map(|(key, _)| char::from(key[1])));
         server.handle(now, &sent.0[0], &mut answers);
         client.handle(now, &answers.0[0], &mut sent);
     }
-    let in_order: Vec<_> = ['a', 'b', 'c'].map(|name| long(name).as_bytes().to_vec()).into();
-    assert_eq!(asked, in_order);
+    assert_eq!(asked, "abc");
     let done = client.next_event().expect("all are held");
-    assert_eq!(done, (CallId(1), Ok(Output::Counted { forwarded: true })));
+    let tokens = vec![Era::of_epoch(1).token(1); 3];
+    assert_eq!(done, (CallId(1), Ok(Output::Locked { tokens, lease: held_for(LEASE) - Duration::from_nanos(3) })));
 }
 
 /// An owner of locks that the element may hold.
@@ -96,7 +107,9 @@ fn server_of_locks() -> MapServer {
         mapping: false,
         locks: true,
         votes: false,
+        eviction: None,
         width: 1,
+        lease: LEASE,
         timing: Timing::default(),
     })
 }
@@ -124,11 +137,9 @@ fn settle(server: &mut MapServer, endpoint: u32, seq: u32) {
     server.handle(Instant(1), &bytes, &mut Sent::default());
 }
 
-/// Sends a frame for the lock "a" and returns what the server says of it.
-fn ask(server: &mut MapServer, endpoint: u32, seq: u32, flags: u16) -> Status {
-    let key = Key::from("a");
-    let payload = entry_len(key.as_bytes().len());
-    let base = BaseRepr {
+/// Base header of a frame past the element.
+fn from(endpoint: u32, kind: Kind, seq: u32) -> BaseRepr {
+    BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,
         epoch: 1,
@@ -137,27 +148,62 @@ fn ask(server: &mut MapServer, endpoint: u32, seq: u32, flags: u16) -> Status {
         dst: 1,
         dst_incarnation: 5,
         seq,
-        ..BaseRepr::new(Kind::MapPairs)
-    };
-    let flags = MapFlags::BARE | flags;
-    let map = MapRepr { flags, threshold: 1, payload_len: payload as u16, ..MapRepr::default() };
-    let mut bytes = vec![0; frame_len(flags, 0, payload)];
-    put(emit(&base, &map, &mut bytes).payload_mut(), key.as_bytes(), 1).expect("fits");
+        ..BaseRepr::new(kind)
+    }
+}
+
+/// Asks for locks to be lent in a session; whether they are.
+fn lease(server: &mut MapServer, now: Instant, endpoint: u32, request: u32, session: u32) -> bool {
+    let base = BaseRepr { round: request, ..from(endpoint, Kind::MapLease, 0) };
+    let map = MapRepr { flags: MapFlags::BARE, tag: session, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
+    emit(&base, &map, &mut bytes);
     let mut out = Sent::default();
-    server.handle(Instant(1), &bytes, &mut out);
-    let answer = MapFrame::new_checked(&out.0[0][..]).expect("ours");
-    answers(answer.payload()).next().expect("one").status
+    server.handle(now, &bytes, &mut out);
+    server.poll(now, &mut out);
+    out.0.first().is_some_and(|answer| MapFrame::new_checked(&answer[..]).expect("ours").map().tag() == session)
+}
+
+/// Sends a frame for the lock "a", in session 1, and returns what the server says of it.
+fn ask(server: &mut MapServer, endpoint: u32, seq: u32, flags: u16) -> Status {
+    say(server, Instant(1), endpoint, seq, flags, 0).0
+}
+
+/// The same with a value; and the value of the answer.
+fn say(server: &mut MapServer, now: Instant, endpoint: u32, seq: u32, flags: u16, value: i64) -> (Status, i64) {
+    let mut out = Sent::default();
+    server.handle(now, &word(endpoint, seq, flags, value), &mut out);
+    answer_of(&out.0[0])
+}
+
+fn word(endpoint: u32, seq: u32, flags: u16, value: i64) -> Vec<u8> {
+    let key = Key::from("a");
+    let payload = entry_len(key.as_bytes().len());
+    let flags = MapFlags::BARE | flags;
+    let map = MapRepr { flags, threshold: 1, tag: 1, payload_len: payload as u16, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(flags, 0, payload)];
+    put(emit(&from(endpoint, Kind::MapPairs, seq), &map, &mut bytes).payload_mut(), key.as_bytes(), value)
+        .expect("fits");
+    bytes
+}
+
+fn answer_of(bytes: &[u8]) -> (Status, i64) {
+    let frame = MapFrame::new_checked(bytes).expect("ours");
+    let answer = answers(frame.payload()).next().expect("one");
+    (answer.status, answer.value)
 }
 
 #[test]
 fn the_repeat_of_a_claim_takes_nothing_back() {
     let mut server = server_of_locks();
     server.join(Instant(0), by_element(10, 0)).expect("room");
+    assert!(lease(&mut server, Instant(0), 10, 1, 1));
     server.renew(Instant(0), Terms { number: 1, epoch: 2, grant: None, reason: "a test" });
     server.rejoin(by_element(10, 1)).expect("a member");
     assert_eq!(ask(&mut server, 10, 1, MapFlags::COUNT), Status::Denied, "others may hold it");
     let claim = MapFlags::COUNT | MapFlags::CLAIM;
     assert_eq!(ask(&mut server, 10, 2, claim), Status::Whole);
+    // By the token that the claim names.
     ask(&mut server, 10, 3, MapFlags::CLEAR);
     ask(&mut server, 10, 2, claim);
     settle(&mut server, 10, 4);
@@ -169,9 +215,131 @@ fn what_was_granted_is_granted_again_while_nobody_else_is() {
     let mut server = server_of_locks();
     server.renew(Instant(0), Terms { number: 1, epoch: 2, grant: None, reason: "a test" });
     server.join(Instant(0), Member { element: false, ..by_element(10, 1) }).expect("room");
+    assert!(lease(&mut server, Instant(0), 10, 1, 1));
     assert_ne!(ask(&mut server, 10, 1, MapFlags::COUNT), Status::Denied);
-    // Let in under terms that have changed meanwhile: it may hold anything until it has settled.
-    server.join(Instant(0), by_element(11, 0)).expect("room");
+    // It may hold anything of the ended epoch until it has settled.
+    server.join(Instant(0), by_element(11, 1)).expect("room");
+    assert!(lease(&mut server, Instant(0), 11, 1, 1));
+    server.renew(Instant(0), Terms { number: 2, epoch: 3, grant: None, reason: "a test" });
     assert_ne!(ask(&mut server, 10, 1, MapFlags::COUNT), Status::Denied, "the answer may have been lost");
     assert_eq!(ask(&mut server, 10, 2, MapFlags::COUNT), Status::Denied);
+}
+
+/// An owner without element, and two callers with a lease.
+fn two_callers() -> MapServer {
+    let mut server = server();
+    server.join(Instant(0), Member { endpoint: 11, ..member() }).expect("room");
+    assert!(lease(&mut server, Instant(0), 10, 1, 1) && lease(&mut server, Instant(0), 11, 1, 1));
+    server
+}
+
+const TAKE: u16 = MapFlags::COUNT;
+const WAIT: u16 = MapFlags::COUNT | MapFlags::WAIT;
+const GIVE: u16 = MapFlags::CLEAR;
+
+#[test]
+fn a_release_wakes_the_first_in_line() {
+    let mut server = two_callers();
+    let (status, token) = say(&mut server, Instant(1), 10, 1, TAKE, 0);
+    assert_eq!((status, token as u64), (Status::Whole, Era::of_epoch(1).token(1)));
+    assert_eq!(ask(&mut server, 11, 1, WAIT), Status::InLine);
+    assert_eq!(ask(&mut server, 10, 2, WAIT), Status::InLine);
+    say(&mut server, Instant(2), 10, 3, GIVE, token);
+    let mut out = Sent::default();
+    server.poll(Instant(2), &mut out);
+    assert_eq!(out.0.len(), 1);
+    let frame = MapFrame::new_checked(&out.0[0][..]).expect("ours");
+    assert_eq!((frame.base().dst(), frame.base().seq()), (11, 1), "first come, first served");
+    assert_eq!(answer_of(&out.0[0]), (Status::Whole, token + 1));
+    assert_eq!(say(&mut server, Instant(3), 11, 1, WAIT, 0), (Status::Whole, token + 1), "should it be lost");
+}
+
+#[test]
+fn who_leaves_the_line_is_not_served() {
+    let mut server = two_callers();
+    let (_, token) = say(&mut server, Instant(1), 10, 1, TAKE, 0);
+    assert_eq!(ask(&mut server, 11, 1, WAIT), Status::InLine);
+    assert_eq!(ask(&mut server, 11, 1, WAIT | MapFlags::CLEAR), Status::Denied);
+    say(&mut server, Instant(2), 10, 2, GIVE, token);
+    let mut out = Sent::default();
+    server.poll(Instant(2), &mut out);
+    assert!(out.0.is_empty());
+    // A word to leave that comes first takes nothing, nor does what comes after it.
+    assert_eq!(ask(&mut server, 11, 2, WAIT | MapFlags::CLEAR), Status::Denied);
+    assert_eq!(ask(&mut server, 11, 2, WAIT), Status::Denied);
+}
+
+#[test]
+fn who_stands_in_line_may_ask_long_after_its_place_in_the_filter_is_taken() {
+    let mut server = two_callers();
+    let (_, token) = say(&mut server, Instant(1), 10, 1, TAKE, 0);
+    assert_eq!(ask(&mut server, 11, 1, WAIT), Status::InLine);
+    assert_eq!(ask(&mut server, 11, 257, TAKE), Status::Denied);
+    assert_eq!(ask(&mut server, 11, 1, WAIT), Status::InLine);
+    say(&mut server, Instant(2), 10, 2, GIVE, token);
+    server.poll(Instant(2), &mut Sent::default());
+    assert_eq!(say(&mut server, Instant(3), 11, 1, WAIT, 0).0, Status::Whole);
+}
+
+#[test]
+fn a_release_that_names_an_older_grant_frees_nothing() {
+    let mut server = two_callers();
+    let (_, first) = say(&mut server, Instant(1), 10, 1, TAKE, 0);
+    say(&mut server, Instant(1), 10, 2, GIVE, first);
+    let (status, second) = say(&mut server, Instant(1), 10, 3, TAKE, 0);
+    assert!(status == Status::Whole && second > first);
+    say(&mut server, Instant(1), 10, 4, GIVE, first);
+    assert_eq!(ask(&mut server, 11, 1, TAKE), Status::Denied, "it is still held");
+    say(&mut server, Instant(1), 10, 5, GIVE, second);
+    assert_eq!(ask(&mut server, 11, 2, TAKE), Status::Whole);
+}
+
+#[test]
+fn a_holder_that_is_silent_for_a_lease_has_lost_its_locks() {
+    let mut server = two_callers();
+    let (_, first) = say(&mut server, Instant(1), 10, 1, TAKE, 0);
+    assert_eq!(ask(&mut server, 11, 1, WAIT), Status::InLine);
+    let later = Instant(0) + LEASE / 2;
+    assert!(lease(&mut server, later, 11, 2, 1));
+    let end = Instant(0) + LEASE;
+    let mut out = Sent::default();
+    server.poll(Instant(end.0 - 1), &mut out);
+    assert!(out.0.is_empty());
+    assert_eq!(server.deadline(), Some(end));
+    server.poll(end, &mut out);
+    let (status, second) = answer_of(&out.0[0]);
+    assert!(status == Status::Whole && second > first);
+    // What the first one sends now is too late.
+    assert_eq!(say(&mut server, end, 10, 2, TAKE, 0).0, Status::Denied);
+    say(&mut server, end, 10, 3, GIVE, first);
+    assert_eq!(say(&mut server, end, 11, 1, WAIT, 0), (Status::Whole, second));
+    // It is told that its session is over, and may begin another.
+    assert!(!lease(&mut server, end, 10, 2, 1) && lease(&mut server, end, 10, 3, 2));
+    assert!(!lease(&mut server, end, 10, 3, 2), "an older request");
+}
+
+/// A holder that stands still finds, before it does anything else, that its locks are lost.
+#[test]
+fn a_holder_takes_its_locks_for_lost_before_the_server_does() {
+    let (mut client, mut server) = (client(), server());
+    let key = Key::from("a");
+    client.start(Instant(0), CallId(1), Operation::Count { keys: vec![key.clone()], threshold: 1, to: Target::Src });
+    for now in (1..=2).map(Instant) {
+        let (mut sent, mut answers) = (Sent::default(), Sent::default());
+        client.poll(now, &mut sent);
+        sent.0.iter().for_each(|frame| server.handle(now, frame, &mut answers));
+        answers.0.iter().for_each(|frame| client.handle(now, frame, &mut sent));
+    }
+    let Some((_, Ok(Output::Locked { tokens, lease }))) = client.next_event() else { panic!("it is held") };
+    let end = Instant(2) + lease;
+    assert_eq!(end, Instant(1) + held_for(LEASE), "counted from when it was asked for");
+    assert_eq!(client.holds(Instant(end.0 - 1), &key), Some(tokens[0]));
+    assert_eq!(client.holds(end, &key), None);
+    let mut sent = Sent::default();
+    client.poll(end, &mut sent);
+    client.start(end, CallId(2), Operation::Clear { keys: vec![key.clone()], tokens: Vec::new() });
+    client.poll(end, &mut sent);
+    let mut answers = Sent::default();
+    sent.0.iter().for_each(|frame| server.handle(end, frame, &mut answers));
+    assert_eq!(ask(&mut server, 10, 99, TAKE), Status::Denied, "a late release names no grant that it holds");
 }

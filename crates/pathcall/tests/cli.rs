@@ -126,6 +126,65 @@ fn status_shows_the_element_of_up() {
 }
 
 #[test]
+fn status_names_every_reason_why_frames_are_dropped() {
+    let (_up, url) = up();
+    let stdout = output(&["status", "--json", "--controller", &url]).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let dropped = status["elements"][0]["dropped"].as_object().expect("reasons");
+    let expected = pathcall_program::Counters::default();
+    let expected: Vec<_> = expected.iter().filter_map(|(name, _)| name.strip_prefix("drop_")).collect();
+    assert!(expected.len() >= 6 && expected.iter().all(|reason| dropped.contains_key(*reason)), "{dropped:?}");
+    let text = String::from_utf8(output(&["status", "--controller", &url]).stdout).expect("text");
+    for reason in dropped.keys() {
+        let reason = reason.replace('_', " ");
+        let row = |line: &str| line.contains(&reason) && line.trim_end().ends_with('0');
+        assert!(text.lines().any(row), "{reason}: {text}");
+    }
+}
+
+#[test]
+fn program_report_shows_stages_arrays_and_the_pipeline() {
+    let (_up, url) = up();
+    let text = String::from_utf8(output(&["program", "report", "--controller", &url]).stdout).expect("text");
+    let places: Vec<_> = pathcall_program::layout::STAGES
+        .iter()
+        .enumerate()
+        .map(|(number, stage)| text.find(&format!("\n{number} {stage} ")).unwrap_or_else(|| panic!("{stage}: {text}")))
+        .collect();
+    assert!(places.is_sorted(), "{text}");
+    assert!(text.contains("element 1") && text.contains("no applications"), "{text}");
+    assert!(text.contains("rules of the estimate") && text.contains("NetRPC 5.2.2"), "{text}");
+
+    let stdout = output(&["program", "report", "--json", "--controller", &url]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let element = &report["elements"][0];
+    let lanes = element["arrays"].as_array().expect("arrays").iter().find(|array| array["name"] == "lanes");
+    assert_eq!(lanes.expect("lanes")["registers"], 32 * 40_960);
+    // A stage's groups are within the limit, whatever the verdict.
+    let (limits, stages) = (&element["pipeline"]["limits"], element["pipeline"]["stages"].as_array().expect("stages"));
+    for stage in stages {
+        let groups: u64 = stage.as_array().expect("parts").iter().filter_map(|part| part["groups"].as_u64()).sum();
+        assert!(groups <= limits["groups"].as_u64().expect("a limit"), "{stage}");
+    }
+    assert_eq!(
+        element["pipeline"]["fits"],
+        stages.len() <= 12 && element["pipeline"]["too_large"] == serde_json::json!([])
+    );
+}
+
+#[test]
+fn program_report_of_a_controller_that_is_not_there_fails() {
+    let url = format!("http://127.0.0.1:{}", unused_port());
+    fails(
+        &["program", "report", "--controller", &url],
+        &format!(
+            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
+             start one, or name another with --controller"
+        ),
+    );
+}
+
+#[test]
 fn sim_plays_seeds() {
     let Output { status, stdout, .. } = output(&["sim", "map", "--seeds", "5"]);
     let stdout = String::from_utf8_lossy(&stdout);

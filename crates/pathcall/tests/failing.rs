@@ -87,8 +87,9 @@ impl Network {
     }
 }
 
-async fn server(network: &Network) -> Running {
-    let builder = Server::builder(&PATHCALL).controller(network.url());
+/// `authenticate`: frames carry tokens, whose key has to survive as well.
+async fn server(network: &Network, authenticate: bool) -> Running {
+    let builder = Server::builder(&PATHCALL).controller(network.url()).authenticate_frames(authenticate);
     let running = Running::start_with(builder.build().await.expect("the controller is there"), 0).await;
     until(|| running.pathcall.stats().iter().all(|app| !app.name.is_empty())).await;
     running
@@ -131,7 +132,7 @@ fn element_works(channel: &Channel, app: &str, before: u64) -> bool {
 
 async fn adding_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, victim == Victim::Both).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -180,7 +181,7 @@ async fn adding_goes_on(victim: Victim) {
 
 async fn summing_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, victim == Victim::Both).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -212,7 +213,7 @@ async fn summing_goes_on(victim: Victim) {
 /// A caller that closes leaves nothing behind in the element that could be lost with it.
 async fn closing_leaves_nothing_behind() {
     let mut network = Network::start();
-    let running = server(&network).await;
+    let running = server(&network, false).await;
     let channel = running.channel().await;
     let mut words = WordsClient::new(channel.clone());
     // The first addition learns where the key is.

@@ -36,6 +36,8 @@ counters! {
         drop_not_admitted,
         /// Addressed to an endpoint that the application does not have.
         drop_unknown_endpoint,
+        /// Without their application's token, or with one where there is none.
+        drop_unauthentic,
     }
 }
 
@@ -46,6 +48,8 @@ counters! {
         admitted,
         /// Frames of the application that were not.
         not_admitted,
+        /// Frames that named the application and did not carry its token, or carried one where it has none.
+        unauthentic,
         /// Frames whose work was done, each once.
         applied,
         /// Lanes added.
@@ -92,6 +96,7 @@ impl Counters {
             Action::Drop(Reason::Stale) => &mut self.drop_stale,
             Action::Drop(Reason::Counted) => &mut self.drop_counted,
             Action::Drop(Reason::NotAdmitted) => &mut self.drop_not_admitted,
+            Action::Drop(Reason::Unauthentic) => &mut self.drop_unauthentic,
             Action::Drop(Reason::UnknownEndpoint) => &mut self.drop_unknown_endpoint,
         };
         *counter += 1;

@@ -3,7 +3,7 @@
 use pathcall_wire::map::bitmap_words;
 use pathcall_wire::{Base, Flags, Kind, MapFlags};
 
-use crate::{Action, Context, Endpoint, Reason, Verdict};
+use crate::{Action, Context, Endpoint, Reason, Tables, Verdict};
 
 impl Context<'_> {
     pub(crate) fn len(&self) -> usize {
@@ -75,8 +75,22 @@ pub(crate) fn mark_all(context: &mut Context<'_>) {
     }
 }
 
-/// Addresses a copy of a multicast frame to a member of the group.
-pub fn address_copy(frame: &mut [u8], member: &Endpoint) {
+impl Tables {
+    /// Hands out a copy of a multicast frame for each member of the group, addressed to it, with its
+    /// endpoint. They are made in place, one after the other.
+    pub fn copies(&self, gaid: u32, frame: &mut [u8], mut each: impl FnMut(u32, &[u8])) {
+        let signature = self.key(gaid).map(|key| key.copies(frame));
+        for member in self.group(gaid) {
+            address_copy(frame, member);
+            if let Some(signature) = &signature {
+                signature.sign(frame);
+            }
+            each(member.endpoint, frame);
+        }
+    }
+}
+
+fn address_copy(frame: &mut [u8], member: &Endpoint) {
     if let Ok(mut base) = Base::new_checked(frame) {
         base.set_dst(member.endpoint);
         base.set_dst_incarnation(member.incarnation);

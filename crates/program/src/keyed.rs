@@ -1,8 +1,10 @@
 //! The ways of keyed applications through the pipeline: pairs, locks, and the server's harvests.
 
+use pathcall_wire::map::LOCK_TAG;
 use pathcall_wire::{KEYED_LANES, KEYED_WIDTH, Kind, MapFlags, RECORD_PLACES, Target, W_MAX};
 use pathcall_wire::{Mutant, mutant};
 
+use crate::lock::Outcome;
 use crate::once::Met;
 use crate::{Action, Application, Context, Program, Reason, Verdict, count, emit, generation, lock, map, once};
 
@@ -73,7 +75,7 @@ impl Program {
     /// Takes a lock or gives it back.
     pub(crate) fn lock(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
         let Context { base, map, .. } = context;
-        if map.index >= application.rows {
+        if map.index >= application.rows || map.tag & !LOCK_TAG != 0 {
             return context.drop(Reason::Malformed);
         }
         let registers = &mut self.tables.registers;
@@ -85,20 +87,24 @@ impl Program {
                 return context.drop(Reason::Stale);
             }
         };
-        let granted = lock::work(application, registers, &mut context, new);
+        let outcome = lock::work(application, registers, &mut context, new);
+        let denied = matches!(outcome, Outcome::Busy | Outcome::Free);
         self.count_for(base.gaid, |c| {
             c.applied += u64::from(new);
             c.repeats += u64::from(!new);
-            c.denied += u64::from(!granted);
+            c.denied += u64::from(denied);
         });
-        if !granted {
+        if outcome == Outcome::Parked {
+            return context.divert();
+        }
+        if denied {
             let flags = context.frame.map().flags();
             context.frame.map_mut().set_flags(flags | MapFlags::DENIED);
         }
         context.reflect(Kind::MapAck, true)
     }
 
-    /// Frees a lock of an endpoint that has left.
+    /// Frees a lock for the server, or says who has it.
     pub(crate) fn free(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
         if context.map.index >= application.rows {
             return context.drop(Reason::Malformed);

@@ -35,6 +35,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_instruction_sets_that_matter_are_compiled_in() {
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+            assert!(!matches!(pulp::Arch::new(), pulp::Arch::Scalar), "{:?}", pulp::Arch::new());
+        }
+    }
+
     proptest! {
         #[test]
         fn rows_are_added_as_lanes_one_by_one(

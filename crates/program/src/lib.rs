@@ -16,8 +16,10 @@ mod count;
 pub mod counters;
 pub mod emit;
 mod generation;
+pub mod hardware;
 mod keyed;
 mod lanes;
+pub mod layout;
 mod lock;
 mod map;
 mod once;
@@ -25,10 +27,11 @@ pub mod registers;
 mod round;
 pub mod tables;
 
+use admit::{Admission, Refused};
 pub use counters::{ApplicationCounters, Counters};
 use once::Met;
 pub use once::Profile;
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, OpType};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 use registers::Pass;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
 
@@ -47,6 +50,8 @@ pub enum Reason {
     NotAdmitted,
     /// Addressed to an endpoint that the application does not have.
     UnknownEndpoint,
+    /// Without its application's token, or with one where there is none.
+    Unauthentic,
 }
 
 /// Where a frame goes.
@@ -54,7 +59,7 @@ pub enum Reason {
 pub enum Action {
     /// To this endpoint; a reflected frame is already turned round.
     Forward(u32),
-    /// To every member of this application's group, by [`emit::address_copy`].
+    /// To every member of this application's group, by [`Tables::copies`], which signs the copies.
     Multicast(u32),
     /// Nowhere.
     Drop(Reason),
@@ -112,56 +117,48 @@ impl Program {
     pub fn process(&mut self, now: Instant, bytes: &mut [u8], congested: bool) -> Verdict {
         self.counters.frames_in += 1;
         let len = bytes.len();
-        let verdict = match MapFrame::new_checked(bytes) {
-            Ok(frame) => self.pipeline(now, frame, congested),
-            Err(_) => Verdict { action: Action::Drop(Reason::Malformed), len },
-        };
+        let mut verdict = Verdict { action: Action::Drop(Reason::Malformed), len };
+        if let Ok(frame) = MapFrame::new_checked(&mut *bytes) {
+            let context = Context::new(frame, congested, &self.tables);
+            let admission = admit::admit(&mut self.tables, now, &context);
+            verdict = match admission.application {
+                Ok(application) => self.pipeline(&application, context),
+                Err(refused) => context.refuse(refused, &admission),
+            };
+            if !admission.authentic && mutant::on(Mutant::ElementTokenLate) && admission.key.is_some() {
+                verdict.action = Action::Drop(Reason::Unauthentic);
+            }
+            if let (Some(key), Action::Forward(_)) = (admission.key, verdict.action) {
+                key.sign(&mut bytes[..verdict.len]);
+            }
+        }
         self.counters.verdict(verdict.action);
         verdict
     }
 
-    fn pipeline(&mut self, now: Instant, mut frame: MapFrame<&mut [u8]>, congested: bool) -> Verdict {
-        let mut base = frame.base().repr();
-        let mut map = frame.map().repr();
-        base.flags &= !Flags::NOT_ADMITTED;
-        map.flags &= !MapFlags::ELEMENT_ONLY;
-        if congested {
-            base.flags |= Flags::ECN;
-        }
-        frame.base_mut().set_flags(base.flags);
-        frame.map_mut().set_flags(map.flags);
-        let known = self.tables.is_endpoint_of(base.dst, base.gaid);
-        let mut context = Context { frame, base, map, congested, pass: Pass::default(), known };
-        let application = match admit::admit(&mut self.tables, now, &context) {
-            Ok(application) => application,
-            Err(admit::Refused::Forged) => return context.drop(Reason::Forged),
-            Err(admit::Refused::NotAdmitted) => {
-                context.frame.base_mut().set_flags(base.flags | Flags::NOT_ADMITTED);
-                return if known { context.forward() } else { context.drop(Reason::NotAdmitted) };
-            }
-        };
+    fn pipeline(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
+        context.note_flags();
+        let Context { base, map, .. } = context;
         let from_server = base.flags & Flags::FROM_SERVER != 0;
         if base.flags & Flags::CROSS != 0 {
             self.count_for(base.gaid, |c| c.cross += 1);
             return context.forward();
         }
         match context.frame.kind() {
-            Kind::MapPairsAck if from_server && map.flags & MapFlags::COUNT != 0 => self.decided(&application, context),
-            Kind::MapResult if from_server => self.result(&application, context),
-            Kind::MapRead if from_server => self.read(&application, context),
-            Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(&application, context),
-            Kind::MapMove if from_server => self.move_ballot(&application, context),
-            Kind::MapFree if from_server => self.free(&application, context),
+            Kind::MapPairsAck if from_server && map.flags & MapFlags::COUNT != 0 => self.decided(application, context),
+            Kind::MapResult if from_server => self.result(application, context),
+            Kind::MapRead if from_server => self.read(application, context),
+            Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(application, context),
+            Kind::MapMove if from_server => self.move_ballot(application, context),
+            Kind::MapFree if from_server => self.free(application, context),
             _ if from_server => context.deliver(),
             Kind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
             Kind::MapData if map.flags & MapFlags::LINEAR == 0 && lock::is_of_lock(&map) => {
-                self.lock(&application, context)
+                self.lock(application, context)
             }
-            Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(&application, context),
-            Kind::MapData => self.linear(&application, context),
-            Kind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => {
-                self.ballot(&application, context)
-            }
+            Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(application, context),
+            Kind::MapData => self.linear(application, context),
+            Kind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => self.ballot(application, context),
             _ => context.forward(),
         }
     }
@@ -280,7 +277,41 @@ pub(crate) struct Context<'a> {
     known: bool,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// A frame that has just come. Its headers are read without what only an element may say, and with
+    /// its mark; in the frame nothing changes before it is admitted.
+    fn new(frame: MapFrame<&'a mut [u8]>, congested: bool, tables: &Tables) -> Self {
+        let (mut base, mut map) = (frame.base().repr(), frame.map().repr());
+        base.flags &= !Flags::NOT_ADMITTED;
+        base.flags |= if congested { Flags::ECN } else { 0 };
+        map.flags &= !MapFlags::ELEMENT_ONLY;
+        let known = tables.is_endpoint_of(base.dst, base.gaid);
+        Self { frame, base, map, congested, pass: Pass::default(), known }
+    }
+
+    /// Writes the flags as they were read into the frame.
+    fn note_flags(&mut self) {
+        self.frame.base_mut().set_flags(self.base.flags);
+        self.frame.map_mut().set_flags(self.map.flags);
+    }
+
+    /// What becomes of a frame that is not admitted: it goes on, unless it is not what it says.
+    fn refuse(mut self, refused: Refused, admission: &Admission) -> Verdict {
+        match refused {
+            Refused::Forged => self.drop(Reason::Forged),
+            Refused::Unauthentic => self.drop(Reason::Unauthentic),
+            Refused::NotAdmitted if !self.known => self.drop(Reason::NotAdmitted),
+            Refused::NotAdmitted => {
+                // Who can't sign it again leaves it as it came.
+                if admission.key.is_some() || self.base.flags & Flags::TOKEN == 0 {
+                    self.base.flags |= Flags::NOT_ADMITTED;
+                    self.note_flags();
+                }
+                self.forward()
+            }
+        }
+    }
+
     pub(crate) fn op(&self) -> (OpType, i32) {
         (self.frame.op(), self.map.para)
     }

@@ -1,6 +1,6 @@
 //! `Stream.modify`, `Map.addTo`, `Map.get` and `Map.clear` on the registers of an application.
 
-use pathcall_wire::{MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant};
+use pathcall_wire::{KEYED_LANES, MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
 use crate::{Application, Context, lanes};
@@ -13,6 +13,9 @@ pub(crate) struct Work {
     /// Lanes added.
     pub(crate) added: u32,
 }
+
+/// Bytes of a pair in a frame: a row, and a value.
+const PAIR_BYTES: usize = 8;
 
 /// Works on keyed pairs: the i-th pair in the i-th position of its row's bank, which starts at `bank`.
 pub(crate) fn pairs(
@@ -28,8 +31,14 @@ pub(crate) fn pairs(
     let add = flags & MapFlags::ADD != 0 && new;
     let cells = registers.lanes.visit(&mut context.pass, lane_base as usize, rows as usize * width as usize);
     let mut work = Work::default();
-    for i in 0..context.frame.lane_count() {
-        let (true, Some((row, value))) = (context.frame.marked(i), context.frame.keyed(i)) else { continue };
+    if flags & (MapFlags::LINEAR | MapFlags::BARE) != 0 {
+        return work;
+    }
+    let marked = context.frame.bitmap(0);
+    let (pairs, _) = context.frame.bitmap_and_lanes_mut().1.as_chunks_mut::<PAIR_BYTES>();
+    for (i, pair) in pairs.iter_mut().take(KEYED_LANES).enumerate().filter(|(i, _)| marked >> i & 1 == 1) {
+        let [r0, r1, r2, r3, v0, v1, v2, v3] = *pair;
+        let (row, value) = (u32::from_be_bytes([r0, r1, r2, r3]), i32::from_be_bytes([v0, v1, v2, v3]));
         let at = row as usize * width as usize + bank + i;
         let value = op.apply(value, para);
         let cell = if row < rows && bank + i < width as usize { cells.get_mut(at) } else { None };
@@ -45,7 +54,7 @@ pub(crate) fn pairs(
             }
         }
         let shown = if flags & MapFlags::GET != 0 { *cell } else { value };
-        context.frame.set_keyed(i, row, shown);
+        pair[PAIR_BYTES / 2..].copy_from_slice(&shown.to_be_bytes());
     }
     work
 }
@@ -87,7 +96,7 @@ pub(crate) fn clear(application: &Application, registers: &mut Registers, contex
 /// Zeroes a row of a bank.
 pub(crate) fn wipe(application: &Application, registers: &mut Registers, context: &mut Context<'_>, bank: usize) {
     let at = row_at(application, context) + bank;
-    registers.lanes.visit(&mut context.pass, at, pathcall_wire::KEYED_LANES).fill(0);
+    registers.lanes.visit(&mut context.pass, at, KEYED_LANES).fill(0);
 }
 
 /// Puts the masks of a slot's places into the frame: the lanes that each last frame left out.

@@ -11,7 +11,9 @@ pub enum Profile {
     /// The last full sequence number: right however late a repeat comes.
     #[default]
     FullSequence,
-    /// One bit, as in the paper: right as long as no repeat is a window late.
+    /// One bit, as in the paper: what hardware has room for. Right as long as no repeat is a window late,
+    /// and a slot gets another holder only when nothing of the last one is on its way: an element that
+    /// admits by endpoint and incarnation sees to the latter itself, for others the controller waits.
     FlipBit,
 }
 
@@ -68,5 +70,49 @@ pub(crate) fn record(registers: &mut Registers, pass: &mut Pass, slot: u32, firs
     for ((place, seq), generation) in places.iter().zip(seqs.chunks_exact_mut(4)).zip(rest.chunks_exact_mut(4)) {
         seq.copy_from_slice(&place.seq.to_be_bytes());
         generation.copy_from_slice(&place.generation.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathcall_wire::Kind;
+
+    use super::*;
+
+    struct Filter(Profile, Registers);
+
+    impl Filter {
+        fn new(profile: Profile) -> Self {
+            Self(profile, Registers::new(&crate::Size { rows: 1, lanes: 1, slots: 1 }))
+        }
+
+        fn meet(&mut self, seq: u32) -> Met {
+            let base = BaseRepr { seq, ..BaseRepr::new(Kind::MapData) };
+            meet(self.0, &mut self.1, &base, &mut Pass::default(), 1, true)
+        }
+    }
+
+    /// What the controller's quarantine is for, where admission asks for no more than the application.
+    #[test]
+    fn a_late_frame_of_a_slots_last_holder_costs_the_next_holder_a_frame() {
+        for (profile, becomes) in [(Profile::FlipBit, Met::Repeat(1)), (Profile::FullSequence, Met::Stale)] {
+            // Set back for the next holder; then something of the last one still comes.
+            let mut filter = Filter::new(profile);
+            assert_eq!(filter.meet(2 * W_MAX + 1), Met::New, "it is taken for the next holder's");
+            assert_eq!(filter.meet(1), becomes, "never applied, and acknowledged or dropped for ever");
+            let mut filter = Filter::new(profile);
+            assert_eq!(filter.meet(1), Met::New, "nothing on its way");
+        }
+    }
+
+    /// The flip bit alone fails when a repeat arrives a window late.
+    #[test]
+    fn a_repeat_that_is_late_by_a_window_fools_the_flip_bit_only() {
+        let late = |profile| {
+            let mut filter = Filter::new(profile);
+            [1, W_MAX + 1, 1, W_MAX + 1].map(|seq| filter.meet(seq))
+        };
+        assert_eq!(late(Profile::FlipBit), [Met::New; 4], "both are applied twice");
+        assert_eq!(late(Profile::FullSequence), [Met::New, Met::New, Met::Stale, Met::Repeat(1)]);
     }
 }

@@ -2,6 +2,8 @@
 
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 
+use crate::layout::{ARRAYS, Array};
+
 /// One frame's way through the arrays. A debug build panics when an array is touched twice, or
 /// after one of a later stage: no pipeline could do that.
 #[derive(Debug, Default)]
@@ -34,6 +36,11 @@ impl<T: Clone> RegisterArray<T> {
     #[must_use]
     pub fn new(stage: u8, size: usize, value: T) -> Self {
         Self { stage, cells: vec![value; size] }
+    }
+
+    /// The array that the layout describes.
+    fn of(array: &Array, size: &crate::Size, value: T) -> Self {
+        Self::new(array.stage, array.registers(size) as usize, value)
     }
 
     /// The frame's one visit to this array: the registers it works on.
@@ -113,12 +120,13 @@ impl Default for RoundState {
     }
 }
 
-/// Who holds a lock; endpoint 0 is nobody.
+/// Who holds a lock; endpoint 0 is nobody. A pair of words: what a stage of a pipeline reads,
+/// compares and writes at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
     /// The endpoint.
     pub(crate) owner: u32,
-    /// Which of its acquirings.
+    /// Which of its acquirings, under `LOCK_WANTED` and `LOCK_PARKED`.
     pub(crate) tag: u32,
 }
 
@@ -150,6 +158,8 @@ pub struct Registers {
     /// In the stage of counts: a frame is of a round or of a ballot.
     pub(crate) ballots: RegisterArray<Ballot>,
     pub(crate) locks: RegisterArray<Lock>,
+    /// Beside each lock: how often it was granted, the lower half of its fencing token.
+    pub(crate) grants: RegisterArray<u32>,
     pub(crate) lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
     pub(crate) overflows: RegisterArray<u32>,
@@ -157,15 +167,17 @@ pub struct Registers {
 
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
+        let [generations, places, rounds, counts, ballots, locks, grants, lanes, overflows] = &ARRAYS;
         Self {
-            generations: RegisterArray::new(1, size.rows, Generation::default()),
-            places: RegisterArray::new(2, size.slots * pathcall_wire::W_MAX as usize, Place::default()),
-            rounds: RegisterArray::new(3, size.rows, RoundState::default()),
-            counts: RegisterArray::new(4, size.rows, 0),
-            ballots: RegisterArray::new(4, size.rows, Ballot::default()),
-            locks: RegisterArray::new(5, size.rows, Lock::default()),
-            lanes: RegisterArray::new(6, size.lanes, 0),
-            overflows: RegisterArray::new(7, size.slots * pathcall_wire::W_MAX as usize, 0),
+            generations: RegisterArray::of(generations, size, Generation::default()),
+            places: RegisterArray::of(places, size, Place::default()),
+            rounds: RegisterArray::of(rounds, size, RoundState::default()),
+            counts: RegisterArray::of(counts, size, 0),
+            ballots: RegisterArray::of(ballots, size, Ballot::default()),
+            locks: RegisterArray::of(locks, size, Lock::default()),
+            grants: RegisterArray::of(grants, size, 0),
+            lanes: RegisterArray::of(lanes, size, 0),
+            overflows: RegisterArray::of(overflows, size, 0),
         }
     }
 }

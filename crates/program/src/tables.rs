@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use pathcall_wire::{Instant, KEYED_LANES, W_MAX};
+use pathcall_wire::{Instant, KEYED_LANES, TokenKey, W_MAX};
 
 use crate::ApplicationCounters;
 use crate::registers::{Ballot, Generation, Lock, Place, Registers, RoundState};
@@ -98,6 +98,8 @@ pub enum TableError {
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) application: Application,
+    /// What signs its frames, if they carry tokens.
+    pub(crate) key: Option<TokenKey>,
     pub(crate) last_seen: Option<Instant>,
     pub(crate) counters: ApplicationCounters,
     group: Vec<u32>,
@@ -136,13 +138,23 @@ impl Tables {
                 return Ok(());
             }
         } else {
-            let entry =
-                Entry { application, last_seen: None, counters: ApplicationCounters::default(), group: Vec::new() };
+            let counters = ApplicationCounters::default();
+            let entry = Entry { application, key: None, last_seen: None, counters, group: Vec::new() };
             self.applications.insert(application.gaid, entry);
         }
         let (row, count) = (application.row_base as usize, application.rows as usize);
         self.registers.generations.reset(row, count, Generation::default());
         self.zero(&application);
+        Ok(())
+    }
+
+    /// Says what signs the application's frames; `None`: they carry no tokens. A frame of the other form,
+    /// or with another token, is dropped. What is installed first has no key.
+    ///
+    /// # Errors
+    /// [`TableError::UnknownApplication`].
+    pub fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), TableError> {
+        self.entry_mut(gaid).ok_or(TableError::UnknownApplication(gaid))?.key = key;
         Ok(())
     }
 
@@ -201,6 +213,11 @@ impl Tables {
         group.iter().filter_map(|id| self.endpoints.get(id))
     }
 
+    /// What signs the application's frames, if they carry tokens.
+    pub(crate) fn key(&self, gaid: u32) -> Option<TokenKey> {
+        self.applications.get(&gaid)?.key
+    }
+
     /// An endpoint's entry.
     #[must_use]
     pub fn endpoint(&self, id: u32) -> Option<&Endpoint> {
@@ -255,6 +272,7 @@ impl Tables {
         self.registers.counts.reset(row, count, 0);
         self.registers.ballots.reset(row, count, Ballot::default());
         self.registers.locks.reset(row, count, Lock::default());
+        self.registers.grants.reset(row, count, 0);
         self.registers.lanes.reset(application.lane_base as usize, count * application.width as usize, 0);
     }
 }

@@ -9,4 +9,22 @@ pub mod types;
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("pathcall.v1");
+
+    impl std::fmt::Debug for TokenKey {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("TokenKey(secret)")
+        }
+    }
+
+    impl From<[u64; 2]> for TokenKey {
+        fn from([k0, k1]: [u64; 2]) -> Self {
+            Self { k0, k1 }
+        }
+    }
+
+    impl From<TokenKey> for [u64; 2] {
+        fn from(TokenKey { k0, k1 }: TokenKey) -> Self {
+            [k0, k1]
+        }
+    }
 }

@@ -6,6 +6,8 @@
 //! encoded: a field that holds its default is not. With `to: SERVER` the typed field stays in the
 //! handler's message as well.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use pathcall_endpoint::map::{Key, Lanes, Modify, Operation, Output};
 use pathcall_proto::manifest::{self, Kind, Method};
@@ -76,6 +78,8 @@ pub(crate) enum Answer {
     Pairs(Vec<(Key, i64)>),
     /// Nothing; whether `CntFwd` forwards the call.
     Counted { forwarded: bool },
+    /// Nothing; the tokens of the locks that were granted, and for how long at least.
+    Locked { tokens: Vec<u64>, lease: Duration },
     /// Nothing.
     Done,
 }
@@ -86,7 +90,7 @@ impl Answer {
         match self {
             Self::Lanes(lanes) => Values::Lanes(lanes),
             Self::Pairs(pairs) => Values::Pairs(pairs),
-            Self::Counted { .. } | Self::Done => Values::Pairs(&[]),
+            Self::Counted { .. } | Self::Locked { .. } | Self::Done => Values::Pairs(&[]),
         }
     }
 }
@@ -110,9 +114,21 @@ impl Work {
             (Kind::Count { threshold, to }, typed) => {
                 only(Operation::Count { keys: typed.into_keys(), threshold, to: target(to) })
             }
-            (Kind::Clear, typed) => only(Operation::Clear { keys: typed.into_keys() }),
+            (Kind::Clear, typed) => only(Operation::Clear { keys: typed.into_keys(), tokens: Vec::new() }),
             // A query is the server's to answer.
             (Kind::Query, _) => Self { operation: None, keys: Vec::new() },
+        }
+    }
+
+    /// Names the grants that are given back, by their tokens in the order of the keys.
+    pub(crate) fn name_grants(&mut self, named: &[u64]) {
+        if let Some(Operation::Clear { keys, tokens }) = &mut self.operation {
+            let mut sorted: Vec<(usize, &Key)> = keys.iter().enumerate().collect();
+            sorted.sort_by_key(|(_, key)| *key);
+            *tokens = vec![0; if named.is_empty() { 0 } else { keys.len() }];
+            for ((at, _), token) in sorted.into_iter().zip(named) {
+                tokens[at] = *token;
+            }
         }
     }
 
@@ -122,6 +138,7 @@ impl Work {
             (Some(Output::Sums(sums)), _) => Answer::Lanes(sums),
             (Some(Output::Values(values)), _) => Answer::Pairs(self.keys.into_iter().zip(values).collect()),
             (Some(Output::Counted { forwarded }), _) => Answer::Counted { forwarded },
+            (Some(Output::Locked { tokens, lease }), _) => Answer::Locked { tokens, lease },
             (None, Kind::Sum { .. }) => Answer::Lanes(Lanes::default()),
             // Nobody else can hold, or has yet to vote for, any of no keys.
             (None, Kind::Count { .. }) => Answer::Counted { forwarded: true },
@@ -237,12 +254,25 @@ mod tests {
                 Kind::Count { threshold: 5, to: manifest::Target::All },
                 Operation::Count { keys: keys(), threshold: 5, to: Target::All },
             ),
-            (Kind::Clear, Operation::Clear { keys: keys() }),
+            (Kind::Clear, Operation::Clear { keys: keys(), tokens: Vec::new() }),
         ] {
             let method = Method { kind, modify, ..METHOD };
             let typed = Request::new(&method, &Bytes::from_static(ONLY_TYPED)).unwrap().typed.unwrap();
             assert_eq!(Work::new(&method, typed).operation, Some(operation));
         }
+    }
+
+    #[test]
+    fn grants_are_named_in_the_order_of_the_keys() {
+        let method = Method { kind: Kind::Clear, ..METHOD };
+        let pairs = ["b", "c", "a"].map(|name| (Key::from(name), 0)).to_vec();
+        let mut work = Work::new(&method, Typed::Pairs(pairs.clone()));
+        work.name_grants(&[1, 2, 3]);
+        let Some(Operation::Clear { tokens, .. }) = work.operation else { panic!("a release") };
+        assert_eq!(tokens, [2, 3, 1]);
+        let mut work = Work::new(&method, Typed::Pairs(pairs));
+        work.name_grants(&[]);
+        assert!(matches!(work.operation, Some(Operation::Clear { tokens, .. }) if tokens.is_empty()));
     }
 
     #[test]

@@ -54,7 +54,9 @@ impl Controller for FakeController {
         book.registered.push(request);
         let gaid = book.registered.len() as u32;
         let (sender, receiver) = mpsc::channel(4);
-        sender.try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint: 100 + gaid, memory })).unwrap();
+        sender
+            .try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint: 100 + gaid, memory, token_key: None }))
+            .unwrap();
         book.streams.push(sender);
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -218,7 +220,7 @@ async fn with_memory_a_caller_is_registered_and_released() {
     assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000 }]);
 
     // The memory moves: those who come now work past the element.
-    let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None };
+    let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None };
     let sender = controller.book().streams[3].clone();
     sender.send(Ok(moved)).await.unwrap();
     until(|| server.pathcall.stats().iter().all(|application| !application.element)).await;

@@ -12,6 +12,8 @@ use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
 use pathcall_rpc_stubs::{PATHCALL, Wanted};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, TokenKey};
 use tokio::net::TcpListener;
 use tonic::Code;
 use tower::Service;
@@ -183,4 +185,46 @@ async fn a_join_that_makes_no_sense_is_refused() {
         assert_eq!(peer.join(request).await.unwrap_err().code(), code);
     }
     assert_eq!(members(&server.pathcall, "T-SUM"), 0);
+}
+
+/// Without a controller the server draws the key itself.
+#[tokio::test]
+async fn the_key_that_signs_frames_comes_with_the_grant() {
+    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
+    let request =
+        JoinRequest { application: "T-WORDS".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 1 };
+    for authenticate in [false, true] {
+        let builder = Server::builder(&PATHCALL).authenticate_frames(authenticate);
+        let server = Running::start_with(builder.build().await.unwrap(), 0).await;
+        let mut peer = PeerClient::connect(server.uri()).await.unwrap();
+        let mut stream = peer.join(request.clone()).await.unwrap().into_inner();
+        let grant = stream.message().await.unwrap().unwrap();
+        assert_eq!(grant.token_key.is_some(), authenticate);
+        let another = peer.join(request.clone()).await.unwrap().into_inner().message().await.unwrap().unwrap();
+        assert_eq!(another.token_key, grant.token_key, "one for all callers");
+
+        let base = BaseRepr {
+            flags: Flags::CROSS,
+            gaid: grant.gaid,
+            epoch: grant.epoch,
+            src: grant.endpoint,
+            src_incarnation: 5,
+            dst: grant.server,
+            dst_incarnation: grant.server_incarnation,
+            ..BaseRepr::new(Kind::MapFlush)
+        };
+        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+        let mut frame = vec![0; frame_len(map.flags, 0, 0)];
+        emit(&base, &map, &mut frame);
+        let sealed =
+            TokenKey::new(grant.token_key.unwrap_or_default().into()).seal(&frame, &mut [0; 100]).unwrap().to_vec();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for frame in [frame, sealed] {
+            socket.send_to(&frame, ("127.0.0.1", grant.server_udp_port as u16)).unwrap();
+        }
+        let map = || server.pathcall.stats().into_iter().find(|application| application.name == "T-WORDS").unwrap().map;
+        until(|| map().frames_received == 2).await;
+        // Each server takes one of the two: with tokens the one that has it, without the other.
+        assert_eq!((map().frames_unauthentic, map().frames_ignored), (1, 1), "{authenticate}");
+    }
 }

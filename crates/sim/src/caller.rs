@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::{CallId, ClientConfig, ClientStats, MapClient};
-use pathcall_endpoint::map::{Operation, Renewal};
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_endpoint::map::{CallError, Key, Operation, Output, Renewal};
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::party::{Decision, Effects, Party, Report};
 use crate::scenario::{CallerPlan, Work};
@@ -42,6 +42,10 @@ pub(crate) struct Caller<'a> {
     /// It was let in, and has not left.
     member: bool,
     killed: bool,
+    /// The element that it sends by.
+    element: Option<usize>,
+    /// Of locks that are held, by step: the tokens in the order of the step's keys.
+    tokens: BTreeMap<usize, Vec<u64>>,
 }
 
 impl<'a> Caller<'a> {
@@ -55,13 +59,23 @@ impl<'a> Caller<'a> {
             tasks_made: 0,
             member: false,
             killed: false,
+            element: None,
+            tokens: BTreeMap::new(),
         }
     }
 
-    /// It has joined its application and may call.
-    pub(crate) fn join(&mut self, now: Instant, config: ClientConfig, effects: &mut Effects) {
-        self.client = Some(MapClient::new(config));
-        self.member = true;
+    /// It has joined its application and may call; it begins with step `first`.
+    pub(crate) fn join(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        element: Option<usize>,
+        first: usize,
+        effects: &mut Effects,
+    ) {
+        self.client = Some(MapClient::new(config).authenticate(key));
+        (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);
         }
@@ -89,12 +103,23 @@ impl<'a> Caller<'a> {
         self.member = false;
     }
 
+    /// The element that it sends by.
+    pub(crate) fn element(&self) -> Option<usize> {
+        self.element
+    }
+
     /// The epoch has changed.
-    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, effects: &mut Effects) {
+    pub(crate) fn renew(&mut self, now: Instant, renewal: &Renewal, element: Option<usize>, effects: &mut Effects) {
+        self.element = element;
         if let Some(client) = &mut self.client {
             client.renew(now, renewal);
         }
         self.settle(now, effects);
+    }
+
+    /// Whether it believes, by its own clock, that it holds a lock by this token.
+    pub(crate) fn holds(&self, now: Instant, key: &Key, token: u64) -> bool {
+        self.client.as_ref().and_then(|client| client.holds(now, key)) == Some(token)
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -135,7 +160,8 @@ impl<'a> Caller<'a> {
             }
             Task::Release(step) => {
                 if let Work::Lock { keys, .. } = &self.plan.steps[step].work {
-                    let operation = Operation::Clear { keys: keys.clone() };
+                    let tokens = self.tokens.remove(&step).unwrap_or_default();
+                    let operation = Operation::Clear { keys: keys.clone(), tokens };
                     self.start(now, call_id(step, true), operation, effects);
                 }
             }
@@ -157,7 +183,7 @@ impl<'a> Caller<'a> {
                 client.poll(now, effects);
                 let finished: Vec<_> = std::iter::from_fn(|| client.next_event()).collect();
                 for (id, outcome) in finished {
-                    self.finished(now, id, outcome.is_ok());
+                    self.finished(now, id, &outcome);
                     effects.reports.push(Report::Finished(id, outcome));
                 }
             }
@@ -167,14 +193,19 @@ impl<'a> Caller<'a> {
         }
     }
 
-    fn finished(&mut self, now: Instant, id: CallId, well: bool) {
+    fn finished(&mut self, now: Instant, id: CallId, outcome: &Result<Output, CallError>) {
         // What was not asked for is the judge's to see.
         let Some(open) = self.open.iter().position(|open| *open == id) else { return };
         self.open.swap_remove(open);
         let (index, release) = step_of(id);
         let step = &self.plan.steps[index];
-        match &step.work {
-            Work::Lock { hold, .. } if well && !release => self.at(now + *hold, Task::Release(index)),
+        match (&step.work, outcome) {
+            (Work::Lock { keys, hold }, Ok(outcome)) if !release => {
+                if let Output::Locked { tokens, .. } = outcome {
+                    self.tokens.insert(index, by_key(keys, tokens));
+                }
+                self.at(now + *hold, Task::Release(index));
+            }
             _ => self.at(now + step.pause, Task::Next),
         }
     }
@@ -182,10 +213,12 @@ impl<'a> Caller<'a> {
 
 impl Party for Caller<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         if let Some(client) = &mut self.client {
             let ignored = client.stats().frames_ignored;
-            client.handle(now, frame, effects);
+            match marked {
+                true => client.handle_marked(now, frame, effects),
+                false => client.handle(now, frame, effects),
+            }
             effects.decision = Some(decision(client.stats().frames_ignored == ignored));
         }
         self.settle(now, effects);
@@ -202,12 +235,12 @@ impl Party for Caller<'_> {
     }
 }
 
-/// A host's driver tells the state machine of congestion by the frame's own flag.
-pub(crate) fn mark(frame: &mut [u8], marked: bool) {
-    if let (true, Ok(mut base)) = (marked, Base::new_checked(frame)) {
-        let flags = base.flags() | Flags::ECN;
-        base.set_flags(flags);
-    }
+/// Tokens that came in the order of the keys, in the order in which the keys were named.
+pub(crate) fn by_key(keys: &[Key], tokens: &[u64]) -> Vec<u64> {
+    let mut sorted: Vec<&Key> = keys.iter().collect();
+    sorted.sort();
+    let token = |key: &Key| sorted.iter().position(|other| *other == key).and_then(|at| tokens.get(at));
+    keys.iter().filter_map(|key| token(key).copied()).collect()
 }
 
 pub(crate) fn decision(taken: bool) -> Decision {

@@ -10,7 +10,7 @@ use crate::host::HostPlan;
 use crate::link::Outage;
 use crate::scenario::WireChange;
 use crate::trace::Millis;
-use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, sweep};
+use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, shrink, sweep};
 
 /// Pause between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -39,6 +39,9 @@ struct MapArgs {
     /// Play only this one and print all that happens
     #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
     seed: Option<u64>,
+    /// If it fails, leave out whatever the failure does not need, and print what happens then
+    #[arg(long, requires = "seed")]
+    shrink: bool,
 }
 
 /// Runs `pathcall sim`; the exit code says whether every result was right.
@@ -48,7 +51,8 @@ struct MapArgs {
 pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
     let Ability::Map(args) = &args.ability;
     let done = match args.seed {
-        Some(seed) => replay(seed),
+        Some(seed) if args.shrink => replay_smallest(seed),
+        Some(seed) => replay(&generate(seed)),
         None => sweep_seeds(args.first_seed, args.seeds),
     };
     match done {
@@ -58,18 +62,24 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
     }
 }
 
-/// Plays one seed with its trace; whether all was right.
-fn replay(seed: u64) -> io::Result<bool> {
-    let mut out = BufWriter::new(io::stdout().lock());
+/// Plays the smallest scenario that fails as that of the seed; whether none does.
+fn replay_smallest(seed: u64) -> io::Result<bool> {
     let scenario = generate(seed);
+    replay(&shrink(&scenario).unwrap_or(scenario))
+}
+
+/// Plays a scenario with its trace; whether all was right.
+fn replay(scenario: &Scenario) -> io::Result<bool> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let seed = scenario.seed;
     writeln!(out, "seed {seed}: {:?}, {:?} until {:?}", scenario.wire, scenario.faults, scenario.faults_until)?;
     for (index, plan) in scenario.applications.iter().enumerate() {
         let callers: Vec<u32> = plan.callers.iter().map(|caller| caller.endpoint).collect();
         let (owner, memory) = (plan.endpoint, plan.memory.map(|memory| (memory.rows, memory.width)));
         writeln!(out, "a{index}: {:?}, owner {owner}, callers {callers:?}, memory {memory:?}", plan.purpose)?;
     }
-    weather(&scenario, &mut out)?;
-    let outcome = play_traced(&scenario, &mut out)?;
+    weather(scenario, &mut out)?;
+    let outcome = play_traced(scenario, &mut out)?;
     writeln!(out, "{}", summary(&outcome))?;
     out.flush()?;
     Ok(outcome.failure.is_none())
@@ -138,6 +148,8 @@ fn table(first_seed: u64, report: &Report) -> String {
         ("pauses of hosts", tally.pauses.to_string()),
         ("retransmits", tally.retransmits.to_string()),
         ("lanes in the element", share(tally.lanes_element, tally.lanes_element + tally.lanes_software)),
+        ("keys evicted", tally.keys_evicted.to_string()),
+        ("silent elements", tally.suspended.to_string()),
         ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
         ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
         ("traces", format!("{trace_hash:016x}")),
@@ -170,6 +182,8 @@ mod tests {
         assert_eq!(parsed("sim map").expect("valid").seeds, 2000);
         assert_eq!(parsed("sim map --seed 9").expect("valid").seed, Some(9));
         assert!(parsed("sim map --seed 9 --seeds 2").is_err(), "one seed or many");
+        assert!(parsed("sim map --seed 9 --shrink").expect("valid").shrink);
+        assert!(parsed("sim map --shrink").is_err(), "one seed is shrunk");
         assert!(parsed("sim").is_err(), "an ability is asked for");
     }
 

@@ -2,12 +2,11 @@
 
 use pathcall_endpoint::map::Dest;
 use pathcall_endpoint::map::Outbox;
-use pathcall_program::emit::address_copy;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_wire::Instant;
 
 use crate::party::{Decision, Effects, Party};
-use crate::scenario::{ApplicationPlan, CallerPlan};
+use crate::scenario::{ApplicationPlan, CallerPlan, Memory};
 
 /// The element of all applications.
 pub(crate) struct Element {
@@ -18,10 +17,10 @@ pub(crate) struct Element {
 
 impl Element {
     /// An element that knows the owners of these applications, and holds memory for those that have some.
-    pub(crate) fn new(size: Size, applications: &[ApplicationPlan]) -> Result<Self, TableError> {
+    pub(crate) fn new(number: usize, size: Size, applications: &[ApplicationPlan]) -> Result<Self, TableError> {
         let mut element = Self::blank(size);
-        for plan in applications {
-            element.install(plan, plan.epoch)?;
+        for plan in applications.iter().filter(|plan| plan.element() == number) {
+            element.install(plan, plan.memory, plan.epoch)?;
         }
         Ok(element)
     }
@@ -32,9 +31,14 @@ impl Element {
     }
 
     /// Lets an application in, with memory if it has some.
-    pub(crate) fn install(&mut self, plan: &ApplicationPlan, epoch: u32) -> Result<(), TableError> {
+    pub(crate) fn install(
+        &mut self,
+        plan: &ApplicationPlan,
+        memory: Option<Memory>,
+        epoch: u32,
+    ) -> Result<(), TableError> {
         let tables = self.program.tables_mut();
-        if let Some(memory) = plan.memory {
+        if let Some(memory) = memory {
             tables.install(Application {
                 gaid: plan.gaid,
                 epoch,
@@ -44,13 +48,19 @@ impl Element {
                 lane_base: memory.lane_base,
                 width: memory.width.into(),
             })?;
+            tables.authenticate(plan.gaid, plan.token_key)?;
         }
         let (endpoint, incarnation, gaid) = (plan.endpoint, plan.incarnation, plan.gaid);
         tables.set_endpoint(Endpoint { endpoint, incarnation, gaid, slot_base: 0, slots: 0 })
     }
 
     /// Lets a caller's frames in, and what is for all callers out to it.
-    pub(crate) fn register(&mut self, plan: &ApplicationPlan, caller: &CallerPlan) -> Result<(), TableError> {
+    pub(crate) fn register(
+        &mut self,
+        plan: &ApplicationPlan,
+        memory: Option<Memory>,
+        caller: &CallerPlan,
+    ) -> Result<(), TableError> {
         let tables = self.program.tables_mut();
         if tables.endpoint(plan.endpoint).is_none() {
             // It has just started: the controller will tell it of all that have joined.
@@ -63,10 +73,11 @@ impl Element {
             slot_base: caller.slot_base,
             slots: caller.flows,
         })?;
-        if plan.memory.is_none() {
+        if memory.is_none() {
             // Not installed: the element passes on what callers send, and is sent nothing for all of them.
             return Ok(());
         }
+        self.members.retain(|(_, endpoint)| *endpoint != caller.endpoint);
         self.members.push((plan.gaid, caller.endpoint));
         let group: Vec<u32> = self.members.iter().filter(|(gaid, _)| *gaid == plan.gaid).map(|(_, e)| *e).collect();
         tables.set_group(plan.gaid, &group)
@@ -74,6 +85,13 @@ impl Element {
 }
 
 impl Element {
+    /// An application has no memory here any more.
+    pub(crate) fn remove(&mut self, plan: &ApplicationPlan) {
+        // It may have restarted meanwhile, and not know it.
+        let known = self.program.tables_mut().remove(plan.gaid).is_ok();
+        self.members.retain(|(gaid, _)| !(known && *gaid == plan.gaid));
+    }
+
     /// A caller is gone.
     pub(crate) fn release(&mut self, caller: &CallerPlan) {
         self.program.tables_mut().remove_endpoint(caller.endpoint);
@@ -89,10 +107,8 @@ impl Party for Element {
         match action {
             Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
             Action::Multicast(gaid) => {
-                for member in self.program.tables().group(gaid) {
-                    address_copy(frame, member);
-                    effects.send(Dest::Endpoint(member.endpoint), frame);
-                }
+                let tables = self.program.tables();
+                tables.copies(gaid, frame, |member, frame| effects.send(Dest::Endpoint(member), frame));
             }
             Action::Drop(_) => {}
         }

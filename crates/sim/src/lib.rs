@@ -6,16 +6,17 @@
 //!
 //! ```text
 //! seed ─► scenario ─► world ─► outcome
-//!                      ├─ callers (MapClient), owners (MapServer), element (Program)
+//!                      ├─ callers (MapClient), owners (MapServer), elements (Program)
 //!                      ├─ hosts: clocks that drift, machines that pause or are slow
-//!                      ├─ failing, killing: the element loses all, a caller's process dies; what the controller does
+//!                      ├─ failing: elements lose all, or are lost to the controller; memory moves, shrinks, goes
+//!                      ├─ killing: callers' processes die, and others take their places
 //!                      ├─ network: links that are cut, change, lose, repeat and reorder; late copies, hostile bytes
 //!                      ├─ windows: the rule of sequence numbers, watched from outside
 //!                      └─ judge: sums, values, locks; each call ends exactly once
 //! ```
 //!
 //! [`run`] plays one seed, [`play`] a scenario of one's own, [`sweep`] many seeds on all cores,
-//! [`cli`] is `pathcall sim`. After the faults end everything must finish within a bound of
+//! [`shrink`] leaves out what a failure does not need, [`cli`] is `pathcall sim`. After the faults end everything must finish within a bound of
 //! virtual time; then late repeats come in, and the values of all keys must be exact.
 
 pub mod cli;
@@ -34,6 +35,7 @@ mod owner;
 mod panics;
 mod parties;
 mod party;
+mod shrink;
 mod sweep;
 mod tally;
 mod trace;
@@ -49,6 +51,7 @@ use pathcall_wire::Instant;
 pub use judge::Failure;
 pub use party::Node;
 pub use scenario::{Scenario, generate};
+pub use shrink::shrink;
 #[cfg(feature = "mutants")]
 pub use sweep::hunt;
 pub use sweep::{Progress, Report, sweep};

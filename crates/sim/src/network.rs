@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use pathcall_wire::Instant;
 
-use crate::hostile::{Forger, damage};
+use crate::hostile::Forger;
 use crate::link::{Arrival, Cut, Fate, Faulty, Link, Loss, Wire};
 use crate::party::Node;
 use crate::random::{Chance, Random};
@@ -93,7 +93,7 @@ impl<'a> Network<'a> {
                 // checksum does, and nothing arrives.
                 arrivals.clear();
                 fate.lost = Some(Loss::Damaged);
-                let damaged = damage(random, &frame.bytes);
+                let damaged = forger.damage(random, &frame.bytes);
                 extras.extend(damaged.map(|bytes| Extra { at: first.at, datagram: hostile(bytes) }));
             } else {
                 // Before the frame as well as after it.

@@ -5,9 +5,10 @@ use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerCo
 use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
-use crate::caller::{decision, mark};
+use crate::caller::decision;
 use crate::party::{Effects, Party, Report};
-use crate::scenario::{ApplicationPlan, CallerPlan, Purpose};
+use crate::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose};
+use crate::world::OwnerWord;
 
 /// The owner of one application.
 pub(crate) struct Owner<'a> {
@@ -15,8 +16,10 @@ pub(crate) struct Owner<'a> {
     server: MapServer,
     epoch: u32,
     terms: u64,
-    /// Whether there is an element.
-    element: bool,
+    /// Memory that it has.
+    memory: Option<Memory>,
+    /// The element that it works by, if there is one that serves.
+    element: Option<usize>,
 }
 
 impl<'a> Owner<'a> {
@@ -26,15 +29,18 @@ impl<'a> Owner<'a> {
             epoch: plan.epoch,
             endpoint: plan.endpoint,
             incarnation: plan.incarnation,
-            grant: plan.memory.map(|memory| Grant { rows: memory.rows, width: memory.width }),
+            grant: plan.memory.map(grant),
             threshold: plan.workers(),
             mapping: plan.mapping(),
             locks: plan.purpose == Purpose::Lock,
             votes: plan.counts(),
+            eviction: plan.eviction,
             width: plan.width,
+            lease: plan.lease,
             timing: plan.timing,
         });
-        Self { plan, server, epoch: plan.epoch, terms: 0, element: true }
+        let server = server.authenticate(plan.token_key);
+        Self { plan, server, epoch: plan.epoch, terms: 0, memory: plan.memory, element: Some(plan.element()) }
     }
 
     /// Lets a caller in; what it is to know.
@@ -49,28 +55,46 @@ impl<'a> Owner<'a> {
             server_incarnation: self.plan.incarnation,
             slot_base: caller.slot_base,
             flows: caller.flows,
-            element: caller.by_element && self.element,
+            element: self.sends_by_element(caller, joined.element),
             rows: joined.rows,
             width: joined.width,
             worker: joined.worker,
             votes: self.plan.counts(),
             start_chunk: joined.start_chunk,
+            lease: self.plan.lease,
+            era: joined.era,
             timing: self.plan.timing,
         })
     }
 
     fn member(&self, caller: &CallerPlan) -> Member {
         let CallerPlan { endpoint, incarnation, slot_base, flows, registered, .. } = *caller;
-        Member { endpoint, incarnation, element: registered && self.element, slot_base, flows, terms: self.terms }
+        Member {
+            endpoint,
+            incarnation,
+            element: registered && self.element.is_some(),
+            slot_base,
+            flows,
+            terms: self.terms,
+        }
     }
 
-    /// The element has restarted, or is gone.
-    pub(crate) fn renew(&mut self, now: Instant, epoch: u32, element: bool, effects: &mut Effects) {
-        self.element = element;
-        self.epoch = epoch;
-        let grant = self.plan.memory.filter(|_| element).map(|memory| Grant { rows: memory.rows, width: memory.width });
+    /// Epoch that it works under, if it has memory.
+    pub(crate) fn epoch_with_memory(&self) -> Option<u32> {
+        self.memory.map(|_| self.epoch)
+    }
+
+    /// The element that it works by.
+    pub(crate) fn element(&self) -> Option<usize> {
+        self.element
+    }
+
+    /// Its memory is another, or its element has restarted, or is gone.
+    pub(crate) fn renew(&mut self, now: Instant, word: &OwnerWord, effects: &mut Effects) {
+        (self.element, self.epoch, self.memory) = (word.element, word.epoch, word.memory);
         self.terms += 1;
-        let terms = Terms { number: self.terms, epoch: self.epoch, grant, reason: "the element failed" };
+        let reason = "the element failed";
+        let terms = Terms { number: self.terms, epoch: self.epoch, grant: self.memory.map(grant), reason };
         self.server.renew(now, terms);
         self.settle(now, effects);
     }
@@ -90,8 +114,13 @@ impl<'a> Owner<'a> {
     /// What a caller is to be told of it; `None` when it has not joined.
     pub(crate) fn rejoin(&mut self, caller: &CallerPlan) -> Option<Renewal> {
         let renewal = self.server.rejoin(self.member(caller))?;
-        // The element passes on the frames of an application that it has no memory for.
-        Some(Renewal { element: caller.by_element && self.element, ..renewal })
+        Some(Renewal { element: self.sends_by_element(caller, renewal.element), ..renewal })
+    }
+
+    /// Whether a caller's frames go by the element: if there is memory, it is the owner who knows.
+    /// Without, the element passes them on.
+    fn sends_by_element(&self, caller: &CallerPlan, of_use: bool) -> bool {
+        if self.memory.is_some() { of_use } else { caller.by_element && self.element.is_some() }
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -110,18 +139,23 @@ impl<'a> Owner<'a> {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                // The world tells of every failure of the element in time.
-                Event::ElementSilent => {}
+                Event::ElementSilent => effects.silent |= self.memory.is_some(),
             }
         }
     }
 }
 
+fn grant(memory: Memory) -> Grant {
+    Grant { rows: memory.rows, width: memory.width }
+}
+
 impl Party for Owner<'_> {
     fn handle(&mut self, now: Instant, frame: &mut [u8], marked: bool, effects: &mut Effects) {
-        mark(frame, marked);
         let ignored = self.server.stats().frames_ignored;
-        self.server.handle(now, frame, effects);
+        match marked {
+            true => self.server.handle_marked(now, frame, effects),
+            false => self.server.handle(now, frame, effects),
+        }
         effects.decision = Some(decision(self.server.stats().frames_ignored == ignored));
         self.settle(now, effects);
     }

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use pathcall_endpoint::map::Key;
+use pathcall_wire::Instant;
+
 use crate::caller::Caller;
 use crate::element::Element;
 use crate::host::Host;
@@ -12,7 +15,7 @@ use crate::scenario::Scenario;
 
 /// All nodes.
 pub(crate) struct Parties<'a> {
-    pub(crate) element: Option<Element>,
+    pub(crate) elements: Vec<Element>,
     pub(crate) owners: Vec<Owner<'a>>,
     /// By application.
     pub(crate) callers: Vec<Vec<Caller<'a>>>,
@@ -25,10 +28,13 @@ impl<'a> Parties<'a> {
     pub(crate) fn new(scenario: &'a Scenario) -> Result<Self, Failure> {
         let applications = &scenario.applications;
         let endpoints: BTreeMap<u32, Node> = scenario.nodes().collect();
-        let nodes = endpoints.values().copied().chain([Node::Element]);
+        let nodes = endpoints.values().copied().chain((0..scenario.elements.len()).map(Node::Element));
         let plan = |node: &Node| scenario.hosts.get(node).cloned().unwrap_or_default();
         Ok(Self {
-            element: scenario.element.map(|size| Element::new(size, applications)).transpose()?,
+            elements: (0..)
+                .zip(&scenario.elements)
+                .map(|(n, size)| Element::new(n, *size, applications))
+                .collect::<Result<_, _>>()?,
             owners: applications.iter().map(Owner::new).collect(),
             callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),
             hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
@@ -41,14 +47,31 @@ impl<'a> Parties<'a> {
         self.hosts.entry(node).or_default()
     }
 
+    /// Whether a caller believes that it holds a lock by this token.
+    pub(crate) fn believes(&mut self, now: Instant, node: Node, key: &Key, token: u64) -> bool {
+        let shown = self.host(node).plan.clock.shows(now);
+        let Node::Caller(application, number) = node else { return false };
+        self.callers[application][number].holds(shown, key, token)
+    }
+
     /// The node that has this endpoint.
     pub(crate) fn at(&self, endpoint: u32) -> Option<Node> {
         self.endpoints.get(&endpoint).copied()
     }
 
+    /// The element that a node sends by.
+    pub(crate) fn element_of(&self, node: Node) -> Option<usize> {
+        let element = match node {
+            Node::Element(_) => None,
+            Node::Owner(application) => self.owners.get(application)?.element(),
+            Node::Caller(application, number) => self.callers.get(application)?.get(number)?.element(),
+        };
+        element.filter(|number| *number < self.elements.len())
+    }
+
     pub(crate) fn get(&mut self, node: Node) -> Option<&mut dyn Party> {
         match node {
-            Node::Element => self.element.as_mut().map(|element| element as &mut dyn Party),
+            Node::Element(number) => self.elements.get_mut(number).map(|element| element as &mut dyn Party),
             Node::Owner(application) => self.owners.get_mut(application).map(|owner| owner as &mut dyn Party),
             Node::Caller(application, number) => {
                 self.callers.get_mut(application)?.get_mut(number).map(|caller| caller as &mut dyn Party)

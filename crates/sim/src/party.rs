@@ -14,8 +14,8 @@ use pathcall_wire::Instant;
 /// Names a node of a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Node {
-    /// The element.
-    Element,
+    /// The element with this index.
+    Element(usize),
     /// The owner of the application with this index.
     Owner(usize),
     /// A caller: index of its application and index in it.
@@ -25,7 +25,7 @@ pub enum Node {
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Element => f.pad("element"),
+            Self::Element(number) => f.pad(&format!("element {number}")),
             Self::Owner(application) => f.pad(&format!("a{application} owner")),
             Self::Caller(application, caller) => f.pad(&format!("a{application} caller {caller}")),
         }
@@ -77,6 +77,8 @@ pub(crate) struct Effects {
     pub(crate) frames: Vec<(Dest, Vec<u8>)>,
     /// What happened, in order.
     pub(crate) reports: Vec<Report>,
+    /// The element is silent, says an owner that has memory there.
+    pub(crate) silent: bool,
     /// What became of the frame that was handled.
     pub(crate) decision: Option<Decision>,
     /// Buffers that can be used again.

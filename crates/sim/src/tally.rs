@@ -36,6 +36,10 @@ pub struct Tally {
     pub lane_bytes_sent: u64,
     /// Bytes of lanes that came to owners.
     pub lane_bytes_received: u64,
+    /// Keys that gave their registers to others.
+    pub keys_evicted: u64,
+    /// Times that an owner went on without an element that was silent.
+    pub suspended: u64,
     /// Virtual time.
     pub virtual_time: Duration,
 }
@@ -57,6 +61,8 @@ impl AddAssign for Tally {
         self.lanes_software += other.lanes_software;
         self.lane_bytes_sent += other.lane_bytes_sent;
         self.lane_bytes_received += other.lane_bytes_received;
+        self.keys_evicted += other.keys_evicted;
+        self.suspended += other.suspended;
         self.virtual_time += other.virtual_time;
     }
 }

@@ -10,7 +10,7 @@ use pathcall_wire::{Flags, Instant, MapFlags, MapFrame};
 use crate::link::{Arrival, Fate, Loss};
 use crate::network::Datagram;
 use crate::party::{Decision, Node, Report};
-use crate::scenario::ElementFailure;
+use crate::scenario::{ElementFailure, Memory};
 
 /// Takes note of all that happens in a run.
 pub(crate) struct Trace<'a> {
@@ -50,6 +50,18 @@ impl<'a> Trace<'a> {
         self.line(now, from, || format!("send {} → {to}{}", Frame(&frame.bytes), Carried { now, fate, arrivals }));
     }
 
+    /// An owner goes on without its element.
+    pub(crate) fn suspended(&mut self, now: Instant, owner: Node) {
+        self.mix(now.0);
+        self.line(now, owner, || "GOES ON without the element, which is silent".to_owned());
+    }
+
+    /// An application's memory is another.
+    pub(crate) fn moved(&mut self, now: Instant, owner: Node, memory: Option<Memory>) {
+        self.mix(now.0);
+        self.line(now, owner, || format!("MOVES to {memory:?}"));
+    }
+
     /// A frame came to a node, which has taken it.
     pub(crate) fn arrived(&mut self, now: Instant, at: Node, datagram: &Datagram) {
         self.mix(now.0);
@@ -83,7 +95,7 @@ impl<'a> Trace<'a> {
     /// The element fails.
     pub(crate) fn failed(&mut self, now: Instant, failure: ElementFailure) {
         self.mix(now.0);
-        self.line(now, Node::Element, || format!("FAILS {failure:?}"));
+        self.line(now, Node::Element(failure.element), || format!("FAILS {failure:?}"));
     }
 
     /// The controller's word comes.

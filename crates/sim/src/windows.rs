@@ -58,8 +58,8 @@ struct Watch {
     unacknowledged: BTreeSet<u32>,
     /// Numbers by the (row, round) that their answer names.
     rounds: BTreeMap<(u32, u32), u32>,
-    /// What the element has met, by place.
-    met: Vec<u32>,
+    /// What each element has met, by element and place.
+    met: BTreeMap<(usize, u32), u32>,
 }
 
 /// All flows of all callers, by endpoint and number of the flow.
@@ -121,7 +121,10 @@ impl Windows {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return };
         let base = frame.base();
         match frame.kind() {
-            Kind::MapAck | Kind::MapPairsAck => self.acknowledge(self.flow(to, &base), base.seq()),
+            // What the element refuses, it refuses for ever.
+            Kind::MapAck | Kind::MapPairsAck | Kind::MapRefused => {
+                self.acknowledge(self.flow(to, &base), base.seq());
+            }
             Kind::MapResult => {
                 let round = (frame.map().index(), base.round());
                 for watch in self.flows.range_mut((to, 0)..=(to, u32::MAX)).map(|(_, watch)| watch) {
@@ -140,8 +143,8 @@ impl Windows {
         }
     }
 
-    /// A frame comes to the element.
-    pub(crate) fn at_element(&mut self, bytes: &[u8]) -> Result<(), WindowError> {
+    /// A frame comes to an element.
+    pub(crate) fn at_element(&mut self, element: usize, bytes: &[u8]) -> Result<(), WindowError> {
         let Ok(frame) = MapFrame::new_checked(bytes) else { return Ok(()) };
         let base = frame.base();
         let seq = base.seq();
@@ -149,8 +152,7 @@ impl Windows {
         let Some(watch) = self.flows.get_mut(&(endpoint, slot)).filter(|_| !base.has(Flags::FROM_SERVER)) else {
             return Ok(());
         };
-        watch.met.resize(W_MAX as usize, 0);
-        let met = &mut watch.met[(seq % W_MAX) as usize];
+        let met = watch.met.entry((element, seq % W_MAX)).or_default();
         let newer = *met;
         *met = newer.max(seq);
         if seq < newer && watch.unacknowledged.contains(&seq) {
@@ -192,10 +194,10 @@ mod tests {
     fn a_stale_frame_matters_only_while_it_waits_for_its_answer() {
         let mut windows = Windows::default();
         windows.sent(&frame(Kind::MapData, 1)).expect("the first");
-        windows.at_element(&frame(Kind::MapData, 257)).expect("newer");
+        windows.at_element(0, &frame(Kind::MapData, 257)).expect("newer");
         let overtaken = WindowError::Overtaken { endpoint: 7, slot: 3, seq: 1, newer: 257 };
-        assert_eq!(windows.at_element(&frame(Kind::MapData, 1)), Err(overtaken));
+        assert_eq!(windows.at_element(0, &frame(Kind::MapData, 1)), Err(overtaken));
         windows.delivered(7, &frame(Kind::MapAck, 1));
-        windows.at_element(&frame(Kind::MapData, 1)).expect("a late repeat");
+        windows.at_element(0, &frame(Kind::MapData, 1)).expect("a late repeat");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
@@ -13,7 +14,7 @@ const LENGTHS: [usize; 4] = [1, 256, 1000, 5000];
 
 /// `workers` callers that sum arrays of all [`LENGTHS`], by an element or without one.
 fn sums(workers: u32, element: bool) -> Scenario {
-    let memory = Memory { row_base: 0, rows: 8, lane_base: 0, width: 256 };
+    let memory = Memory { element: 0, row_base: 0, rows: 8, lane_base: 0, width: 256 };
     let long = Duration::from_secs(10);
     let operation = |worker: u32, len: usize| Operation::Sum {
         lanes: (0..len as i64).map(|lane| lane * 31 + i64::from(worker)).collect(),
@@ -35,14 +36,17 @@ fn sums(workers: u32, element: bool) -> Scenario {
     };
     Scenario {
         seed: 1,
-        element: element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize }),
+        elements: Vec::from_iter(element.then_some(Size { rows: 8, lanes: 8 * 256, slots: 2 * workers as usize })),
         applications: vec![ApplicationPlan {
             gaid: 1,
             epoch: 1,
             endpoint: 1,
             incarnation: 1,
+            token_key: None,
+            lease: LEASE,
             memory: element.then_some(memory),
             width: 256,
+            eviction: None,
             purpose: Purpose::Sum,
             doom: None,
             timing: Timing {

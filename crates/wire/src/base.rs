@@ -92,14 +92,23 @@ pub enum Kind {
     MapRefused = 20,
     /// Caller to server: the element does not answer me.
     MapSilent = 21,
-    /// Server to element: lock `index` is free if endpoint `threshold`, which has left, holds it.
+    /// Server to element: lock `index` is free if endpoint `threshold` has it by the acquiring `tag`;
+    /// its count of grants is at least `round`.
     MapFree = 22,
-    /// Element to server: the answer to [`Kind::MapFree`].
+    /// Element to server: the answer to [`Kind::MapFree`]. Who had it is in `slot`, by which acquiring
+    /// in `para`; `round` counts its grants.
     MapFreed = 23,
+    /// Server to callers: the registers in the payload hold other keys from mapping version `round` on.
+    MapWithdraw = 24,
     /// Server to element: no ballot takes row `index` any more, its votes are the server's to count.
     MapMove = 26,
     /// Element to server: the answer to [`Kind::MapMove`].
     MapMoved = 27,
+    /// Caller to server: lend me locks in session `tag`; `round` counts these requests.
+    MapLease = 28,
+    /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
+    /// and under CLEAR not in this session any more.
+    MapLent = 29,
 }
 
 impl Kind {
@@ -132,8 +141,11 @@ impl Kind {
             21 => Self::MapSilent,
             22 => Self::MapFree,
             23 => Self::MapFreed,
+            24 => Self::MapWithdraw,
             26 => Self::MapMove,
             27 => Self::MapMoved,
+            28 => Self::MapLease,
+            29 => Self::MapLent,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! In the order a frame is met: [`base`] says who sends what to whom under which admission;
-//! [`map`] is the header of the five map primitives with its lanes (NetRPC Fig. 14); [`pairs`] is
-//! the payload that carries whole keys to the software path. [`time`] is the clock's type that
-//! every state machine is handed.
+//! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
+//! Fig. 14); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
+//! clock's type that every state machine is handed.
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
 //! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.
@@ -22,12 +22,14 @@ pub mod map;
 pub mod mutant;
 pub mod pairs;
 pub mod time;
+pub mod token;
 
 pub use base::{Base, BaseRepr, Flags, Kind};
 pub use header::FieldSpec;
 pub use map::{MapFlags, MapFrame, MapHeader, MapRepr, OpType, Target};
 pub use mutant::Mutant;
 pub use time::Instant;
+pub use token::TokenKey;
 
 /// Sequence numbers in flight per flow, `w_max` (NetRPC §5.1).
 pub const W_MAX: u32 = 256;
@@ -41,6 +43,8 @@ pub const KEYED_WIDTH: usize = 2 * KEYED_LANES;
 pub const RECORD_PLACES: usize = 64;
 /// Largest frame that every link of the default profile carries: a 1,400-byte MTU less IPv4 and UDP.
 pub const MAX_FRAME: usize = 1372;
+/// Largest frame without a token: one that still fits when it gets one.
+pub const MAX_UNSIGNED: usize = MAX_FRAME - base::TOKEN_LEN;
 /// Workers of one SyncAgtr application that an element can tell apart.
 pub const MAX_WORKERS: usize = 64;
 

@@ -41,7 +41,8 @@ header! {
     /// Length of the payload in bytes.
     payload_len (set_payload_len): u16, 22;
     /// What all contributions to a round must agree on: a hash of the place in the call and its length.
-    /// Locks: names the acquiring, so that nothing but its own release frees it.
+    /// Locks in the element: names the acquiring, so that nothing but its own release frees it, in
+    /// [`LOCK_TAG`]. Locks at the server: the session that they are lent under.
     tag (set_tag): u32, 24;
 }
 
@@ -81,10 +82,19 @@ impl MapFlags {
     pub const DENIED: u16 = 1 << 13;
     /// The caller holds this lock by an element whose epoch has ended, and holds it still.
     pub const CLAIM: u16 = 1 << 14;
+    /// The caller stands in line for this lock; with CLEAR it leaves the line.
+    pub const WAIT: u16 = 1 << 15;
 
     /// What only an element may say: cleared from frames that come from a host.
     pub const ELEMENT_ONLY: u16 = Self::REACHED | Self::OLD | Self::DIVERTED | Self::DENIED;
 }
+
+/// Bits of `tag` that name an acquiring; those above are the element's.
+pub const LOCK_TAG: u32 = (1 << 30) - 1;
+/// In a lock's register, beside the tag: somebody was denied it.
+pub const LOCK_WANTED: u32 = 1 << 31;
+/// The same: its holder has given it back, and it is the server's to give to those who wait.
+pub const LOCK_PARKED: u32 = 1 << 30;
 
 /// `Stream.modify`: operators of NetRPC Table 8, on 32-bit values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -269,6 +279,13 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
             return Err(Error::Length { expected, got });
         }
         Ok(frame)
+    }
+
+    /// The whole frame.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.as_ref()
     }
 
     /// The base header.

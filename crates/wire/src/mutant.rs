@@ -30,6 +30,10 @@ mutants! {
     ElementIncarnation,
     /// The element works on frames of endpoints of other applications.
     ElementApplication,
+    /// The element does not look at tokens.
+    ElementToken,
+    /// The element looks at a frame's token when its work is done.
+    ElementTokenLate,
     /// The element sums whatever shares a row, what it is part of aside.
     ElementTag,
     /// The element forgets a round's count once it has forwarded the sums, before the server has them.
@@ -54,6 +58,8 @@ mutants! {
     ServerEpoch,
     /// The server takes frames of any incarnation.
     ServerIncarnation,
+    /// The server does not look at tokens.
+    ServerToken,
     /// The server does not answer a question about a round that is over.
     DropBackup,
     /// The server takes an element's lane at the end of its range for a sum.
@@ -78,6 +84,10 @@ mutants! {
     CommitsForgotten,
     /// The server answers a query before callers have repeated what an ended epoch had.
     QueryUnsettled,
+    /// The server counts what a register held for the key that gets it, not for the one that had it.
+    EvictAtOnce,
+    /// The server gives registers to other keys under the mapping version that callers have.
+    EvictUnversioned,
     /// The server asks for a register row once.
     ReadOnce,
     /// The client numbers new frames however old the oldest unacknowledged one is.
@@ -96,6 +106,10 @@ mutants! {
     ForgetUncommitted,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
+    /// The client says on a repeat that it was packed by the mapping of now.
+    MappingRestamped,
+    /// The client goes on by the registers that were withdrawn.
+    WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
     /// The element counts a vote each time that it comes.
@@ -124,8 +138,24 @@ mutants! {
     VoteForgotten,
     /// The client gives a vote on its way another number when the epoch changes.
     VoteRenumbered,
+    /// The client believes that it holds locks although their lease has run out.
+    LeaseNotChecked,
+    /// The client counts its lease as the server does: with clocks that drift it ends later there.
+    LeaseWithoutDrift,
+    /// The client takes a grant of an earlier session for one of this.
+    GrantOfOldSession,
+    /// A release frees whatever its sender's endpoint holds, whichever token it names.
+    ReleaseOfAnyToken,
+    /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
+    TokenResetByEpoch,
+    /// The element goes on with its own count of grants after the server has granted the lock.
+    GrantsNotRaised,
+    /// The server never takes a lock from a holder that is silent.
+    LeaseForEver,
     /// The client takes frames that are addressed to another incarnation.
     ClientIncarnation,
+    /// The client does not look at tokens.
+    ClientToken,
 }
 
 #[cfg(feature = "mutants")]

@@ -43,6 +43,9 @@ pub enum Status {
     /// Not done: the element counts this key. `row` is the number of rows that it does so in; 0: ask
     /// again later, under a new number.
     Moved = 7,
+    /// Test-and-set: somebody else holds it, and the frame stands in line: an answer follows when it
+    /// is its turn.
+    InLine = 9,
 }
 
 impl Status {
@@ -58,6 +61,7 @@ impl Status {
             5 => Self::Overflow,
             6 => Self::Full,
             7 => Self::Moved,
+            9 => Self::InLine,
             _ => return None,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest};
+use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest, TokenKey};
 
 use super::{
     APPLICATIONS_MAX, Application, ApplicationRecord, CallId, Lease, MemoryRecord, Output, ROWS_MIN, Refusal,
@@ -51,9 +51,11 @@ impl State {
             let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
             self.forget_application(disowned.ok_or(full)?);
         }
+        let token_key = self.token_key(&request, None)?;
         let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
         let gaid = self.next_id(|ids| &mut ids.gaid)?;
-        let record = ApplicationRecord { gaid, epoch: self.ids.first_epoch, ..owned_by(request, endpoint) };
+        let epoch = self.ids.first_epoch;
+        let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
         let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true };
         self.applications.insert(gaid, application);
@@ -69,15 +71,31 @@ impl State {
         let Some(application) = self.applications.get(&gaid) else { return Ok(()) };
         // Another process is another endpoint.
         let same = application.record.incarnation == request.incarnation;
+        let kept = application.record.token_key.filter(|_| same);
         let endpoint = if same { application.record.endpoint } else { self.next_id(|ids| &mut ids.endpoint)? };
+        let token_key = self.token_key(&request, kept)?;
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let epoch = next_epoch(application.record.epoch);
-        application.record = ApplicationRecord { gaid, epoch, ..owned_by(request, endpoint) };
+        application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
             self.grant(gaid, memory);
         }
         Ok(())
+    }
+
+    /// The key of an application whose frames are to be signed: the one that its owner knows, or else a
+    /// new one, so that callers of an earlier owner no longer speak for it.
+    fn token_key(
+        &mut self,
+        request: &RegisterApplicationRequest,
+        kept: Option<TokenKey>,
+    ) -> Result<Option<TokenKey>, Refusal> {
+        if !request.authenticate {
+            return Ok(None);
+        }
+        let key = kept.or_else(|| self.fresh_key.take());
+        key.map(Some).ok_or_else(|| Refusal::NoKey(request.name.clone()))
     }
 
     /// Only the live owner itself, with the same filters, may register.
@@ -238,7 +256,8 @@ impl State {
     fn application_grant(&self, gaid: u32) -> Option<ApplicationGrant> {
         let record = &self.applications.get(&gaid)?.record;
         let memory = self.memory_grant(record);
-        Some(ApplicationGrant { gaid, epoch: record.epoch, endpoint: record.endpoint, memory })
+        let ApplicationRecord { epoch, endpoint, token_key, .. } = *record;
+        Some(ApplicationGrant { gaid, epoch, endpoint, memory, token_key })
     }
 
     /// An application's memory as others see it.
@@ -268,7 +287,7 @@ fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
     check_data_address(&request.data_address)
 }
 
-/// The record of an application whose owner has just registered; GAID and epoch are still to come.
+/// The record of an application whose owner has just registered; GAID, epoch and key are still to come.
 fn owned_by(request: RegisterApplicationRequest, endpoint: u32) -> ApplicationRecord {
     ApplicationRecord {
         gaid: 0,
@@ -283,5 +302,6 @@ fn owned_by(request: RegisterApplicationRequest, endpoint: u32) -> ApplicationRe
         service_address: request.service_address,
         memory: None,
         owned: true,
+        token_key: None,
     }
 }

@@ -3,7 +3,8 @@
 use pathcall_proto::v1::{EndpointGrant, RegisterEndpointRequest, ReleaseEndpointRequest};
 
 use super::{
-    CALLERS_MAX, CallId, EndpointRecord, FLOWS_MAX, Output, Refusal, State, Waiting, check_data_address, record,
+    CALLERS_MAX, CallId, EndpointRecord, FLOWS_MAX, Output, Refusal, SlotsRecord, State, Waiting, check_data_address,
+    record,
 };
 
 impl State {
@@ -84,7 +85,7 @@ impl State {
         self.outputs.push(Output::Endpoint(call, answer));
     }
 
-    /// A caller has left: its slots are free again. One that has left already may be released again.
+    /// A caller has left: its slots are free again after a quarantine. One that has left already may be released again.
     pub(super) fn release_endpoint(&mut self, call: CallId, request: &ReleaseEndpointRequest) {
         let &ReleaseEndpointRequest { gaid, endpoint } = request;
         let answer = match self.endpoints.get(&endpoint).map(|caller| caller.gaid) {
@@ -105,7 +106,7 @@ impl State {
         application.callers.remove(&(caller.incarnation, caller.data_address));
         let Some(memory) = application.record.memory.filter(|_| caller.slots > 0) else { return };
         let Some(element) = self.elements.get_mut(&memory.element) else { return };
-        element.slots.release(caller.slot_base);
+        element.quarantine(self.now, SlotsRecord { base: caller.slot_base, slots: caller.slots });
         record::insert(&mut element.record.stale_endpoints, endpoint);
         self.changed.elements.insert(memory.element);
         self.push_group(caller.gaid);

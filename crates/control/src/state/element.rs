@@ -50,6 +50,7 @@ impl State {
             } else {
                 record.stale_applications.clear();
                 record.stale_endpoints.clear();
+                record.quarantined.clear();
                 // Another process is another endpoint.
                 record.endpoint = self.next_id(|ids| &mut ids.endpoint)?;
             }
@@ -114,6 +115,7 @@ impl State {
             rows: memory.rows,
             lane_base: memory.lane_base,
             width: memory.width,
+            token_key: application.record.token_key,
         };
         let mut endpoints = vec![application.record.endpoint];
         endpoints.extend(self.group(gaid));
@@ -340,7 +342,8 @@ impl State {
 impl Element {
     pub(super) fn new(record: ElementRecord, now: Instant) -> Self {
         let (rows, lanes, slots) = (record.rows, record.lanes, record.slots);
-        Self {
+        let mut element = Self {
+            quarantine: VecDeque::new(),
             record,
             lease: Lease::Over,
             serving: false,
@@ -352,7 +355,9 @@ impl Element {
             progress: now,
             waiters: Vec::new(),
             refused: BTreeSet::new(),
-        }
+        };
+        element.begin_quarantine(now);
+        element
     }
 
     /// When it will have kept us waiting for too long: since its last sign, or since someone waits.

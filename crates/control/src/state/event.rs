@@ -2,7 +2,7 @@
 
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest,
+    RegisterEndpointRequest, ReleaseEndpointRequest, TokenKey,
 };
 
 use super::{Change, Push, Refusal};
@@ -14,6 +14,8 @@ pub struct CallId(pub u64);
 /// What can happen.
 #[derive(Debug, Clone)]
 pub enum Input {
+    /// Bits that nobody can guess, for the application that is registered next.
+    Key(TokenKey),
     /// A server takes an application; answered by [`Output::Application`], again at each change.
     RegisterApplication(CallId, RegisterApplicationRequest),
     /// An owner registers a caller; answered by [`Output::Endpoint`].

@@ -12,7 +12,7 @@
 //!
 //! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
 //! leases slots to callers, `element` keeps the tables of elements by `push`; `ranges` is the
-//! reservation itself, `record` what is kept, `restore` the way back from it, `view` what can be asked.
+//! reservation itself, `quarantine` what delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
 //! period everything stays as it is, and the same incarnation (element: boot id) gets it all back.
@@ -28,6 +28,7 @@ mod caller;
 mod element;
 mod event;
 mod push;
+mod quarantine;
 mod ranges;
 mod record;
 mod refusal;
@@ -37,11 +38,15 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use pathcall_proto::v1::TokenKey;
 use pathcall_wire::Instant;
 
 pub use event::{CallId, Effects, Input, Output};
 pub use push::Push;
-pub use record::{ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, Snapshot};
+pub use quarantine::FRAME_LIFE_MAX;
+pub use record::{
+    ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, SlotsRecord, Snapshot,
+};
 pub use refusal::Refusal;
 pub use restore::Corrupt;
 
@@ -104,6 +109,8 @@ pub struct State {
     streams: BTreeMap<CallId, Registrant>,
     changed: Changed,
     outputs: Vec<Output>,
+    /// For the next application that wants its frames signed.
+    fresh_key: Option<TokenKey>,
 }
 
 #[derive(Debug, Clone)]
@@ -125,6 +132,8 @@ struct Element {
     rows: Ranges,
     lanes: Ranges,
     slots: Ranges,
+    /// When each of the record's quarantined slots may be leased again.
+    quarantine: VecDeque<Instant>,
     /// Number of the last push.
     pushed: u64,
     /// Unconfirmed pushes, in order.
@@ -195,6 +204,7 @@ impl State {
             // The first epoch is as good as told once the store is known to be ours.
             changed: Changed { ids: true, ..Changed::default() },
             outputs: Vec::new(),
+            fresh_key: None,
         }
     }
 
@@ -203,7 +213,11 @@ impl State {
         self.now = self.now.max(now);
         self.expire();
         match input {
-            Input::RegisterApplication(call, request) => self.register_application(call, request),
+            Input::Key(key) => self.fresh_key = Some(key),
+            Input::RegisterApplication(call, request) => {
+                self.register_application(call, request);
+                self.fresh_key = None;
+            }
             Input::RegisterEndpoint(call, request) => self.register_endpoint(call, request),
             Input::ReleaseEndpoint(call, request) => self.release_endpoint(call, &request),
             Input::RegisterElement(call, request) => self.register_element(call, request),
@@ -227,7 +241,8 @@ impl State {
         let owners = self.applications.values().filter_map(|application| lapsing(&application.lease));
         let elements = self.elements.values().filter_map(|element| lapsing(&element.lease));
         let silent = self.elements.values().filter_map(|element| element.silent_at(self.timing.confirm));
-        owners.chain(elements).chain(silent).min()
+        let quarantined = self.elements.values().filter_map(|element| element.quarantine.front().copied());
+        owners.chain(elements).chain(silent).chain(quarantined).min()
     }
 
     /// Ends what is over by now.
@@ -247,6 +262,11 @@ impl State {
         for element in silent {
             let reason = format!("its control service has not answered within {} ms", confirm.as_millis());
             self.take_out_of_service(element, &reason);
+        }
+        for (&id, element) in &mut self.elements {
+            if element.end_quarantine(self.now) {
+                self.changed.elements.insert(id);
+            }
         }
     }
 

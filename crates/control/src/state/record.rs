@@ -4,6 +4,8 @@
 //! way) is found again when the peers connect. The records are protobuf messages, so a later
 //! version may add fields.
 
+use pathcall_proto::v1::TokenKey;
+
 /// Where ids go on. None is ever used twice.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct IdsRecord {
@@ -61,6 +63,9 @@ pub struct ApplicationRecord {
     /// Whether the owner's lease runs.
     #[prost(bool, tag = "12")]
     pub owned: bool,
+    /// What signs its frames, if they carry tokens: a new one for each owner.
+    #[prost(message, optional, tag = "13")]
+    pub token_key: Option<TokenKey>,
 }
 
 /// A reserved piece of an element's memory: `rows` register rows and `rows * width` lanes.
@@ -143,6 +148,20 @@ pub struct ElementRecord {
     /// The same of endpoints.
     #[prost(uint32, repeated, tag = "11")]
     pub stale_endpoints: Vec<u32>,
+    /// Slots of callers that have left, in that order, until nothing of theirs can be on its way.
+    #[prost(message, repeated, tag = "12")]
+    pub quarantined: Vec<SlotsRecord>,
+}
+
+/// A range of an element's slots.
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+pub struct SlotsRecord {
+    /// First slot.
+    #[prost(uint32, tag = "1")]
+    pub base: u32,
+    /// Number of slots.
+    #[prost(uint32, tag = "2")]
+    pub slots: u32,
 }
 
 /// One change of the records.

@@ -49,6 +49,9 @@ pub enum Refusal {
         /// Time until its lease is over.
         left: Duration,
     },
+    /// It wants its frames signed, and the system gives no randomness for a key.
+    #[error("application {0:?} wants tokens, and there is no randomness for its key")]
+    NoKey(String),
     /// Nobody has registered the application.
     #[error("no application {0}")]
     UnknownApplication(String),
@@ -99,6 +102,7 @@ impl Refusal {
             Self::Lapsing { .. } | Self::OutOfService { .. } => Code::Unavailable,
             Self::UnknownApplication(_) | Self::UnknownEndpoint { .. } => Code::NotFound,
             Self::Full { .. } => Code::ResourceExhausted,
+            Self::NoKey(_) => Code::Internal,
             Self::Replaced => Code::Aborted,
         }
     }

@@ -33,7 +33,11 @@ impl State {
             if id >= ids.element || record.endpoint >= ids.endpoint {
                 return Err(Corrupt(format!("element {id} has ids that were never given out")));
             }
+            let quarantined = record.quarantined.len();
             let element = Element { lease: lease(alive), ..Element::new(record, now) };
+            if element.record.quarantined.len() != quarantined {
+                return Err(Corrupt(format!("the quarantined slots of element {id} are not its own")));
+            }
             state.elements.insert(id, element);
         }
         for record in snapshot.applications {

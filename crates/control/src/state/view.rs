@@ -34,6 +34,7 @@ impl State {
                 epoch: record.epoch,
                 alive: !application.lease.is_over(),
                 service_address: record.service_address.clone(),
+                authenticated: record.token_key.is_some(),
                 memory: self.memory_grant(record),
                 endpoints: endpoints.filter_map(|endpoint| self.entry(record.gaid, endpoint)).collect(),
             }

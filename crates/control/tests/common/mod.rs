@@ -222,6 +222,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         data_address: "127.0.0.1:9000".into(),
         incarnation,
         service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
+        authenticate: false,
     }
 }
 

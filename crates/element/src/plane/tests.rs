@@ -24,7 +24,7 @@ fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
     let width = LINEAR_LANES as u32;
     let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
-    switch.install(application).unwrap();
+    switch.install(application, None).unwrap();
     for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
         let entry = Endpoint { endpoint, incarnation: endpoint, gaid: GAID, slot_base: endpoint, slots };
         switch.set_endpoints(&[(entry, hosts)]).unwrap();

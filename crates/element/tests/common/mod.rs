@@ -54,7 +54,8 @@ pub(crate) async fn world() -> World {
 
 pub(crate) fn application() -> ElementApplication {
     let width = WIDTH as u32;
-    ElementApplication { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base: 4, rows: ROWS, lane_base: 64, width }
+    let (row_base, lane_base, token_key) = (4, 64, None);
+    ElementApplication { gaid: GAID, epoch: EPOCH, owner: SERVER, row_base, rows: ROWS, lane_base, width, token_key }
 }
 
 impl World {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant as Clock};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::Party;
@@ -59,11 +59,17 @@ impl fmt::Debug for Handle {
 }
 
 impl MapHandle {
-    /// Starts the caller on the current tokio runtime. `element` and `server` are where frames to
-    /// them go.
+    /// Starts the caller on the current tokio runtime. `key` is what signs the application's frames, if
+    /// they carry tokens; `element` and `server` are where frames to them go.
     #[must_use]
-    pub fn spawn(config: ClientConfig, link: Link, element: Option<SocketAddr>, server: SocketAddr) -> Self {
-        let client = MapClient::new(config);
+    pub fn spawn(
+        config: ClientConfig,
+        key: Option<TokenKey>,
+        link: Link,
+        element: Option<SocketAddr>,
+        server: SocketAddr,
+    ) -> Self {
+        let client = MapClient::new(config).authenticate(key);
         let caller = Caller { client, element: element.unwrap_or(server), server, waiting: HashMap::new() };
         let shared = Shared::new(caller, link);
         let (tell, ended) = watch::channel(None);
@@ -213,8 +219,12 @@ impl Party for Caller {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
-        self.client.handle(now, frame, &mut Roads { element: self.element, server: self.server, send });
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
+        let mut roads = Roads { element: self.element, server: self.server, send };
+        match ce {
+            true => self.client.handle_marked(now, frame, &mut roads),
+            false => self.client.handle(now, frame, &mut roads),
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {

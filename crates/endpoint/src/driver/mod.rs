@@ -23,7 +23,8 @@ use pathcall_wire::Instant;
 trait Party: Send + 'static {
     type Command: Send;
     fn command(&mut self, now: Instant, command: Self::Command);
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8]));
+    /// Takes a frame; `ce`: the network below marked it.
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8]));
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
     /// Gives out what was finished.
     fn settle(&mut self);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::Party;
@@ -46,12 +46,13 @@ impl fmt::Debug for Handle {
 }
 
 impl ServerHandle {
-    /// Starts the owner on the current tokio runtime. `element` is where frames to it go.
+    /// Starts the owner on the current tokio runtime. `key` is what signs the application's frames, if
+    /// they carry tokens; `element` is where frames to it go.
     #[must_use]
-    pub fn spawn(config: ServerConfig, link: Link, element: Option<SocketAddr>) -> Self {
+    pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
         let (tell, silent) = watch::channel(None);
         let owner = Owner {
-            server: MapServer::new(config),
+            server: MapServer::new(config).authenticate(key),
             element,
             members: HashMap::new(),
             queries: HashMap::new(),
@@ -200,9 +201,13 @@ impl Party for Owner {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &[u8], send: impl FnMut(SocketAddr, &[u8])) {
+    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let Self { server, element, members, .. } = self;
-        server.handle(now, frame, &mut Roads { element: *element, members, send });
+        let mut roads = Roads { element: *element, members, send };
+        match ce {
+            true => server.handle_marked(now, frame, &mut roads),
+            false => server.handle(now, frame, &mut roads),
+        }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant as Clock};
 
-use pathcall_wire::{Base, Flags, Instant};
+use pathcall_wire::Instant;
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
@@ -164,12 +164,7 @@ impl<P: Party> State<P> {
     fn receive(&mut self, now: Instant, looking: Looking) -> bool {
         let party = &mut self.party;
         let received = self.link.exchange(looking, |out, _, ce, frame| {
-            // A mark by the network below counts like one by the element.
-            if let (true, Ok(mut base)) = (ce, Base::new_checked(&mut *frame)) {
-                let flags = base.flags() | Flags::ECN;
-                base.set_flags(flags);
-            }
-            party.handle(now, frame, |to, frame| out.queue(to, frame));
+            party.handle(now, frame, ce, |to, frame| out.queue(to, frame));
         });
         // An error here is about one datagram (an unreachable peer, say); its flow will notice.
         matches!(received, Ok(1..))

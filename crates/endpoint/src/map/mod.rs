@@ -15,7 +15,10 @@ pub mod client;
 mod error;
 mod key;
 mod lanes;
+pub mod lease;
 pub mod server;
+
+use std::time::Duration;
 
 pub use error::CallError;
 pub use key::{Key, logical_address};
@@ -61,10 +64,13 @@ pub enum Operation {
         /// To whom.
         to: Target,
     },
-    /// Clears counters and values of these keys.
+    /// Clears counters and values of these keys, and gives locks back.
     Clear {
         /// Keys to clear.
         keys: Vec<Key>,
+        /// The grants that are given back, by their fencing tokens, key by key; empty: those that the
+        /// caller holds now.
+        tokens: Vec<u64>,
     },
 }
 
@@ -79,6 +85,13 @@ pub enum Output {
     Counted {
         /// True for every caller when the target is `All`.
         forwarded: bool,
+    },
+    /// [`Operation::Count`] to a threshold of 1: these locks are the caller's.
+    Locked {
+        /// Their fencing tokens, in the order of the keys.
+        tokens: Vec<u64>,
+        /// For how long at least, unless they are given back.
+        lease: Duration,
     },
     /// Took effect, nothing to give back.
     Done,
@@ -129,6 +142,8 @@ pub struct Renewal {
     pub element: bool,
     /// First of its flow slots there.
     pub slot_base: u32,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: lease::Era,
     /// Generations of the ended epoch up to this are the server's; later ones are gone.
     pub committed: u32,
     /// What they hold of this caller's frames, as far as it may not have been acknowledged.

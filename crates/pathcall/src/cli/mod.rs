@@ -6,17 +6,21 @@
 //!             ├─ element ─────┴─▶ element ────▶ pathcall_element
 //!             ├─ check ─▶ pathcall_build
 //!             ├─ status ─▶ a running controller
+//!             ├─ program ─▶ pathcall_program, and a running controller
 //!             ├─ demo ─▶ controller, element, and the applications beside this program
 //!             └─ sim ─▶ pathcall_sim
 //! ```
 //!
-//! One module per command; [`failure`] is everything that may go wrong, `table` sets tables.
+//! One module per command; [`failure`] is everything that may go wrong, `table` sets tables,
+//! `memory` is how much an application has.
 
 mod check;
 mod controller;
 mod demo;
 mod element;
 mod failure;
+mod memory;
+mod program;
 mod signal;
 mod status;
 mod table;
@@ -54,6 +58,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Show the applications and elements that a controller knows
     Status(status::StatusArgs),
+    /// Look into the switch program
+    Program(program::ProgramArgs),
     /// Run the applications with an element, in software and as plain gRPC, and compare
     Demo(demo::DemoArgs),
     /// Play faulty networks from seeds and check every result
@@ -78,6 +84,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Controller(args) => block_on(controller::run(args)),
         Command::Element(args) => block_on(element::run(args)),
         Command::Status(args) => block_on(status::run(args)),
+        Command::Program(args) => block_on(program::run(args)),
         Command::Demo(args) => block_on(demo::run(args)),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 //! `pathcall status`: what a controller knows, as tables or as JSON.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tonic::Request;
 
 use crate::cli::failure::Failure;
+use crate::cli::memory::{self, Memory};
 use crate::cli::print;
 use crate::cli::table::Table;
 
@@ -29,59 +30,123 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let mut client = Controller::new(&args.controller)?.connect().await?;
-    let failed = |reason: &str| Failure::Call { url: args.controller.clone(), reason: reason.to_owned() };
-    let answer = tokio::time::timeout(ANSWER_MAX, client.status(Request::new(StatusRequest {}))).await;
-    let status = match answer {
-        Ok(Ok(reply)) => reply.into_inner(),
-        Ok(Err(status)) => return Err(failed(status.message())),
-        Err(_) => return Err(failed(&format!("no answer within {} s", ANSWER_MAX.as_secs()))),
-    };
+    let status = ask(&args.controller).await?;
     print(&if args.json { format!("{:#}\n", json(&status)) } else { text(&status) })
 }
 
+/// What the controller at `url` says.
+pub(crate) async fn ask(url: &str) -> Result<StatusReply, Failure> {
+    let mut client = Controller::new(url)?.connect().await?;
+    let failed = |reason: &str| Failure::Call { url: url.to_owned(), reason: reason.to_owned() };
+    match tokio::time::timeout(ANSWER_MAX, client.status(Request::new(StatusRequest {}))).await {
+        Ok(Ok(reply)) => Ok(reply.into_inner()),
+        Ok(Err(status)) => Err(failed(status.message())),
+        Err(_) => Err(failed(&format!("no answer within {} s", ANSWER_MAX.as_secs()))),
+    }
+}
+
 fn text(status: &StatusReply) -> String {
-    let counters = ApplicationCounters::of(status);
+    // Writing to a String can't fail.
     let mut text = String::new();
     if status.applications.is_empty() {
         text.push_str("no applications\n");
     } else {
-        let mut table = Table::new([
-            "application",
-            "gaid",
-            "epoch",
-            "owner",
-            "memory",
-            "callers",
-            "frames",
-            "lanes added",
-            "diverted",
-        ]);
-        for application in &status.applications {
-            let count = |name: &str| counters.get(application.gaid, name).map_or("-".to_owned(), |n| n.to_string());
-            table.row([
-                application.name.clone(),
-                application.gaid.to_string(),
-                application.epoch.to_string(),
-                alive(&application.service_address, application.alive),
-                memory(application),
-                application.endpoints.len().to_string(),
-                count("admitted"),
-                count("lanes_added"),
-                count("diverted"),
-            ]);
-        }
-        text.push_str(&table.to_string());
+        let _ = write!(text, "{}\n{}", memory_table(status), traffic_table(status));
     }
     text.push('\n');
     if status.elements.is_empty() {
         text.push_str("no elements\n");
         return text;
     }
-    let mut table =
-        Table::new(["element", "frames at", "rows used", "lanes used", "slots used", "in", "out", "dropped"]);
+    let _ = write!(text, "{}\n{}", element_table(status), drop_table(status));
+    text
+}
+
+/// Who owns an application, who has joined, and what it has of an element.
+fn memory_table(status: &StatusReply) -> Table<11> {
+    let mut table = Table::new([
+        "application",
+        "gaid",
+        "epoch",
+        "owner",
+        "callers",
+        "element",
+        "rows",
+        "banks",
+        "slots",
+        "memory",
+        "share",
+    ]);
+    for application in &status.applications {
+        let [element, rows, banks, slots, bytes, share] = match Memory::of(application, status) {
+            Some(memory) => [
+                memory.element.to_string(),
+                memory.rows.to_string(),
+                format!("{} of {} lanes", memory.banks, memory.width / memory.banks),
+                memory.slots.to_string(),
+                memory::bytes(memory.bytes),
+                memory.share(),
+            ],
+            None => ["none", "-", "-", "-", "-", "-"].map(str::to_owned),
+        };
+        table.row([
+            application.name.clone(),
+            application.gaid.to_string(),
+            application.epoch.to_string(),
+            alive(&application.service_address, application.alive),
+            callers(application).to_string(),
+            element,
+            rows,
+            banks,
+            slots,
+            bytes,
+            share,
+        ]);
+    }
+    table
+}
+
+/// Endpoints but for the owner's own, which has no flow slots and is there while it lives.
+fn callers(application: &ApplicationStatus) -> usize {
+    application.endpoints.len().saturating_sub(usize::from(application.alive))
+}
+
+/// What became of the frames of an application in its element: worked on there, or left to the server.
+fn traffic_table(status: &StatusReply) -> Table<8> {
+    let counters = ApplicationCounters::of(status);
+    let mut table = Table::new([
+        "application",
+        "frames admitted",
+        "done in the element",
+        "lanes added",
+        "repeats",
+        "left to the server",
+        "stale or refused",
+        "not admitted",
+    ]);
+    for application in &status.applications {
+        let count = |names: &[&'static str]| {
+            let counts: Option<Vec<u64>> = names.iter().map(|name| counters.get(application.gaid, name)).collect();
+            counts.map_or("-".to_owned(), |counts| counts.iter().sum::<u64>().to_string())
+        };
+        table.row([
+            application.name.clone(),
+            count(&["admitted"]),
+            count(&["applied"]),
+            count(&["lanes_added"]),
+            count(&["repeats"]),
+            count(&["diverted", "old", "cross"]),
+            count(&["stale", "refused"]),
+            count(&["not_admitted"]),
+        ]);
+    }
+    table
+}
+
+fn element_table(status: &StatusReply) -> Table<7> {
+    let mut table = Table::new(["element", "frames at", "rows used", "lanes used", "slots used", "in", "out"]);
     for element in &status.elements {
-        let count = |prefix: &str| total(element, prefix).map_or("-".to_owned(), |n| n.to_string());
+        let count = |name: &str| counter(element, name).map_or("-".to_owned(), |n| n.to_string());
         table.row([
             element.element.to_string(),
             alive(&element.data_address, element.alive),
@@ -90,12 +155,32 @@ fn text(status: &StatusReply) -> String {
             used(element.slots_used, element.slots),
             count("frames_in"),
             count("frames_out"),
-            count("drop_"),
         ]);
     }
-    // Writing to a String can't fail.
-    let _ = write!(text, "{table}");
-    text
+    table
+}
+
+/// Frames that went no further, by reason; every reason, so that a zero can be read as one.
+fn drop_table(status: &StatusReply) -> Table<3> {
+    let mut table = Table::new(["element", "dropped", "frames"]);
+    for element in &status.elements {
+        let drops = drops(element);
+        if drops.is_empty() {
+            table.row([element.element.to_string(), "it does not answer".to_owned(), "-".to_owned()]);
+        }
+        for (reason, count) in drops {
+            table.row([element.element.to_string(), reason.replace('_', " "), count.to_string()]);
+        }
+    }
+    table
+}
+
+/// What the program dropped, by reason, and what the link lost; nothing when the element did not answer.
+fn drops(element: &ElementStatus) -> BTreeMap<&str, u64> {
+    let counters = element.counters.iter().flat_map(|reply| &reply.element);
+    let reason = |name: &String| name.starts_with("drop_") || name.starts_with("link_lost_");
+    let dropped = counters.filter(|(name, _)| reason(name));
+    dropped.map(|(name, count)| (name.strip_prefix("drop_").unwrap_or(name), *count)).collect()
 }
 
 /// Counters of the applications, summed over the elements that answered.
@@ -120,22 +205,14 @@ impl<'a> ApplicationCounters<'a> {
     }
 }
 
-/// Sum of the element's counters whose names begin so; absent when it did not answer.
-fn total(element: &ElementStatus, prefix: &str) -> Option<u64> {
-    let counters = &element.counters.as_ref()?.element;
-    Some(counters.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(_, count)| count).sum())
+/// One of the element's counters; absent when it did not answer.
+fn counter(element: &ElementStatus, name: &str) -> Option<u64> {
+    element.counters.as_ref()?.element.get(name).copied()
 }
 
 fn alive(address: &str, alive: bool) -> String {
     let address = if address.is_empty() { "-" } else { address };
     if alive { address.to_owned() } else { format!("{address} (gone)") }
-}
-
-fn memory(application: &ApplicationStatus) -> String {
-    match &application.memory {
-        Some(memory) => format!("{} rows of {} in element {}", memory.rows, memory.width, memory.element),
-        None => "none".to_owned(),
-    }
 }
 
 fn used(used: u32, of: u32) -> String {
@@ -145,12 +222,12 @@ fn used(used: u32, of: u32) -> String {
 /// With the names of the contract, `control.proto`.
 fn json(status: &StatusReply) -> Value {
     json!({
-        "applications": status.applications.iter().map(application_json).collect::<Vec<_>>(),
+        "applications": status.applications.iter().map(|application| application_json(application, status)).collect::<Vec<_>>(),
         "elements": status.elements.iter().map(element_json).collect::<Vec<_>>(),
     })
 }
 
-fn application_json(application: &ApplicationStatus) -> Value {
+fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Value {
     let memory = application.memory.as_ref().map(|memory| {
         json!({
             "element": memory.element,
@@ -176,7 +253,10 @@ fn application_json(application: &ApplicationStatus) -> Value {
         "epoch": application.epoch,
         "alive": application.alive,
         "service_address": application.service_address,
+        "authenticated": application.authenticated,
         "memory": memory,
+        "usage": Memory::of(application, status).map(|memory| memory.json()),
+        "callers": callers(application),
         "endpoints": endpoints.collect::<Vec<_>>(),
     })
 }
@@ -201,5 +281,6 @@ fn element_json(element: &ElementStatus) -> Value {
         "slots": element.slots,
         "slots_used": element.slots_used,
         "counters": counters,
+        "dropped": drops(element),
     })
 }

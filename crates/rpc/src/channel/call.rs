@@ -46,7 +46,12 @@ impl Inner {
             Some(typed) => typed,
             None => Typed::Pairs(self.all_keys(method, &parts, deadline).await?),
         };
+        let named = match (method.kind, &typed) {
+            (Kind::Clear, Typed::Pairs(pairs)) => headers::tokens(&parts.headers, pairs.len())?,
+            _ => Vec::new(),
+        };
         let mut work = Work::new(method, typed);
+        work.name_grants(&named);
         let output = match work.operation.take() {
             Some(operation) => {
                 let output = session.call(method, operation).await?;

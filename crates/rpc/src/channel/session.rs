@@ -16,10 +16,12 @@ use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
+use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
+use pathcall_wire::TokenKey;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tonic::{Code, Status, Streaming};
@@ -276,10 +278,13 @@ impl Join<'_> {
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
             votes: self.application.votes,
             start_chunk: grant.start_chunk,
+            lease: Duration::from_millis(grant.lease_ms),
+            era: Era::from_number(grant.era),
             timing: Timing::default(),
         };
+        let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
-        let handle = MapHandle::spawn(config, link, element, SocketAddr::new(server, udp_port))
+        let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let uri = self.transport.uri().to_string();
@@ -316,6 +321,7 @@ fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
         epoch: grant.epoch,
         element,
         slot_base: grant.slot_base,
+        era: Era::from_number(grant.era),
         committed: grant.committed,
         applied: applied.collect(),
     }

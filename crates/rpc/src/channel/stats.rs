@@ -72,6 +72,7 @@ pub(super) fn sum(a: ClientStats, b: ClientStats) -> ClientStats {
         frames_sent: a.frames_sent + b.frames_sent,
         frames_received: a.frames_received + b.frames_received,
         frames_ignored: a.frames_ignored + b.frames_ignored,
+        frames_unauthentic: a.frames_unauthentic + b.frames_unauthentic,
         retransmits: a.retransmits + b.retransmits,
         lanes_element: a.lanes_element + b.lanes_element,
         lanes_software: a.lanes_software + b.lanes_software,

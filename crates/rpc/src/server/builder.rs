@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
+pub use pathcall_endpoint::map::lease::LEASE;
 use pathcall_proto::manifest::Manifest;
+use pathcall_wire::TokenKey;
+use rand::TryRng;
+use rand::rngs::{SysError, SysRng};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -19,6 +24,9 @@ use crate::application::{Catalogue, Disagreement};
 /// array are on their way at once.
 pub const ROWS: u32 = 1024;
 
+/// The shortest lease of locks: its holder has to be heard several times within it.
+pub const LEASE_MIN: Duration = Duration::from_millis(100);
+
 /// Options of a server that is about to start.
 #[derive(Debug, Clone)]
 #[must_use = "build it"]
@@ -28,6 +36,8 @@ pub struct Builder {
     advertise: String,
     data_address: Option<SocketAddr>,
     rows: u32,
+    authenticate: bool,
+    lease: Duration,
 }
 
 /// Why a server could not start.
@@ -54,6 +64,14 @@ pub enum BuildError {
         /// What the system says.
         source: io::Error,
     },
+    /// The system gives no randomness for the key that signs map frames.
+    #[error("no randomness for the key that signs the map frames of {app}: {source}")]
+    Randomness {
+        /// The `AppName`.
+        app: &'static str,
+        /// What the system says.
+        source: SysError,
+    },
     /// The controller does not give the application to this server.
     #[error("the controller at {controller} refuses {app}: {reason}")]
     Refused {
@@ -70,7 +88,15 @@ impl Builder {
     pub(super) fn new(manifest: &'static Manifest) -> Self {
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
-        Self { catalogue, controller: None, advertise: String::new(), data_address: None, rows: ROWS }
+        Self {
+            catalogue,
+            controller: None,
+            advertise: String::new(),
+            data_address: None,
+            rows: ROWS,
+            authenticate: false,
+            lease: LEASE,
+        }
     }
 
     /// Adds the applications of another package.
@@ -107,6 +133,23 @@ impl Builder {
         self
     }
 
+    /// Whether map frames carry tokens: a keyed hash by which elements, server and callers know each
+    /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
+    /// Callers need not be told: the key comes with their grant when they join, over the gRPC
+    /// connection, which TLS has to protect.
+    pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
+        self.authenticate = authenticate;
+        self
+    }
+
+    /// How long locks are lent to a caller that is not heard of: [`LEASE`] unless given, and at least
+    /// [`LEASE_MIN`]. A channel keeps its locks as long as its process runs and reaches the server; one
+    /// that hangs or is cut off loses them within this time, and takes them for lost before.
+    pub fn lock_lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.max(LEASE_MIN);
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used.
     ///
@@ -120,7 +163,8 @@ impl Builder {
         let mut applications = BTreeMap::new();
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
-            let hosted = Hosted::new(application, self.bind(name)?);
+            let key = if self.authenticate { Some(draw_key(name)?) } else { None };
+            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);
@@ -149,4 +193,9 @@ impl Builder {
             None => bind((Ipv4Addr::UNSPECIFIED, 0).into()),
         }
     }
+}
+
+fn draw_key(app: &'static str) -> Result<TokenKey, BuildError> {
+    let word = || SysRng.try_next_u64().map_err(|source| BuildError::Randomness { app, source });
+    Ok(TokenKey::new([word()?, word()?]))
 }

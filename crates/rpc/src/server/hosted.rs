@@ -7,14 +7,15 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Eviction, ServerConfig, ServerStats, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
+use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
@@ -34,8 +35,12 @@ pub(super) struct Hosted {
     pub(super) application: Application,
     /// Of this server's endpoint.
     pub(super) incarnation: u32,
+    /// How long locks are lent to a caller that does not ask again.
+    pub(super) lease: Duration,
     /// Where map frames come in.
     pub(super) local_addr: SocketAddr,
+    /// Signs map frames if they are to carry tokens and no controller has granted a key.
+    own_key: Option<TokenKey>,
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_local_id: AtomicU32,
@@ -62,6 +67,8 @@ pub(super) struct Serving {
     pub(super) epoch: u32,
     /// The server's own endpoint.
     pub(super) endpoint: u32,
+    /// Signs map frames, if they carry tokens.
+    pub(super) key: Option<TokenKey>,
     /// The element, unless there is none.
     pub(super) memory: Option<Memory>,
     /// Number of these terms.
@@ -104,12 +111,15 @@ impl Memory {
 }
 
 impl Hosted {
-    pub(super) fn new(application: Application, link: Link) -> Arc<Self> {
+    /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
+    pub(super) fn new(application: Application, link: Link, lease: Duration, own_key: Option<TokenKey>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
             incarnation: rand::random_range(1..=u32::MAX),
+            lease,
             local_addr: link.local_addr(),
+            own_key,
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
@@ -124,7 +134,7 @@ impl Hosted {
         match &mut *self.phase() {
             Phase::Waiting(_, latest) => *latest = Some(grant),
             Phase::Serving(serving) => {
-                let memory = Memory::new(&grant);
+                let memory = self.usable_memory(&grant, serving.key);
                 // Callers know the application by the id that it was started with. An epoch in which
                 // the element was silent does not come back: nobody knows what it has.
                 let usable = serving.gaid == grant.gaid && serving.epoch != grant.epoch;
@@ -161,6 +171,11 @@ impl Hosted {
         let element = serving.memory.as_ref().map(|memory| memory.element);
         serving.handle.renew(Terms { number: serving.terms, epoch: serving.epoch, grant, reason }, element);
         self.terms.send_replace(serving.terms);
+    }
+
+    /// Whether map frames are to carry tokens.
+    pub(super) fn authenticates(&self) -> bool {
+        self.own_key.is_some()
     }
 
     /// Rows to ask the controller for, of `wished`: none if they can't be used, or not yet again.
@@ -227,11 +242,12 @@ impl Hosted {
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> Serving {
-        let memory = grant.and_then(Memory::new);
+        let key = grant.and_then(key_of).or(self.own_key);
+        let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(Memory::registers);
         // Without a controller only this server and its callers see the ids.
-        let (gaid, epoch, endpoint) =
-            grant.map_or((LOCAL_IDS, 1, LOCAL_IDS), |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let alone = || (LOCAL_IDS, epoch_of(SystemTime::now()), LOCAL_IDS);
+        let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
         let config = ServerConfig {
             gaid,
             epoch,
@@ -242,18 +258,43 @@ impl Hosted {
             mapping: self.application.mapping,
             locks: self.application.locks,
             votes: self.application.votes,
+            eviction: Some(Eviction::default()),
             width: self.application.width(),
+            lease: self.lease,
             timing: Timing::default(),
         };
-        let handle = ServerHandle::spawn(config, link, memory.as_ref().map(|memory| memory.element));
+        let handle = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
         tokio::spawn(watch_element(self.this.clone(), handle.silence()));
-        Serving { handle, gaid, epoch, endpoint, memory, terms: 0, suspended: None }
+        Serving { handle, gaid, epoch, endpoint, key, memory, terms: 0, suspended: None }
+    }
+
+    /// The granted memory, if its element was told of the key that signs the application's frames: one
+    /// that was told of another, or of none, would drop them all.
+    fn usable_memory(&self, grant: &ApplicationGrant, key: Option<TokenKey>) -> Option<Memory> {
+        let memory = Memory::new(grant)?;
+        if key_of(grant) != key {
+            let application = self.application.name;
+            tracing::warn!(application, "the controller grants an element without the key that signs map frames");
+            return None;
+        }
+        Some(memory)
     }
 
     /// Held only for a moment, by code that does not panic.
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
+    grant.token_key.map(|key| TokenKey::new(key.into()))
+}
+
+/// An epoch that nobody issues: seconds since 2025. It keeps nothing over a restart but the time, and
+/// fencing tokens are to grow over restarts.
+fn epoch_of(now: SystemTime) -> u32 {
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(1_735_689_600)).unwrap_or_default();
+    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Suspends the element whenever it is found silent, as long as there is an owner.

@@ -174,7 +174,7 @@ impl Caller {
     }
 
     fn grant(&self, hosted: &Hosted, serving: &Serving, member: Member, joined: Joined) -> JoinGrant {
-        let element = serving.memory.as_ref().filter(|_| member.element);
+        let element = serving.memory.as_ref().filter(|_| joined.element);
         JoinGrant {
             gaid: serving.gaid,
             epoch: serving.epoch,
@@ -189,8 +189,11 @@ impl Caller {
             rows: joined.rows,
             worker: joined.worker.into(),
             start_chunk: joined.start_chunk,
+            lease_ms: u64::try_from(hosted.lease.as_millis()).unwrap_or(u64::MAX),
+            era: joined.era.number(),
             committed: 0,
             applied: Vec::new(),
+            token_key: serving.key.map(|key| key.words().into()),
         }
     }
 }
@@ -231,12 +234,13 @@ impl Following {
         // A caller counts its flows from the first of its slots: fewer than it has are of no use.
         let registered = registered.filter(|grant| grant.flows >= self.member.flows);
         let member = self.caller.member(self.member.endpoint, registered.as_ref(), serving);
-        let Renewal { epoch, element, slot_base, committed, applied } = serving.handle.rejoin(member).await?;
+        let Renewal { epoch, element, slot_base, era, committed, applied } = serving.handle.rejoin(member).await?;
         let memory = serving.memory.as_ref().filter(|_| element);
         let applied = applied.into_iter().map(|Applied { flow, seq, left_out }| AppliedFrame { flow, seq, left_out });
         Some(JoinGrant {
             epoch,
             slot_base,
+            era: era.number(),
             element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
             committed,
             applied: applied.collect(),

@@ -201,6 +201,7 @@ impl Owner {
             data_address: data_address.to_string(),
             incarnation: self.hosted.incarnation,
             service_address: self.service_address.clone(),
+            authenticate: self.hosted.authenticates(),
         };
         let (grant, stream) = self.controller.own(request).await?;
         self.hosted.granted(grant);

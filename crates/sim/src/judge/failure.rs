@@ -81,6 +81,18 @@ pub enum Failure {
         /// Who holds it.
         holder: Node,
     },
+    /// A grant of a lock is not told from earlier ones by its token.
+    #[error("{node} was granted {key:?} with the token {token}, but {last} was granted before")]
+    TokenOrder {
+        /// Who was granted the lock.
+        node: Node,
+        /// The lock.
+        key: Key,
+        /// Its token.
+        token: u64,
+        /// The token of an earlier grant.
+        last: u64,
+    },
     /// A count was reported before enough had counted.
     #[error("{node}: {key:?} was forwarded after {counted} of {threshold} counted it")]
     CountedEarly {

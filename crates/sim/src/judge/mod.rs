@@ -18,7 +18,7 @@ use pathcall_endpoint::map::server::QueryId;
 use pathcall_endpoint::map::{CallError, Key, Operation, Output};
 use pathcall_wire::Target;
 
-use crate::caller::step_of;
+use crate::caller::{by_key, step_of};
 use crate::party::{Node, Report};
 use crate::scenario::{ApplicationPlan, Doom, Purpose, Scenario, Work};
 pub use failure::Failure;
@@ -70,6 +70,8 @@ struct Application<'a> {
     votes: Votes,
     /// Both a caller and the element are lost: values may be, and that is said.
     may_lose: bool,
+    /// A worker began anew in the middle of the others' array: all may be told that they disagree.
+    may_disagree: bool,
 }
 
 impl<'a> Judge<'a> {
@@ -81,7 +83,7 @@ impl<'a> Judge<'a> {
             applications: scenario
                 .applications
                 .iter()
-                .map(|plan| Application::new(plan, !scenario.failures.is_empty()))
+                .map(|plan| Application::new(plan, !scenario.failures.is_empty() || !scenario.moves.is_empty()))
                 .collect(),
         }
     }
@@ -98,6 +100,35 @@ impl<'a> Judge<'a> {
                 *state = State::Killed;
             }
         }
+    }
+
+    /// A caller takes the place of one that was killed, and joins with this chunk: the step that it
+    /// begins with.
+    pub(crate) fn resumed(&mut self, application: usize, caller: usize, start_chunk: u64) -> usize {
+        let model = &mut self.applications[application];
+        if model.plan.purpose != Purpose::Sum {
+            return 0;
+        }
+        let steps = &model.plan.callers[caller].steps;
+        let mut begins = 0;
+        let mut first = 0;
+        for step in steps {
+            let ends = begins + step.work.chunks(model.plan.width);
+            if ends > start_chunk {
+                break;
+            }
+            (begins, first) = (ends, first + 1);
+        }
+        model.may_disagree |= first < steps.len() && begins != start_chunk;
+        // What is over, others have ended with the one before.
+        self.waiting -= first;
+        first
+    }
+
+    /// The owner goes on without an element that is silent: what a caller that left had there is lost.
+    pub(crate) fn suspended(&mut self, application: usize) {
+        let model = &mut self.applications[application];
+        model.may_lose = model.plan.callers.iter().any(|caller| caller.dies.is_some());
     }
 
     /// A killed caller counts as gone.
@@ -124,6 +155,30 @@ impl<'a> Judge<'a> {
         });
         let (node, step) = open.unwrap_or((Node::Caller(0, 0), 0));
         Failure::Stuck { waiting: self.waiting, node, step }
+    }
+
+    /// Before a report is heard: who holds a lock that it says was granted now. Whoever of them does not
+    /// believe it any more, has lost it.
+    pub(crate) fn look_at_rivals(
+        &mut self,
+        node: Node,
+        report: &Report,
+        mut believes: impl FnMut(Node, &Key, u64) -> bool,
+    ) {
+        let (Node::Caller(application, caller), Report::Finished(id, Ok(Output::Locked { .. }))) = (node, report)
+        else {
+            return;
+        };
+        let model = &mut self.applications[application];
+        if let Work::Lock { keys, .. } = model.work(caller, *id) {
+            for key in keys {
+                if let Some(holder) = model.locks.holder(key)
+                    && !believes(holder.node, key, holder.token)
+                {
+                    model.locks.lose(key);
+                }
+            }
+        }
     }
 
     /// Takes what a host reports.
@@ -209,6 +264,7 @@ impl<'a> Application<'a> {
         Self {
             plan,
             may_lose: element_fails && plan.callers.iter().any(|caller| caller.dies.is_some()),
+            may_disagree: false,
             calls: BTreeMap::new(),
             sums: Sums::default(),
             keys: KeyLedger::default(),
@@ -242,13 +298,13 @@ impl<'a> Application<'a> {
             return Err(Failure::OutOfTurn { node, step, report: "started", state: state.name() });
         }
         match self.work(caller, id) {
-            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(keys),
+            Work::Lock { keys, .. } if step_of(id).1 => self.locks.release(node, step_of(id).0, keys),
             Work::Call(operation @ Operation::Add { .. }) => {
                 self.keys.begin(operation);
                 self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
             }
             Work::Call(Operation::Count { keys, .. }) => self.votes.begin(node, id, keys, false),
-            Work::Call(Operation::Clear { keys }) => self.votes.begin(node, id, keys, true),
+            Work::Call(Operation::Clear { keys, .. }) => self.votes.begin(node, id, keys, true),
             Work::Lock { .. } | Work::Call(_) => {}
         }
         Ok(())
@@ -266,6 +322,9 @@ impl<'a> Application<'a> {
         if let Some(doom) = self.plan.doom {
             return self.doomed(node, caller, step, doom, outcome);
         }
+        if let (Err(CallError::Disagree { .. }), true) = (outcome, self.may_disagree) {
+            return Ok(());
+        }
         if let (Work::Call(operation), Err(CallError::Overflow { position })) = (self.work(caller, id), outcome)
             && self.keys.refused(operation, *position)
         {
@@ -277,7 +336,9 @@ impl<'a> Application<'a> {
         })?;
         let wrong = |expected| Failure::Output { node, step, expected, got: brief(output) };
         match (self.work(caller, id), output) {
-            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => self.sums.check(self.plan, node, step, sums),
+            (Work::Call(Operation::Sum { .. }), Output::Sums(sums)) => {
+                self.sums.check(self.plan, node, step, sums, !self.may_disagree)
+            }
             (Work::Call(Operation::Sum { .. }), _) => Err(wrong("sums")),
             (Work::Call(operation @ Operation::Add { get, .. }), _) => {
                 let before = self.before_calls.remove(&(caller, id)).unwrap_or_default();
@@ -303,9 +364,11 @@ impl<'a> Application<'a> {
             (Work::Call(Operation::Count { .. }), _) => Err(wrong("a count")),
             (Work::Lock { .. }, Output::Done) if release => Ok(()),
             (Work::Lock { .. }, _) if release => Err(wrong("done")),
-            (Work::Lock { keys, .. }, Output::Counted { forwarded: true }) => self.locks.grant(node, keys),
+            (Work::Lock { keys, .. }, Output::Locked { tokens, .. }) if tokens.len() == keys.len() => {
+                self.locks.grant(node, step, keys, &by_key(keys, tokens))
+            }
             (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
-            (Work::Call(Operation::Clear { keys }), Output::Done) => {
+            (Work::Call(Operation::Clear { keys, .. }), Output::Done) => {
                 self.votes.cleared(node, id, keys);
                 Ok(())
             }
@@ -329,7 +392,7 @@ impl<'a> Application<'a> {
             (Doom::Disagree, Err(CallError::Disagree { .. })) | (Doom::Overflow, Err(CallError::Overflow { .. })) => {
                 Ok(())
             }
-            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums),
+            (_, Ok(Output::Sums(sums))) if !last => self.sums.check(self.plan, node, step, sums, !self.may_disagree),
             (Doom::Disagree, _) => Err(output("to hear that the workers disagree")),
             (Doom::Overflow, _) => Err(output("to hear that a sum leaves 64 bits")),
         }

@@ -28,11 +28,14 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         epoch: 1,
         endpoint: 1,
         incarnation: 1,
+        token_key: None,
         memory: None,
         width: 256,
+        eviction: None,
         purpose,
         doom: None,
         timing: Timing::default(),
+        lease: Duration::from_secs(5),
         callers: steps.into_iter().map(caller).collect(),
         queries: vec![Query { at: Instant(0), keys: None }],
     };
@@ -193,12 +196,24 @@ fn an_addition_is_refused_only_where_the_sum_could_leave_64_bits() {
 #[test]
 fn a_lock_has_one_holder() {
     let scenario = scenario(Purpose::Lock, vec![vec![lock()], vec![lock()]]);
-    let granted = |node| (node, finished(0, Output::Counted { forwarded: true }));
-    let begin = [(ONE, started(0)), (OTHER, started(0)), granted(ONE)];
-    let twice = Failure::HeldTwice { node: OTHER, key: Key::from("k"), holder: ONE };
-    assert_eq!(heard(&scenario, &[&begin[..], &[granted(OTHER)]].concat()), Err(twice));
-    let release = (ONE, Report::Started(call_id(0, true)));
-    assert_eq!(heard(&scenario, &[&begin[..], &[release, granted(OTHER)]].concat()), Ok(()));
+    let granted = |node, token| (node, finished(0, Output::Locked { tokens: vec![token], lease: Duration::ZERO }));
+    let begin = [(ONE, started(0)), (OTHER, started(0)), granted(ONE, 7)];
+    let key = || Key::from("k");
+    let twice = Failure::HeldTwice { node: OTHER, key: key(), holder: ONE };
+    assert_eq!(heard(&scenario, &[&begin[..], &[granted(OTHER, 8)]].concat()), Err(twice));
+    let release = |node| (node, Report::Started(call_id(0, true)));
+    assert_eq!(heard(&scenario, &[&begin[..], &[release(ONE), granted(OTHER, 8)]].concat()), Ok(()));
+    let order = Failure::TokenOrder { node: OTHER, key: key(), token: 7, last: 7 };
+    assert_eq!(heard(&scenario, &[&begin[..], &[release(ONE), granted(OTHER, 7)]].concat()), Err(order));
+    let mut judge = Judge::new(&scenario);
+    for (node, report) in &begin {
+        judge.hear(*node, report).expect("right so far");
+    }
+    let (node, late) = granted(OTHER, 8);
+    judge.look_at_rivals(node, &late, |holder, _, token| (holder, token) != (ONE, 7));
+    assert_eq!(judge.hear(node, &late), Ok(()), "the first one has lost it, and knows it");
+    judge.hear(ONE, &release(ONE).1).expect("a late release");
+    assert_eq!(judge.applications[0].locks.holder(&key()).map(|holding| holding.node), Some(OTHER));
 }
 
 #[test]

@@ -68,7 +68,7 @@ mod tests {
     fn an_outage_has_a_direction() {
         let (caller, owner) = (Node::Caller(0, 1), Node::Owner(0));
         let outage = Outage { from: Some(caller), to: None, since: Instant(0), until: Instant(1) };
-        assert!(outage.of(caller, owner) && outage.of(caller, Node::Element));
+        assert!(outage.of(caller, owner) && outage.of(caller, Node::Element(0)));
         assert!(!outage.of(owner, caller));
     }
 }

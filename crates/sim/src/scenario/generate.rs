@@ -3,20 +3,26 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::Operation;
 use pathcall_program::Size;
-use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target};
+use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Death, Memory, Purpose, Scenario, Step, keyed, sum, votes};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum, votes};
 use crate::random::{Chance, Random};
+
+/// Makes the seed of the chance that an application's frames carry tokens.
+const TOKENS: u64 = 0x70_6b65;
+/// Elements of a scenario at most.
+const ELEMENTS_MAX: usize = 2;
 
 /// What is given out once: endpoints, slots, memory.
 #[derive(Default)]
 struct Given {
     endpoints: u32,
     slots: u32,
-    rows: u32,
-    lanes: u32,
+    /// Rows and lanes, by element.
+    memory: [(u32, u32); ELEMENTS_MAX],
 }
 
 impl Given {
@@ -32,11 +38,10 @@ impl Given {
         base
     }
 
-    fn memory(&mut self, rows: u32, width: u16) -> Memory {
-        let memory = Memory { row_base: self.rows, rows, lane_base: self.lanes, width };
-        self.rows += rows;
-        self.lanes += rows * u32::from(width);
-        memory
+    fn memory(&mut self, element: usize, rows: u32, width: u16) -> Memory {
+        let (row_base, lane_base) = self.memory[element];
+        self.memory[element] = (row_base + rows, lane_base + rows * u32::from(width));
+        Memory { element, row_base, rows, lane_base, width }
     }
 }
 
@@ -47,31 +52,35 @@ pub fn generate(seed: u64) -> Scenario {
     let mut random = Random::new(seed);
     let weather = Weather::draw(&mut random);
     let with_element = random.happens(Chance::percent(85));
+    let elements = if with_element { random.pick(&[1, 1, ELEMENTS_MAX]) } else { 0 };
     let mut given = Given::default();
     let count = random.pick(&[1, 1, 2, 3, 5]);
     let applications: Vec<_> =
-        (0..count).map(|index| application(&mut random, index, weather.timing(), with_element, &mut given)).collect();
-    let size = Size { rows: given.rows as usize, lanes: given.lanes as usize, slots: given.slots as usize };
+        (0..count).map(|index| application(&mut random, index, weather.timing(), elements, &mut given)).collect();
+    let moves = moves(&mut random, &applications, elements, &weather, &mut given);
+    let slots = given.slots as usize;
+    let size = |(rows, lanes): (u32, u32)| Size { rows: rows as usize, lanes: lanes as usize, slots };
     let mut scenario = Scenario {
         seed,
         wire: weather.wire,
         faults: weather.faults,
         faults_until: weather.faults_until,
-        element: with_element.then_some(size),
+        elements: given.memory[..elements].iter().map(|memory| size(*memory)).collect(),
         applications,
+        moves,
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    let mut random = Random::new(seed ^ TOKENS);
+    for application in &mut scenario.applications {
+        let key = TokenKey::new([random.bits(), random.bits()]);
+        application.token_key = random.happens(Chance::percent(40)).then_some(key);
+    }
     scenario
 }
 
-fn application(
-    random: &mut Random,
-    index: u32,
-    timing: Timing,
-    with_element: bool,
-    given: &mut Given,
-) -> ApplicationPlan {
+fn application(random: &mut Random, index: u32, timing: Timing, elements: usize, given: &mut Given) -> ApplicationPlan {
+    let with_element = elements > 0;
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
     let holds_memory = !matches!(purpose, Purpose::AddGet);
@@ -85,7 +94,7 @@ fn application(
     let memory = (with_element && holds_memory && random.happens(Chance::percent(90))).then(|| {
         let width = widths[0];
         let rows = random.pick(&[1, 2, 3, 5, 16, 64, 300]);
-        given.memory(rows, width)
+        given.memory(random.index(elements), rows, width)
     });
     let width = memory.map_or(widths[1], |memory| memory.width);
     let mut doom = None;
@@ -113,8 +122,8 @@ fn application(
     let habits = Habits {
         // An element that knows the callers but has no memory for the application passes on what they send.
         through: with_element && holds_memory && (memory.is_some() || random.happens(Chance::percent(30))),
-        // Locks and ballots leave the element when somebody can't reach it; here nobody would see to that.
-        strangers: if !matches!(purpose, Purpose::Lock | Purpose::Count { .. }) && random.happens(Chance::percent(10)) {
+        // Locks leave the element when somebody can't reach it; here nobody would see to that.
+        strangers: if purpose != Purpose::Lock && random.happens(Chance::percent(10)) {
             Chance::percent(40)
         } else {
             Chance(0)
@@ -123,7 +132,11 @@ fn application(
         in_order: purpose == Purpose::Sum && random.happens(Chance::percent(50)),
     };
     let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
-    if purpose != Purpose::Sum && random.happens(Chance::percent(20)) {
+    let may_be_killed = match purpose {
+        Purpose::Add | Purpose::AddGet | Purpose::Lock | Purpose::Count { .. } => true,
+        Purpose::Sum => doom.is_none() && !callers.iter().flat_map(|caller| &caller.steps).any(|step| step.may_starve),
+    };
+    if may_be_killed && random.happens(Chance::percent(20)) {
         kill(random, &mut callers, given);
     }
     ApplicationPlan {
@@ -131,14 +144,46 @@ fn application(
         epoch: random.range(1..=5) as u32,
         endpoint: given.endpoint(),
         incarnation: random.bits() as u32 | 1,
+        token_key: None,
         memory,
         width,
+        eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
         purpose,
         doom,
         timing,
+        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }
+}
+
+/// Gives some applications other memory in the course of the run.
+fn moves(
+    random: &mut Random,
+    applications: &[ApplicationPlan],
+    elements: usize,
+    weather: &Weather,
+    given: &mut Given,
+) -> Vec<Move> {
+    let mut moves = Vec::new();
+    for (application, plan) in applications.iter().enumerate() {
+        let Some(first) = plan.memory.filter(|_| random.happens(Chance::percent(25))) else { continue };
+        for _ in 0..random.range(1..=3) {
+            let rows = random.pick(&[first.rows, first.rows, first.rows.div_ceil(2), 1, first.rows * 2]);
+            let memory = given.memory(random.index(elements), rows, first.width);
+            let all = weather.faults_until.since(Instant(0));
+            let within = random.pick(&[all.min(Duration::from_millis(50)), all]);
+            moves.push(Move {
+                at: Instant(0) + random.up_to(within),
+                application,
+                memory: (!random.happens(Chance::percent(20))).then_some(memory),
+                heard_after: random.pick(&[Some(0), Some(1), Some(300), None]).map(Duration::from_millis),
+                word_within: weather.word_within(random),
+            });
+        }
+    }
+    moves.sort_by_key(|change| change.at);
+    moves
 }
 
 fn purpose(random: &mut Random, callers: usize) -> Purpose {
@@ -212,5 +257,11 @@ fn kill(random: &mut Random, callers: &mut Vec<CallerPlan>, given: &mut Given) {
     };
     // What may be cancelled is marked by a key of its own: once is enough.
     successor.steps.retain(|step| step.cancel_after.is_none());
+    for step in &mut successor.steps {
+        // Not the sums of its predecessor, so that it shows whose part a sum has.
+        if let Work::Call(Operation::Sum { lanes, .. }) = &mut step.work {
+            *lanes = lanes.iter().map(|value| !value).collect();
+        }
+    }
     callers.push(successor);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Key, Modify, Operation};
 use pathcall_wire::{Instant, OpType};
 
@@ -86,6 +87,13 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
         }
     }
     steps
+}
+
+/// How soon keys give their registers to others: mostly much sooner than is of any use.
+pub(super) fn eviction(random: &mut Random) -> Option<Eviction> {
+    let window = random.pick(&[0, 1, 10, 100].map(Duration::from_millis));
+    let (uses_min, margin) = (random.pick(&[1, 2, 5]), random.pick(&[0, 1, 4]));
+    random.happens(Chance::percent(80)).then_some(Eviction { window, uses_min, margin })
 }
 
 fn addend(random: &mut Random, large: Chance, narrow: bool) -> i64 {

@@ -14,9 +14,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Key, Operation};
 use pathcall_program::Size;
-use pathcall_wire::{Instant, Target};
+use pathcall_wire::{Instant, Target, TokenKey};
 
 pub use generate::generate;
 pub(crate) use keyed::{marked, modified};
@@ -43,19 +44,25 @@ pub struct Scenario {
     pub outages: Vec<Outage>,
     /// Machines that are not as by default.
     pub hosts: BTreeMap<Node, HostPlan>,
-    /// The element's memory, if there is an element.
-    pub element: Option<Size>,
-    /// Applications, on one element.
+    /// The elements' memory.
+    pub elements: Vec<Size>,
+    /// Applications, on these elements.
     pub applications: Vec<ApplicationPlan>,
-    /// When the element fails, in order.
+    /// When elements fail, in order.
     pub failures: Vec<ElementFailure>,
+    /// When applications are given other memory, in order.
+    pub moves: Vec<Move>,
 }
 
-/// The element loses all that it holds.
+/// An element loses all that it holds; or the controller loses the element, which goes on as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ElementFailure {
     /// When.
     pub at: Instant,
+    /// Which element.
+    pub element: usize,
+    /// Whether it loses what it holds; otherwise only the controller can't reach it.
+    pub forgets: bool,
     /// How long it takes no frames.
     pub down: Duration,
     /// How long until the controller has it, or says that it is gone.
@@ -64,6 +71,21 @@ pub struct ElementFailure {
     pub word_within: Duration,
     /// Whether it comes back, with nothing in it.
     pub returns: bool,
+}
+
+/// The controller gives an application other memory: elsewhere, as much or less, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move {
+    /// When.
+    pub at: Instant,
+    /// Index of the application.
+    pub application: usize,
+    /// What it has from then on.
+    pub memory: Option<Memory>,
+    /// How long until the element that it was on hears of it; `None`: it never does.
+    pub heard_after: Option<Duration>,
+    /// Longest way of the controller's word to the owner, and of the owner's to a caller.
+    pub word_within: Duration,
 }
 
 /// A change of what some links are like.
@@ -88,25 +110,33 @@ pub struct ApplicationPlan {
     pub endpoint: u32,
     /// Incarnation of its owner.
     pub incarnation: u32,
+    /// What signs its frames, if they carry tokens.
+    pub token_key: Option<TokenKey>,
     /// Its place in the element's memory, if it has one.
     pub memory: Option<Memory>,
     /// Lanes of a row.
     pub width: u16,
+    /// When keys give their registers in the element to others.
+    pub eviction: Option<Eviction>,
     /// What its calls ask for.
     pub purpose: Purpose,
     /// Why the last call of every caller can't be done, if so: all must be told.
     pub doom: Option<Doom>,
     /// Timers of owner and callers.
     pub timing: Timing,
+    /// How long locks are lent to a caller that is silent.
+    pub lease: Duration,
     /// Its callers.
     pub callers: Vec<CallerPlan>,
     /// Queries of its owner while calls are under way, by time.
     pub queries: Vec<Query>,
 }
 
-/// A place in the element's memory.
+/// A place in an element's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
+    /// Index of the element.
+    pub element: usize,
     /// First row.
     pub row_base: u32,
     /// Number of rows.
@@ -241,7 +271,14 @@ impl ApplicationPlan {
     /// Workers of SyncAgtr; 0: the application is keyed.
     #[must_use]
     pub fn workers(&self) -> u32 {
-        if self.purpose == Purpose::Sum { self.callers.len() as u32 } else { 0 }
+        let workers = self.callers.iter().filter(|caller| caller.succeeds.is_none());
+        if self.purpose == Purpose::Sum { workers.count() as u32 } else { 0 }
+    }
+
+    /// The element that it starts on.
+    #[must_use]
+    pub fn element(&self) -> usize {
+        self.memory.map_or(0, |memory| memory.element)
     }
 
     /// Whether its methods count up to a threshold.
@@ -266,6 +303,15 @@ impl Step {
 }
 
 impl Work {
+    /// Chunks of the array that it sums; 0: none.
+    #[must_use]
+    pub fn chunks(&self, width: u16) -> u64 {
+        match self {
+            Self::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(usize::from(width.max(1))) as u64,
+            _ => 0,
+        }
+    }
+
     /// What the step's first call asks for.
     #[must_use]
     pub fn operation(&self) -> Operation {

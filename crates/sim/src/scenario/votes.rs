@@ -31,7 +31,10 @@ pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: Tar
                 random.shuffle(&mut keys);
                 let pause = random.up_to(most_pause);
                 if clears && random.happens(Chance::percent(15)) {
-                    steps.push(Step { pause, ..Step::call(Operation::Clear { keys: keys.clone() }) });
+                    steps.push(Step {
+                        pause,
+                        ..Step::call(Operation::Clear { keys: keys.clone(), tokens: Vec::new() })
+                    });
                 }
                 let operation = Operation::Count { keys, threshold, to };
                 steps.push(Step { pause, ..Step::call(operation) });

@@ -40,19 +40,29 @@ impl Weather {
         Self { wire, faults, faults_until, outages, changes, pauses, slow, drift, failures }
     }
 
+    /// Longest way of the controller's words: it is near, or cut off for a while from who is to hear it.
+    pub(super) fn word_within(&self, random: &mut Random) -> Duration {
+        let cut_off = if self.is_quiet() { 1_000 } else { 8_000 };
+        Duration::from_millis(random.pick(&[0, 1, 50, 1_000, cut_off]))
+    }
+
     /// Time-outs as they are by default; but where much is lost, nobody gives up.
     pub(super) fn timing(&self) -> Timing {
-        let quiet = self.faults.loss <= Chance::percent(2)
+        let patience = Duration::from_secs(3600);
+        if self.is_quiet() { Timing::default() } else { Timing { give_up: patience, ..Timing::default() } }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.faults.loss <= Chance::percent(2)
             && self.wire.queue_bytes >= ROOMY
             && self.faults.burst <= Chance(1_000)
-            && !(self.outages || self.changes || self.pauses || self.slow);
-        if quiet { Timing::default() } else { Timing { give_up: Duration::from_secs(3600), ..Timing::default() } }
+            && !(self.outages || self.changes || self.pauses || self.slow)
     }
 
     /// Gives a scenario the faults that concern its nodes.
     pub(super) fn break_over(&self, random: &mut Random, scenario: &mut Scenario) {
         let mut nodes: Vec<Node> = scenario.nodes().map(|(_, node)| node).collect();
-        nodes.push(Node::Element);
+        nodes.extend((0..scenario.elements.len()).map(Node::Element));
         if self.outages {
             scenario.outages = (0..random.range(1..=SPELLS_MAX)).map(|_| self.outage(random, &nodes)).collect();
         }
@@ -60,8 +70,8 @@ impl Weather {
             scenario.wire_changes = self.wire_changes(random, &nodes);
         }
         scenario.hosts = self.hosts(random, &nodes);
-        if scenario.element.is_some() && self.failures {
-            scenario.failures = self.failures(random);
+        if !scenario.elements.is_empty() && self.failures {
+            scenario.failures = self.failures(random, scenario.elements.len());
             // Some elements fall silent before they fail: what they acknowledge is not heard.
             for failure in &scenario.failures {
                 if random.happens(Chance::percent(50)) {
@@ -71,13 +81,18 @@ impl Weather {
                 let since =
                     Instant(failure.at.0.saturating_sub(random.up_to(Duration::from_millis(300)).as_nanos() as u64));
                 let to = Some(random.pick(&to));
-                scenario.outages.push(Outage { from: Some(Node::Element), to, since, until: failure.at });
+                scenario.outages.push(Outage {
+                    from: Some(Node::Element(failure.element)),
+                    to,
+                    since,
+                    until: failure.at,
+                });
             }
         }
     }
 
-    /// The element restarts, up to three times, or is gone for good.
-    fn failures(&self, random: &mut Random) -> Vec<ElementFailure> {
+    /// Elements restart, up to three times, or are gone for good, or the controller can't reach them.
+    fn failures(&self, random: &mut Random, elements: usize) -> Vec<ElementFailure> {
         let mut failures = Vec::new();
         let mut at = Instant(0);
         for _ in 0..random.range(1..=3) {
@@ -88,9 +103,11 @@ impl Weather {
             let down = random.up_to(Duration::from_millis(300));
             failures.push(ElementFailure {
                 at,
+                element: random.index(elements),
+                forgets: !random.happens(Chance::percent(25)),
                 down,
                 told_after: down + random.up_to(Duration::from_millis(500)),
-                word_within: random.pick(&[0, 1, 50, 1_000].map(Duration::from_millis)),
+                word_within: self.word_within(random),
                 returns: !random.happens(Chance::percent(15)),
             });
             at = at + Duration::from_secs(1);
@@ -113,7 +130,8 @@ impl Weather {
     fn outage(&self, random: &mut Random, nodes: &[Node]) -> Outage {
         let (since, until) = self.spell(random, Duration::from_secs(8));
         let (one, other) = (Some(random.pick(nodes)), Some(random.pick(nodes)));
-        let (from, to) = random.pick(&[(one, other), (one, Some(Node::Element)), (one, None), (None, one)]);
+        let element = nodes.iter().rfind(|node| matches!(node, Node::Element(_))).copied();
+        let (from, to) = random.pick(&[(one, other), (one, element), (one, None), (None, one)]);
         Outage { from, to, since, until }
     }
 

@@ -1,10 +1,13 @@
-//! The element fails, and the controller sees to it.
+//! Elements fail or are lost, memory moves, and the controller sees to it.
 //!
 //! ```text
-//! fails ─► down, all that it held is gone ─► controller: new epoch, tables ─► owners ─► callers
+//! fails ─► down, all that it held is gone ─┐
+//! lost to the controller, works on ────────┼─► controller: new epoch, tables ─► owners ─► callers
+//! an application's memory moves ───────────┤        └─► the element that it was on, some time or never
+//! silent, says an owner, and goes on ──────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pathcall_endpoint::map::Renewal;
@@ -15,22 +18,37 @@ use crate::element::Element;
 use crate::judge::Failure;
 use crate::party::Node;
 use crate::random::Random;
-use crate::scenario::Scenario;
+use crate::scenario::{ApplicationPlan, Memory, Move, Scenario};
+
+/// Longest time that an owner goes on without an element that was silent.
+const SUSPENSION: Duration = Duration::from_secs(1);
 
 /// What an owner is told.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OwnerWord {
-    epoch: u32,
-    /// Whether there is an element.
-    element: bool,
+pub(crate) struct OwnerWord {
+    pub(crate) epoch: u32,
+    pub(crate) memory: Option<Memory>,
+    /// The element that it works by; `None`: there is none.
+    pub(crate) element: Option<usize>,
     /// Longest way of the owner's word to a caller.
     word_within: Duration,
 }
 
+/// What the controller has given an application.
+#[derive(Debug, Clone, Copy)]
+struct Given {
+    epoch: u32,
+    memory: Option<Memory>,
+    /// The element that knows it, with memory or without.
+    element: usize,
+}
+
 /// What the controller knows, and when its words arrive.
 pub(super) struct Controller {
-    /// Epochs by application.
-    epochs: Vec<u32>,
+    /// By application.
+    given: Vec<Given>,
+    /// Elements that it has given up.
+    gone: BTreeSet<usize>,
     /// When the last word comes to a node: words keep their order.
     words: BTreeMap<Node, Instant>,
     random: Random,
@@ -38,8 +56,13 @@ pub(super) struct Controller {
 
 impl Controller {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let epochs = scenario.applications.iter().map(|plan| plan.epoch).collect();
-        Self { epochs, words: BTreeMap::new(), random: Random::new(!scenario.seed) }
+        let given = |plan: &ApplicationPlan| Given { epoch: plan.epoch, memory: plan.memory, element: plan.element() };
+        Self {
+            given: scenario.applications.iter().map(given).collect(),
+            gone: BTreeSet::new(),
+            words: BTreeMap::new(),
+            random: Random::new(!scenario.seed),
+        }
     }
 
     /// When a word that is sent now comes to a node.
@@ -51,40 +74,127 @@ impl Controller {
 }
 
 impl World<'_> {
+    /// An element loses what it holds, or the controller can't reach it any more.
     pub(super) fn fail(&mut self, index: usize) {
         let failure = self.scenario.failures[index];
-        let (Some(size), true) = (self.scenario.element, self.element_from != Instant(u64::MAX)) else { return };
+        let number = failure.element;
+        if self.controller.gone.contains(&number) || self.element_from[number] == Instant(u64::MAX) {
+            return;
+        }
         self.trace.failed(self.now, failure);
-        self.parties.element = Some(Element::blank(size));
-        let inbox = &mut self.parties.host(Node::Element).inbox;
-        self.in_air -= inbox.len() as u64;
-        inbox.clear();
-        self.element_from = if failure.returns { self.now + failure.down } else { Instant(u64::MAX) };
+        if failure.forgets {
+            self.parties.elements[number] = Element::blank(self.scenario.elements[number]);
+            let inbox = &mut self.parties.host(Node::Element(number)).inbox;
+            self.in_air -= inbox.len() as u64;
+            inbox.clear();
+            self.element_from[number] = if failure.returns { self.now + failure.down } else { Instant(u64::MAX) };
+        }
         self.queue.push(self.now + failure.told_after, Event::Act(index));
     }
 
-    /// The controller gives every application a new epoch, fills the element's tables if it is back,
-    /// and tells every owner.
+    /// The controller gives every application of an element a new epoch, fills the element's tables if
+    /// it can, and tells every owner.
     pub(super) fn act(&mut self, index: usize) -> Result<(), Failure> {
         let failure = self.scenario.failures[index];
-        for (application, plan) in self.scenario.applications.iter().enumerate() {
-            self.controller.epochs[application] += 1;
-            let epoch = self.controller.epochs[application];
-            if let Some(element) = self.parties.element.as_mut().filter(|_| failure.returns) {
-                element.install(plan, epoch)?;
-                let joined = self.parties.callers[application].iter().zip(&plan.callers);
-                for (_, caller) in joined.filter(|(state, caller)| state.is_member() && caller.registered) {
-                    element.register(plan, caller)?;
-                }
+        if self.controller.gone.contains(&failure.element) {
+            return Ok(());
+        }
+        if !failure.returns {
+            self.controller.gone.insert(failure.element);
+        }
+        for application in 0..self.controller.given.len() {
+            let given = &mut self.controller.given[application];
+            let withdrawn = given.memory.is_none() && self.scenario.applications[application].memory.is_some();
+            if given.element != failure.element || withdrawn {
+                continue;
             }
-            let word = OwnerWord { epoch, element: failure.returns, word_within: failure.word_within };
-            let at = self.controller.word(self.now, Node::Owner(application), failure.word_within);
-            self.queue.push(at, Event::Renew(application, word));
+            given.memory = given.memory.filter(|_| failure.returns);
+            self.install(application, failure.returns, failure.word_within)?;
         }
         Ok(())
     }
 
-    /// An owner hears of the new epoch, and tells its callers.
+    /// The controller gives an application other memory.
+    pub(super) fn move_memory(&mut self, index: usize) -> Result<(), Failure> {
+        let change = self.scenario.moves[index];
+        let Move { application, heard_after, word_within, .. } = change;
+        let memory = change.memory.filter(|memory| !self.controller.gone.contains(&memory.element));
+        let given = &mut self.controller.given[application];
+        let before = std::mem::replace(&mut given.memory, memory);
+        if before.is_none() && memory.is_none() {
+            return Ok(());
+        }
+        let left = given.element;
+        given.element = memory.map_or(left, |memory| memory.element);
+        self.trace.moved(self.now, Node::Owner(application), memory);
+        if let Some(after) = heard_after {
+            self.queue.push(self.now + after, Event::Remove(application, left));
+        }
+        self.install(application, memory.is_some(), word_within)
+    }
+
+    /// Gives an application a new epoch on its element, if it has one that serves, and tells its owner.
+    fn install(&mut self, application: usize, serves: bool, word_within: Duration) -> Result<(), Failure> {
+        let plan = &self.scenario.applications[application];
+        let given = &mut self.controller.given[application];
+        given.epoch += 1;
+        let Given { epoch, memory, element: number } = *given;
+        if serves {
+            let element = &mut self.parties.elements[number];
+            element.install(plan, memory, epoch)?;
+            let joined = self.parties.callers[application].iter().zip(&plan.callers);
+            for (_, caller) in joined.filter(|(state, caller)| state.is_member() && caller.registered) {
+                element.register(plan, memory, caller)?;
+            }
+        }
+        let word = OwnerWord { epoch, memory, element: serves.then_some(number), word_within };
+        let at = self.controller.word(self.now, Node::Owner(application), word_within);
+        self.queue.push(at, Event::Renew(application, word));
+        Ok(())
+    }
+
+    /// An owner whose element is silent goes on without it, and asks for memory again later.
+    pub(super) fn suspend(&mut self, application: usize) -> Result<(), Failure> {
+        let Some(epoch) = self.parties.owners[application].epoch_with_memory() else { return Ok(()) };
+        self.trace.suspended(self.now, Node::Owner(application));
+        self.judge.suspended(application);
+        self.tally.suspended += 1;
+        let again = self.now + self.controller.random.up_to(SUSPENSION);
+        self.queue.push(again, Event::AskAnew(application));
+        let word = OwnerWord { epoch, memory: None, element: None, word_within: Duration::from_millis(1) };
+        self.renew_owner(application, word)
+    }
+
+    /// The controller gives an owner that asks for it the memory that it has, under another epoch: nobody
+    /// knows what the element has done meanwhile.
+    pub(super) fn ask_anew(&mut self, application: usize) -> Result<(), Failure> {
+        let Given { memory, element, .. } = self.controller.given[application];
+        if memory.is_none() || self.controller.gone.contains(&element) {
+            return Ok(());
+        }
+        self.install(application, true, Duration::from_millis(1))
+    }
+
+    /// The element that an application has left hears of it, unless it is back.
+    pub(super) fn remove(&mut self, application: usize, element: usize) {
+        let given = self.controller.given[application];
+        if given.memory.is_none() || given.element != element {
+            self.parties.elements[element].remove(&self.scenario.applications[application]);
+        }
+    }
+
+    /// The controller lets an element know a caller that joins.
+    pub(super) fn register(&mut self, application: usize, number: usize) -> Result<(), Failure> {
+        let plan = &self.scenario.applications[application];
+        let Given { memory, element, .. } = self.controller.given[application];
+        let reached = !self.controller.gone.contains(&element);
+        if let (true, Some(element)) = (reached, self.parties.elements.get_mut(element)) {
+            element.register(plan, memory, &plan.callers[number])?;
+        }
+        Ok(())
+    }
+
+    /// An owner hears of what it has now, and tells its callers.
     pub(super) fn renew_owner(&mut self, application: usize, word: OwnerWord) -> Result<(), Failure> {
         let node = Node::Owner(application);
         if let Some(later) = self.later(node) {
@@ -94,27 +204,33 @@ impl World<'_> {
         let now = self.shown(node);
         let mut effects = std::mem::take(&mut self.effects);
         let owner = &mut self.parties.owners[application];
-        owner.renew(now, word.epoch, word.element, &mut effects);
+        owner.renew(now, &word, &mut effects);
         for (number, caller) in self.scenario.applications[application].callers.iter().enumerate() {
             let Some(renewal) = owner.rejoin(caller) else { continue };
             let at = self.controller.word(self.now, Node::Caller(application, number), word.word_within);
-            self.queue.push(at, Event::Word(application, number, renewal));
+            self.queue.push(at, Event::Word(application, number, renewal, word.element));
         }
         self.carry_out(node, effects, false)
     }
 
     /// A caller hears of the new epoch.
-    pub(super) fn renew_caller(&mut self, application: usize, number: usize, renewal: Renewal) -> Result<(), Failure> {
+    pub(super) fn renew_caller(
+        &mut self,
+        application: usize,
+        number: usize,
+        renewal: Renewal,
+        element: Option<usize>,
+    ) -> Result<(), Failure> {
         let node = Node::Caller(application, number);
         if let Some(later) = self.later(node) {
-            self.queue.push(later, Event::Word(application, number, renewal));
+            self.queue.push(later, Event::Word(application, number, renewal, element));
             return Ok(());
         }
         self.windows.renewed(self.scenario.applications[application].callers[number].endpoint);
         self.trace.told(self.now, node, &renewal);
         let now = self.shown(node);
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].renew(now, &renewal, &mut effects);
+        self.parties.callers[application][number].renew(now, &renewal, element, &mut effects);
         self.carry_out(node, effects, false)
     }
 }

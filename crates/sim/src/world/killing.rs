@@ -48,7 +48,7 @@ impl World<'_> {
     /// The controller takes its slots back.
     pub(super) fn release(&mut self, application: usize, number: usize) {
         self.parties.callers[application][number].leave();
-        if let Some(element) = &mut self.parties.element {
+        for element in &mut self.parties.elements {
             element.release(&self.scenario.applications[application].callers[number]);
         }
         let at = self.controller.word(self.now, Node::Owner(application), RELEASED_WITHIN);

@@ -14,7 +14,7 @@ impl World<'_> {
     /// A datagram has come to a node's machine: it is taken at once, or it waits.
     pub(super) fn arrive(&mut self, to: Node, mut datagram: Datagram) -> Result<(), Failure> {
         let now = self.now;
-        if to == Node::Element && now < self.element_from {
+        if matches!(to, Node::Element(number) if now < self.element_from[number]) {
             self.in_air -= 1;
             self.effects.recycle(datagram.bytes);
             return Ok(());
@@ -27,7 +27,7 @@ impl World<'_> {
             self.effects.recycle(datagram.bytes);
             return Ok(());
         }
-        datagram.marked |= to == Node::Element && host.inbox.len() >= host.plan.mark;
+        datagram.marked |= matches!(to, Node::Element(_)) && host.inbox.len() >= host.plan.mark;
         host.inbox.push_back(datagram);
         self.look(to)
     }
@@ -62,7 +62,7 @@ impl World<'_> {
         self.trace.arrived(self.now, node, &datagram);
         let hostile = datagram.hostile;
         match node {
-            Node::Element if !hostile => self.windows.at_element(&datagram.bytes)?,
+            Node::Element(number) if !hostile => self.windows.at_element(number, &datagram.bytes)?,
             Node::Caller(application, number) if !hostile => {
                 let endpoint = self.scenario.applications[application].callers[number].endpoint;
                 self.windows.delivered(endpoint, &datagram.bytes);

@@ -29,7 +29,8 @@ use crate::scenario::Scenario;
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::windows::Windows;
-use failing::{Controller, OwnerWord};
+use failing::Controller;
+pub(crate) use failing::OwnerWord;
 
 /// Events of a run at most; the largest scenarios have a few hundred thousand.
 const EVENTS_MAX: u64 = 20_000_000;
@@ -59,14 +60,22 @@ enum Event {
     Release(usize, usize),
     /// Its owner hears of that.
     Gone(usize, usize),
-    /// The element fails, for the n-th time.
+    /// An element fails: the n-th failure.
     Fail(usize),
     /// The controller has found out and acts.
     Act(usize),
-    /// Its word comes to an application's owner.
+    /// The controller gives an application other memory: the n-th move.
+    Move(usize),
+    /// The element that an application has left hears of it.
+    Remove(usize, usize),
+    /// An owner goes on without an element that is silent.
+    Suspend(usize),
+    /// It asks the controller for memory again.
+    AskAnew(usize),
+    /// The controller's word comes to an application's owner.
     Renew(usize, OwnerWord),
-    /// The owner's word comes to a caller.
-    Word(usize, usize, Renewal),
+    /// The owner's word comes to a caller: what holds, and the element that it is to send by.
+    Word(usize, usize, Renewal, Option<usize>),
 }
 
 pub(crate) struct World<'a> {
@@ -76,8 +85,8 @@ pub(crate) struct World<'a> {
     events: u64,
     /// Datagrams that nobody has taken yet.
     in_air: u64,
-    /// The element takes no frames before it.
-    element_from: Instant,
+    /// An element takes no frames before it.
+    element_from: Vec<Instant>,
     controller: Controller,
     parties: Parties<'a>,
     network: Network<'a>,
@@ -101,7 +110,7 @@ impl<'a> World<'a> {
             queue: EventQueue::default(),
             events: 0,
             in_air: 0,
-            element_from: Instant(0),
+            element_from: vec![Instant(0); scenario.elements.len()],
             controller: Controller::new(scenario),
             parties: Parties::new(scenario)?,
             network: Network::new(scenario),
@@ -128,6 +137,9 @@ impl<'a> World<'a> {
         for (index, failure) in scenario.failures.iter().enumerate() {
             world.queue.push(failure.at, Event::Fail(index));
         }
+        for (index, change) in scenario.moves.iter().enumerate() {
+            world.queue.push(change.at, Event::Move(index));
+        }
         for (node, host) in &scenario.hosts {
             for (at, pause) in &host.pauses {
                 world.queue.push(*at, Event::Pause(*node, *pause));
@@ -149,7 +161,10 @@ impl<'a> World<'a> {
             tally.lanes_software += stats.lanes_software;
             tally.lane_bytes_sent += stats.lane_bytes_sent;
         }
-        tally.lane_bytes_received = self.server_stats().iter().map(|stats| stats.lane_bytes_received).sum();
+        for stats in self.server_stats() {
+            tally.lane_bytes_received += stats.lane_bytes_received;
+            tally.keys_evicted += stats.keys_evicted;
+        }
         tally
     }
 
@@ -218,8 +233,17 @@ impl<'a> World<'a> {
                 Ok(())
             }
             Event::Act(index) => self.act(index),
+            Event::Move(index) => self.move_memory(index),
+            Event::Suspend(application) => self.suspend(application),
+            Event::AskAnew(application) => self.ask_anew(application),
+            Event::Remove(application, element) => {
+                self.remove(application, element);
+                Ok(())
+            }
             Event::Renew(application, word) => self.renew_owner(application, word),
-            Event::Word(application, number, renewal) => self.renew_caller(application, number, renewal),
+            Event::Word(application, number, renewal, element) => {
+                self.renew_caller(application, number, renewal, element)
+            }
         }
     }
 
@@ -239,14 +263,17 @@ impl<'a> World<'a> {
             self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
             return Ok(());
         }
-        if let Some(element) = self.parties.element.as_mut().filter(|_| caller.registered) {
-            element.register(plan, caller)?;
+        if caller.registered {
+            self.register(application, number)?;
         }
         let (now, owners_now) = (self.shown(node), self.shown(owner));
-        let joined = self.parties.owners[application].join(owners_now, caller);
+        let owner_state = &mut self.parties.owners[application];
+        let joined = owner_state.join(owners_now, caller);
         let config = joined.map_err(|error| Failure::Join { node, error })?;
+        let element = owner_state.element();
+        let first = caller.succeeds.map_or(0, |_| self.judge.resumed(application, number, config.start_chunk));
         let mut effects = std::mem::take(&mut self.effects);
-        self.parties.callers[application][number].join(now, config, &mut effects);
+        self.parties.callers[application][number].join(now, config, plan.token_key, element, first, &mut effects);
         self.set_alarm(owner);
         self.carry_out(node, effects, false)
     }
@@ -265,17 +292,22 @@ impl<'a> World<'a> {
         for report in effects.reports.drain(..) {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
+            let (parties, now) = (&mut self.parties, self.now);
+            self.judge.look_at_rivals(node, &report, |holder, key, token| parties.believes(now, holder, key, token));
             self.judge.hear(node, &report)?;
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
             }
+        }
+        if let (true, Node::Owner(application)) = (std::mem::take(&mut effects.silent), node) {
+            self.queue.push(self.now, Event::Suspend(application));
         }
         let mut frames = std::mem::take(&mut effects.frames);
         for (dest, bytes) in frames.drain(..) {
             if let Node::Caller(..) = node {
                 self.windows.sent(&bytes)?;
             }
-            let hostile = hostile && node == Node::Element;
+            let hostile = hostile && matches!(node, Node::Element(_));
             self.send(node, dest, Datagram { bytes, marked: false, hostile }, &mut effects);
         }
         effects.frames = frames;
@@ -286,7 +318,7 @@ impl<'a> World<'a> {
 
     fn send(&mut self, from: Node, dest: Dest, frame: Datagram, effects: &mut Effects) {
         let to = match dest {
-            Dest::Element => self.parties.element.as_ref().map(|_| Node::Element),
+            Dest::Element => self.parties.element_of(from).map(Node::Element),
             Dest::Endpoint(endpoint) => self.parties.at(endpoint),
         };
         let Some(to) = to else { return effects.recycle(frame.bytes) };

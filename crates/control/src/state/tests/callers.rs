@@ -26,6 +26,8 @@ fn a_caller_gets_slots_and_is_known_to_the_element_before_it_is_told() {
 
     world.release(grant.gaid, second.endpoint).unwrap();
     world.release(grant.gaid, second.endpoint).unwrap();
+    world.deliver_all();
+    world.pass(FRAME_LIFE_MAX);
     let again = world.caller(grant.gaid, 12, 4);
     assert_eq!((again.endpoint, again.slot_base, again.flows), (fourth.endpoint, 4, 4), "it has slots now");
     world.assert_tables_are_as_recorded();

@@ -5,7 +5,9 @@
 mod applications;
 mod callers;
 mod elements;
+mod quarantine;
 mod random;
+mod tokens;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -375,5 +377,6 @@ fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRe
         data_address: format!("10.2.0.1:{}", 1 + incarnation % 60_000),
         incarnation,
         service_address: format!("http://server-{incarnation}:50051"),
+        authenticate: false,
     }
 }

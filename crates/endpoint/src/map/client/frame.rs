@@ -26,7 +26,12 @@ pub(super) fn base(kind: Kind, place: Place, flags: u16, round: u32, config: &Cl
 
 /// Writes a frame without lanes; its length.
 pub(super) fn bare(base: &BaseRepr, flags: u16, out: &mut [u8]) -> usize {
-    let map = MapRepr { flags, ..MapRepr::default() };
+    bare_of(base, flags, 0, out)
+}
+
+/// The same with a tag.
+pub(super) fn bare_of(base: &BaseRepr, flags: u16, tag: u32, out: &mut [u8]) -> usize {
+    let map = MapRepr { flags, tag, ..MapRepr::default() };
     let len = frame_len(flags, 0, 0);
     emit(base, &map, &mut out[..len]);
     len

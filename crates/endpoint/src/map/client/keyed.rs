@@ -8,7 +8,10 @@
 mod book;
 mod call;
 mod kept;
+mod lease;
+mod line;
 mod locks;
+mod moved;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,6 +23,8 @@ use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Operation,
 use book::{KeyBook, KeyPlace};
 use call::{Call, Road, Work};
 use kept::Kept;
+pub(super) use lease::Ask;
+use line::Lines;
 use locks::Locks;
 
 /// First and longest pause before a denied test-and-set is tried again.
@@ -34,6 +39,8 @@ pub(super) enum Verdict {
     Done,
     /// It waits for others.
     Held,
+    /// It stands in line for a lock; an answer follows.
+    InLine,
 }
 
 #[derive(Default)]
@@ -46,16 +53,15 @@ pub(super) struct KeyedCalls {
     retries: BTreeSet<(Instant, CallId)>,
     done: VecDeque<(CallId, Result<Output, CallError>)>,
     own: u64,
-    /// Version of where keys are in the element.
-    version: u32,
     kept: Kept,
     locks: Locks,
+    pub(super) lines: Lines,
 }
 
 impl KeyedCalls {
     pub(super) fn start(
         &mut self,
-        _now: Instant,
+        now: Instant,
         id: CallId,
         operation: Operation,
         config: &ClientConfig,
@@ -63,9 +69,10 @@ impl KeyedCalls {
         let call = Call::new(operation);
         check(&call)?;
         if call.keys.is_empty() {
-            return Ok(Some(call.output()));
+            let output = if call.takes_locks() { call.locked(Duration::ZERO) } else { call.output() };
+            return Ok(Some(output));
         }
-        self.enter(id, call, config);
+        self.enter(now, id, call, config);
         Ok(None)
     }
 
@@ -74,7 +81,10 @@ impl KeyedCalls {
         self.kept.used = true;
     }
 
-    fn enter(&mut self, id: CallId, mut call: Call, config: &ClientConfig) {
+    fn enter(&mut self, now: Instant, id: CallId, mut call: Call, config: &ClientConfig) {
+        if call.takes_locks() {
+            self.locks.lease.want(now, config);
+        }
         self.kept.used = true;
         let all = call.in_key_order();
         self.plan(&mut call, &all, config.element);
@@ -88,10 +98,13 @@ impl KeyedCalls {
         let adds = matches!(call.work, Work::Add { get: false });
         for &i in members {
             if call.work == Work::Clear
-                && let Some((row, tag)) = self.locks.give_back(&call.keys[i as usize])
+                && let Some(held) = self.locks.give_back(&call.keys[i as usize], call.values[i as usize] as u64)
             {
-                call.push_lock(i, row, tag);
-                continue;
+                if let Some((row, tag)) = held.element {
+                    call.push_lock(i, row, tag);
+                    continue;
+                }
+                call.values[i as usize] = held.token as i64;
             }
             let fits = i32::try_from(call.values[i as usize]).is_ok();
             match self.book.find(&call.keys[i as usize]) {
@@ -102,7 +115,8 @@ impl KeyedCalls {
                 _ => whole.push(i),
             }
         }
-        self.book.drain_lanes(|frame| call.push_mapped(frame));
+        let version = self.book.version();
+        self.book.drain_lanes(|frame| call.push_mapped(frame, version));
         call.push_logical(&logical);
         if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
@@ -115,6 +129,7 @@ impl KeyedCalls {
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.detached = true;
+        self.lines.hurry(now, |of| of == id);
         if call.nothing_sent() {
             self.calls.remove(&id);
             self.ready.retain(|other| *other != id);
@@ -137,11 +152,13 @@ impl KeyedCalls {
         }
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        [self.retries.first().map(|(at, _)| *at), self.kept.deadline()].into_iter().flatten().min()
+    pub(super) fn deadline(&self, config: &ClientConfig) -> Option<Instant> {
+        let retry = self.retries.first().map(|(at, _)| *at);
+        let lease = self.locks.lease.deadline(config);
+        [retry, self.kept.deadline(), lease, self.lines.deadline()].into_iter().flatten().min()
     }
 
-    pub(super) fn peek(&self, config: &ClientConfig) -> Option<Item> {
+    pub(super) fn peek(&self, now: Instant, config: &ClientConfig) -> Option<Item> {
         if let Some(settled) = self.kept.peek(config, self.calls.is_empty()) {
             return Some(settled);
         }
@@ -150,6 +167,9 @@ impl KeyedCalls {
             return None;
         }
         let call = self.calls.get(&id)?;
+        if call.takes_locks() && !call.claim && self.locks.lease.session(now, config).is_none() {
+            return None;
+        }
         Some(Item::Keyed(id, call.next_frame as u32))
     }
 
@@ -167,13 +187,15 @@ impl KeyedCalls {
         &mut self,
         id: CallId,
         index: u32,
-        place: Place,
+        (now, place): (Instant, Place),
         config: &ClientConfig,
         scratch: &mut [u8],
         mut send: impl FnMut(Dest, &[u8], u64),
     ) {
         if let Some(call) = self.calls.get_mut(&id) {
-            let (to, len, lane_bytes) = call.emit(index as usize, place, config, self.version, scratch);
+            let session = self.locks.lease.session(now, config).unwrap_or(0);
+            let (to, len, lane_bytes) =
+                call.emit(index as usize, place, config, (self.book.version(), session), scratch);
             send(to, &scratch[..len], lane_bytes);
         }
     }
@@ -188,8 +210,9 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) -> Option<Verdict> {
-        let call = self.calls.get_mut(&id)?;
-        let sent = call.frames.get(index as usize)?.clone();
+        self.hear_version(frame, config);
+        self.look_at_lease(now, config);
+        let sent = self.calls.get(&id)?.frames.get(index as usize)?.clone();
         let whole_answer = frame.kind() == pathcall_wire::Kind::MapPairsAck;
         if whole_answer != (sent.road == Road::Whole) || sent.done {
             return None;
@@ -202,26 +225,42 @@ impl KeyedCalls {
             if answers.iter().any(|a| a.status == Status::Held) && !mutant::on(Mutant::HeldIsDone) {
                 return Some(Verdict::Held);
             }
+            if answers.iter().any(|a| a.status == Status::InLine) {
+                return Some(Verdict::InLine);
+            }
             stats.lanes_software += answers.len() as u64;
-            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.version;
+            let current = frame.base().epoch() == config.epoch && frame.base().round() == self.book.version();
+            let mut call = self.calls.remove(&id)?;
             for (at, answer) in sent.members.zip(&answers) {
                 let i = call.order[at];
                 if current {
                     self.book.learn(&call.keys[i as usize], answer);
                 }
-                call.take(i, answer);
+                if call.takes_locks() {
+                    self.server_answered(now, &mut call, (i, index as usize), answer, config);
+                } else {
+                    call.take(i, answer);
+                }
             }
             if !call.moved.is_empty() {
                 // Those after a lock that is elsewhere were not tried.
                 let mut again = std::mem::take(&mut call.moved);
                 again.append(&mut call.denied);
                 if config.element && current { call.line_up(again) } else { call.denied = again }
+            } else if !call.denied.is_empty() && !call.waits(index as usize) {
+                // The first of several is waited for in line.
+                let denied = std::mem::take(&mut call.denied);
+                call.line_up(denied);
+                call.queue = Some(0);
             }
+            self.calls.insert(id, call);
         } else if sent.road == Road::Lock {
-            let denied = frame.map().has(MapFlags::DENIED);
-            self.locks.answered(call, index as usize, denied);
+            let mut call = self.calls.remove(&id)?;
+            self.element_answered(now, &mut call, index as usize, frame, config);
+            self.calls.insert(id, call);
             stats.lanes_element += 1;
         } else {
+            let call = self.calls.get_mut(&id)?;
             let mut again = Vec::new();
             let mut took_effect = 0;
             for (lane, at) in sent.members.enumerate() {
@@ -253,6 +292,7 @@ impl KeyedCalls {
                 }
             }
         }
+        let call = self.calls.get_mut(&id)?;
         call.frames[index as usize].done = true;
         call.open -= 1;
         self.settle(now, id, config);
@@ -282,16 +322,18 @@ impl KeyedCalls {
         }
         self.retries.retain(|(_, other)| *other != id);
         if !call.detached {
-            self.done.push_back((id, call.error.take().map_or_else(|| Ok(call.output()), Err)));
+            let lease = self.locks.lease.until(config).map_or(Duration::ZERO, |until| until.since(now));
+            let output = if call.takes_locks() { call.locked(lease) } else { call.output() };
+            self.done.push_back((id, call.error.take().map_or(Ok(output), Err)));
         } else if call.claim {
             self.locks.claimed(&call);
         } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
             // An acquire whose caller gave up is driven to its end and released.
             self.own += 1;
-            let keys = call.granted.iter().map(|i| call.keys[*i as usize].clone()).collect();
-            let mut release = Call::new(Operation::Clear { keys });
+            let (keys, tokens) = call.granted.iter().map(|i| call.granted_as(*i)).unzip();
+            let mut release = Call::new(Operation::Clear { keys, tokens });
             release.detached = true;
-            self.enter(CallId(OWN_CALLS | self.own), release, config);
+            self.enter(now, CallId(OWN_CALLS | self.own), release, config);
         }
         self.kept.finished(now, id, call);
     }
@@ -310,6 +352,7 @@ impl KeyedCalls {
         self.retries.clear();
         self.kept = Kept::default();
         self.locks = Locks::default();
+        self.lines = Lines::default();
         std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
     }
 }

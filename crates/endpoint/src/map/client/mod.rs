@@ -5,18 +5,22 @@
 //! passing, or from the server, and are matched by sequence number or, for results that the
 //! element multicasts, by row and round.
 
+mod doors;
 mod frame;
 mod keyed;
 mod sum;
 mod votes;
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
 
-use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
+use super::lease::Era;
+use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
-use keyed::KeyedCalls;
+use crate::token::Guard;
+use keyed::{Ask, KeyedCalls};
 use sum::SumCalls;
 use votes::VoteCalls;
 
@@ -55,6 +59,10 @@ pub struct ClientConfig {
     pub votes: bool,
     /// Chunk that this caller's first array starts at.
     pub start_chunk: u64,
+    /// How long the server lends locks to a caller that does not ask again.
+    pub lease: Duration,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: Era,
     /// Timers.
     pub timing: Timing,
 }
@@ -70,6 +78,8 @@ pub struct ClientStats {
     pub frames_received: u64,
     /// Frames that came and meant nothing here (hostile, late, not ours).
     pub frames_ignored: u64,
+    /// Those of them that did not carry the application's token, or one where it has none.
+    pub frames_unauthentic: u64,
     /// Items sent again.
     pub retransmits: u64,
     /// Lanes whose effect took place in the element.
@@ -106,6 +116,7 @@ pub(crate) struct Place {
 /// [`MapClient::next_event`] until there is none, then wait until [`MapClient::deadline`].
 pub struct MapClient {
     config: ClientConfig,
+    guard: Guard,
     flows: Vec<Flow<Item>>,
     /// Flow that is asked first for room.
     cursor: usize,
@@ -137,6 +148,7 @@ impl MapClient {
             broken: None,
             stats: ClientStats::default(),
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            guard: Guard::default(),
             config,
         }
     }
@@ -168,12 +180,11 @@ impl MapClient {
         }
     }
 
-    /// Takes a frame from the network.
-    pub fn handle(&mut self, now: Instant, bytes: &[u8], _out: &mut impl Outbox) {
-        self.stats.frames_received += 1;
-        if self.take(now, bytes).is_none() {
-            self.stats.frames_ignored += 1;
-        }
+    /// The fencing token of a lock that this caller holds, as far as it knows by its own clock: it was
+    /// granted, has not been given back, and its lease has not run out.
+    #[must_use]
+    pub fn holds(&self, now: Instant, key: &Key) -> Option<u64> {
+        self.keyed.holds(now, key, &self.config)
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
@@ -222,7 +233,9 @@ impl MapClient {
                 self.keyed.refused(id, index, base.round(), &self.config)?;
                 self.flows[flow].remove(seq);
             }
+            Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
             Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
                 self.fail(error);
@@ -234,15 +247,20 @@ impl MapClient {
 
     /// The item that an acknowledgement names, if it is in flight.
     fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
+        let (flow, seq) = self.named(frame)?;
+        Some((flow, seq, self.flows.get(flow)?.item(seq)?))
+    }
+
+    /// The flow and the number that an answer names.
+    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32)> {
         let base = frame.base();
         let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
-        let flow = base.slot().checked_sub(first)? as usize;
-        let item = self.flows.get(flow)?.item(base.seq())?;
-        Some((flow, base.seq(), item))
+        Some((base.slot().checked_sub(first)? as usize, base.seq()))
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
-        let (flow, seq, item) = self.sent(frame)?;
+        let (flow, seq) = self.named(frame)?;
+        let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
         let (id, index) = match item {
             Item::Vote(id, index) => {
                 self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
@@ -257,10 +275,16 @@ impl MapClient {
                 return Some(());
             }
         };
-        let verdict = self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)?;
-        if verdict == keyed::Verdict::Held {
-            self.flows[flow].held(now, seq);
-            return Some(());
+        match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
+            keyed::Verdict::Held => {
+                self.flows[flow].held(now, seq);
+                return Some(());
+            }
+            keyed::Verdict::InLine => {
+                let place = Place { flow: flow as u32, seq };
+                self.keyed.lines.stands(now, place, (id, index), &self.config);
+            }
+            keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
         }
         self.flows[flow].ack(now, seq, ecn);
         while let Some((id, outcome)) = self.keyed.next_done() {
@@ -270,14 +294,14 @@ impl MapClient {
     }
 
     /// Sends what may be sent and what is due again.
-    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
+    fn send(&mut self, now: Instant, out: &mut impl Outbox) {
         for flow in 0..self.flows.len() {
             while let Some(due) = self.flows[flow].due(now) {
                 match due {
                     Due::Again(seq, item) => {
                         self.stats.retransmits += 1;
                         self.doubt(now, flow, seq, item, out);
-                        self.emit(Place { flow: flow as u32, seq }, item, out);
+                        self.emit(now, Place { flow: flow as u32, seq }, item, out);
                     }
                     Due::GiveUp(_) => {
                         let who = if self.config.element { "the element or the server" } else { "the server" };
@@ -288,11 +312,15 @@ impl MapClient {
                 }
             }
         }
+        self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
         self.votes.wake(now, &self.config);
         self.flush(now, out);
+        if !self.keep_lease(now, out) {
+            return;
+        }
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.next_item() else { break };
+            let Some(item) = self.next_item(now) else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
@@ -302,13 +330,13 @@ impl MapClient {
                 Item::Settled { .. } => self.keyed.settling(&self.config),
             }
             self.cursor = (flow + 1) % self.flows.len();
-            self.emit(place, item, out);
+            self.emit(now, place, item, out);
         }
     }
 
     /// What is to be sent next.
-    fn next_item(&self) -> Option<Item> {
-        let keyed = self.keyed.peek(&self.config);
+    fn next_item(&self, now: Instant) -> Option<Item> {
+        let keyed = self.keyed.peek(now, &self.config);
         match keyed {
             // Before all else, as soon as it is true: others wait for it.
             Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
@@ -324,7 +352,7 @@ impl MapClient {
     }
 
     /// Writes the frame or frames of an item and hands them out.
-    fn emit(&mut self, place: Place, item: Item, out: &mut impl Outbox) {
+    fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
         let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
         let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
             stats.frames_sent += 1;
@@ -334,7 +362,7 @@ impl MapClient {
         };
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
-            Item::Keyed(id, index) => keyed.emit(id, index, place, config, scratch, send),
+            Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
             Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
             Item::Settled { epoch, leaving } => {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
@@ -352,6 +380,43 @@ impl MapClient {
         self.word(Kind::MapFlush, generation, out);
     }
 
+    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
+    fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
+        let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
+            self.lost_server();
+            return false;
+        };
+        loop {
+            match self.keyed.lines.due(now, &self.config) {
+                Ok(None) => break,
+                Ok(Some((place, item))) => {
+                    self.stats.retransmits += 1;
+                    self.emit(now, place, item, out);
+                }
+                Err(()) => {
+                    self.lost_server();
+                    return false;
+                }
+            }
+        }
+        if let Some(Ask { request, session, resigns }) = ask {
+            let place = Place { flow: 0, seq: 0 };
+            let base = frame::base(Kind::MapLease, place, Flags::CROSS, request, &self.config);
+            let flags = MapFlags::BARE | if resigns { MapFlags::CLEAR } else { 0 };
+            let len = frame::bare_of(&base, flags, session, &mut self.scratch);
+            self.hand_out(len, out);
+        }
+        if self.keyed.is_worn_out() {
+            self.word(Kind::MapSilent, 0, out);
+        }
+        true
+    }
+
+    fn lost_server(&mut self) {
+        let millis = self.config.timing.give_up.as_millis() as u64;
+        self.fail(CallError::Unreachable { who: "the server", millis });
+    }
+
     /// Tells the server that the element does not answer, when it has not for long.
     fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
         let by_element = self.config.element && !matches!(item, Item::Settled { .. });
@@ -365,6 +430,11 @@ impl MapClient {
     fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
         let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
         let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
+        self.hand_out(len, out);
+    }
+
+    /// Sends the frame in the scratch to the server.
+    fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
         self.stats.frames_sent += 1;
         self.stats.bytes_sent += len as u64;
         out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);
@@ -373,8 +443,8 @@ impl MapClient {
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
     /// there is none. What only the ended epoch had is repeated; calls go on.
     pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
-        let Renewal { epoch, element, slot_base, .. } = *renewal;
-        self.config = ClientConfig { epoch, element, slot_base, ..self.config };
+        let Renewal { epoch, element, slot_base, era, .. } = *renewal;
+        self.config = ClientConfig { epoch, element, slot_base, era, ..self.config };
         if self.broken.is_some() {
             return;
         }
@@ -402,7 +472,8 @@ impl MapClient {
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline()).chain(self.votes.deadline()).min()
+        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline()];
+        self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()
     }
 
     /// The next finished call.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, MAX_ENTRIES, MAX_KEY, Status};
-use pathcall_wire::{Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, MapRepr, Mutant, Target, mutant};
 
 use super::super::ballot::{Claim, row_of};
 use super::super::{CallError, Dest, Key, Operation, Output};
@@ -407,7 +407,7 @@ impl Call {
                 let values = vec![1; keys.len()];
                 Self::of(Work::Count { threshold, to }, keys, values)
             }
-            Operation::Clear { keys } => {
+            Operation::Clear { keys, .. } => {
                 let values = vec![0; keys.len()];
                 Self::of(Work::Clear, keys, values)
             }
@@ -494,7 +494,7 @@ impl Call {
 
     /// How many of these keys fit one frame; at least 1.
     fn fitting(&self, members: &[u32]) -> usize {
-        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let room = MAX_UNSIGNED - frame_len(MapFlags::BARE, 0, 0);
         let mut used = 0;
         let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
             used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());

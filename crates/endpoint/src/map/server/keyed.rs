@@ -4,8 +4,12 @@
 //! Software additions go to the base, the element's to the register; a [`harvest`] makes registers
 //! the server's, generation by generation, and every query waits for one.
 
+mod evict;
 mod free;
 mod harvest;
+mod leases;
+mod line;
+mod lock;
 mod queries;
 pub(super) mod sweep;
 mod table;
@@ -18,11 +22,17 @@ use pathcall_wire::{
     BaseRepr, Flags, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, W_MAX, mutant,
 };
 
+use super::super::lease::Era;
 use super::super::{Dest, Key, Outbox};
-use super::{QueryId, ServerConfig, Shared};
+use super::{MemberState, QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
+pub use evict::Eviction;
+use evict::Evictions;
 use free::Freeing;
 use harvest::{Harvest, Record};
+use leases::Leases;
+use line::Lines;
+use lock::{Acquiring, Word};
 use table::{FrameName, KeyState, KeyTable};
 
 type Waiter = (QueryId, Option<Vec<Key>>);
@@ -48,6 +58,11 @@ pub(super) struct KeyedTruth {
     /// A caller has left: before the last closing, or since. What it had added, nobody can repeat.
     left: (bool, bool),
     freeing: Freeing,
+    evictions: Evictions,
+    leases: Leases,
+    lines: Lines,
+    /// Locks that nobody could be granted may be granted now.
+    reopen: bool,
     timing: Timing,
     lost: Option<&'static str>,
 }
@@ -61,6 +76,10 @@ struct Request {
     to: Target,
     name: FrameName,
     new: bool,
+    /// The session of the locks that it takes, which may hold some.
+    session_lives: bool,
+    /// It is for one lock, and may wait in line for it.
+    waits: bool,
     locks: LockRules,
 }
 
@@ -73,6 +92,8 @@ struct LockRules {
     room: usize,
     /// Somebody may hold one that is not known here: nobody is granted any.
     closed: bool,
+    /// Of the grants of the server.
+    era: Era,
 }
 
 impl KeyedTruth {
@@ -91,13 +112,18 @@ impl KeyedTruth {
             wanted: 0,
             left: (false, false),
             freeing: Freeing::default(),
+            evictions: Evictions::new(config.eviction.filter(|_| config.mapping)),
+            leases: Leases::new(config.lease),
+            lines: Lines::default(),
+            reopen: false,
             timing: config.timing,
             lost: None,
         }
     }
 
-    pub(super) fn sizes(&self) -> (u64, u64) {
-        (self.table.len() as u64, self.table.mapped() as u64)
+    /// Keys known, in the element, and evicted so far.
+    pub(super) fn sizes(&self) -> [u64; 3] {
+        [self.table.len() as u64, self.table.mapped() as u64, self.evictions.done()]
     }
 
     /// Adds pairs that travel by logical address.
@@ -112,13 +138,19 @@ impl KeyedTruth {
             return None;
         }
         let (name, seen) = meet(frame, shared)?;
+        let by_element = shared.members.get(&name.endpoint).is_some_and(|state| state.member.element);
         let marked = (0..frame.lane_count()).filter(|lane| frame.marked(*lane));
         let refused = if seen == Seen::New {
             let mut refused = Vec::new();
             for lane in marked {
                 let (address, value) = frame.keyed(lane)?;
                 let value = frame.op().apply(value, map.para());
-                let added = self.table.by_logical(address).is_some_and(|key| key.add(i64::from(value)));
+                // One that has been given a register meanwhile is asked for whole, to be told of it.
+                let key = self.table.by_logical(address).filter(|key| !(by_element && key.is_mapped()));
+                let added = key.is_some_and(|key| {
+                    self.evictions.used(key, i64::from(value));
+                    key.add(i64::from(value))
+                });
                 shared.stats.software_adds += u64::from(added);
                 if !added {
                     refused.push(lane as u32);
@@ -156,7 +188,12 @@ impl KeyedTruth {
         if !sane || pairs::entries(frame.payload()).any(|(key, _)| Key::from_bytes(key).is_none()) {
             return None;
         }
-        let (name, seen) = meet(frame, shared)?;
+        let waits = map.has(MapFlags::WAIT | MapFlags::COUNT) && map.threshold() == 1 && count == 1;
+        let (name, seen) = meet_any(frame, shared)?;
+        // Whoever stands in line asks again long after its frame's place in the filter went to others.
+        if seen == Seen::Stale && !waits {
+            return None;
+        }
         let request = Request {
             flags: map.flags(),
             op: frame.op(),
@@ -164,8 +201,10 @@ impl KeyedTruth {
             threshold: map.threshold(),
             to: frame.target(),
             name,
-            new: seen == Seen::New,
-            locks: lock_rules(shared),
+            new: seen == Seen::New && !(waits && map.has(MapFlags::CLEAR)),
+            session_lives: self.leases.is_live(name.endpoint, map.tag()),
+            waits: waits && !map.has(MapFlags::CLEAR),
+            locks: self.lock_rules(shared),
         };
         let mut answers = [0; MAX_ENTRIES * ANSWER_LEN];
         let mut rest = &mut answers[..];
@@ -218,23 +257,43 @@ impl KeyedTruth {
             return nothing;
         }
         let claims = takes && request.flags & MapFlags::CLAIM != 0;
-        if takes && request.new && !denied && !claims && !request.locks.closed {
+        let may_wait = request.session_lives && !denied;
+        let may_take = may_wait && !request.locks.closed;
+        if takes && request.new && may_take && !claims {
             self.table.map_lock(key, request.locks.room);
         }
+        let id = self.table.id(key);
         let Some(key) = self.table.find_or_insert(key) else { return nothing };
         let mut status = key.place_status();
         let (lane, row) = if request.locks.rows { (0, key.lock_row().unwrap_or(0)) } else { key.place() };
         let mut value_after = key.base;
         if claims {
-            status = if key.claim(request.name, request.new) { Status::Whole } else { Status::Denied };
-        } else if takes && (denied || request.locks.closed) && !key.is_held_by(request.name) {
-            status = Status::Denied;
-        } else if let (true, Some(row)) = (takes, key.lock_row()) {
-            return Answer { status: Status::Mapped, lane: 0, row, value: 0 };
+            let claimed = request.session_lives && key.lock().claim(request.name, value as u64, request.new);
+            status = if claimed { Status::Whole } else { Status::Denied };
         } else if takes {
-            if !key.test_and_set(request.name, request.new || mutant::on(Mutant::RepeatTakesLock)) {
-                status = Status::Denied;
-            }
+            let mapped = key.lock_row().is_some();
+            let ask = Acquiring {
+                frame: request.name,
+                new: request.new,
+                waits: request.waits,
+                denied_for: u32::try_from(value).unwrap_or(0),
+                may_take,
+                may_wait,
+                mapped,
+                era: request.locks.era,
+            };
+            status = match key.lock().acquire(&ask) {
+                Word::Granted(token) => {
+                    value_after = token as i64;
+                    Status::Whole
+                }
+                Word::Waits => {
+                    self.lines.used = true;
+                    Status::InLine
+                }
+                Word::Denied => Status::Denied,
+                Word::Away => Status::Mapped,
+            };
         } else if request.flags & MapFlags::COUNT != 0 {
             value_after = count(key, request, reached);
             if value_after < i64::from(request.threshold) && request.to != Target::Server {
@@ -242,7 +301,8 @@ impl KeyedTruth {
             }
         } else if request.flags & MapFlags::CLEAR != 0 {
             if request.new {
-                key.clear(request.name.endpoint);
+                key.clear(request.name.endpoint, value as u64);
+                id.filter(|_| key.lock.is_some()).into_iter().for_each(|id| self.lines.look_at(id));
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
             let modified = match (request.op, i32::try_from(value)) {
@@ -250,12 +310,23 @@ impl KeyedTruth {
                 (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
                 (_, Err(_)) => None,
             };
+            self.evictions.used(key, value);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;
             }
             value_after = key.base;
         }
         Answer { status, lane, row, value: value_after }
+    }
+
+    /// Locks go into the element as long as every caller works by it. Until all have told what they held
+    /// under an ended epoch, or have lost it, nobody is granted one.
+    fn lock_rules(&self, shared: &Shared) -> LockRules {
+        let Shared { config, members, era, .. } = shared;
+        let by_element = config.locks && members.values().all(|state| state.member.element);
+        let rows = config.grant.filter(|_| by_element).map_or(0, |grant| grant.rows as usize);
+        let known = |(endpoint, state): (&u32, &MemberState)| state.settled || !self.leases.may_hold(*endpoint);
+        LockRules { rows: config.locks, room: rows, closed: config.locks && !members.iter().all(known), era: *era }
     }
 
     fn remember(&mut self, name: FrameName, refused: Vec<u32>) -> &[u32] {
@@ -275,15 +346,6 @@ impl KeyedTruth {
             .filter(|(seq, _)| *seq == name.seq && !mutant::on(Mutant::RefusalSaidOnce))
             .map_or(&[], |(_, refused)| refused)
     }
-}
-
-/// Locks go into the element as long as every caller works by it. Until all have told what they held
-/// under an ended epoch, nobody is granted one.
-fn lock_rules(shared: &Shared) -> LockRules {
-    let Shared { config, members, .. } = shared;
-    let by_element = config.locks && members.values().all(|state| state.member.element);
-    let rows = config.grant.filter(|_| by_element).map_or(0, |grant| grant.rows as usize);
-    LockRules { rows: config.locks, room: rows, closed: config.locks && !members.values().all(|state| state.settled) }
 }
 
 /// Registers that keys may be given.
@@ -314,6 +376,11 @@ fn count(key: &mut KeyState, request: &Request, reached: &mut Vec<FrameName>) ->
 
 /// The frame's name and whether it is new; `None` when it is stale.
 fn meet(frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Option<(FrameName, Seen)> {
+    meet_any(frame, shared).filter(|(_, seen)| *seen != Seen::Stale)
+}
+
+/// The same, stale ones too.
+fn meet_any(frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Option<(FrameName, Seen)> {
     let base = frame.base();
     // Frames past the element name their flow; only those are executed here.
     let name = FrameName { endpoint: base.src(), flow: base.slot(), seq: base.seq() };
@@ -321,7 +388,7 @@ fn meet(frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Option<(FrameName, Seen
         return None;
     }
     let seen = shared.members.get_mut(&name.endpoint)?.seen.meet(name.flow, name.seq);
-    (seen != Seen::Stale).then_some((name, seen))
+    Some((name, seen))
 }
 
 /// Tells a caller that what it waits for has come.

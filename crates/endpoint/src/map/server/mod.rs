@@ -5,16 +5,21 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+mod doors;
 mod keyed;
 mod sum;
 mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
+use super::lease::Era;
 use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
+use crate::token::Guard;
+pub use keyed::Eviction;
 use keyed::KeyedTruth;
 use sum::SumTruth;
 use votes::VoteTruth;
@@ -50,8 +55,12 @@ pub struct ServerConfig {
     pub locks: bool,
     /// Keyed: whether every method counts to one threshold above one, or clears.
     pub votes: bool,
+    /// Keyed: when keys give their registers to others; `None`: never.
+    pub eviction: Option<Eviction>,
     /// Lanes of a row.
     pub width: u16,
+    /// How long locks are lent to a caller that does not ask again.
+    pub lease: Duration,
     /// Timers.
     pub timing: Timing,
 }
@@ -109,6 +118,10 @@ pub struct Joined {
     pub rows: u32,
     /// Lanes of a row.
     pub width: u16,
+    /// Whether its frames go by the element: it knows the caller, and its memory is of use.
+    pub element: bool,
+    /// Upper half of the fencing tokens of locks that the element grants.
+    pub era: Era,
 }
 
 /// What a server has done so far.
@@ -118,6 +131,8 @@ pub struct ServerStats {
     pub frames_received: u64,
     /// Frames that came and meant nothing here (hostile, late, not ours).
     pub frames_ignored: u64,
+    /// Those of them that did not carry the application's token, or one where it has none.
+    pub frames_unauthentic: u64,
     /// Bytes of frames that came.
     pub bytes_received: u64,
     /// Bytes of lanes and pairs that came.
@@ -134,6 +149,8 @@ pub struct ServerStats {
     pub keys: u64,
     /// Keys that the element holds.
     pub keys_mapped: u64,
+    /// Keys that have given their registers to others.
+    pub keys_evicted: u64,
 }
 
 struct MemberState {
@@ -171,6 +188,8 @@ struct Shared {
     config: ServerConfig,
     /// Number of the terms that hold.
     terms: u64,
+    /// Upper half of the fencing tokens that are granted here.
+    era: Era,
     members: BTreeMap<u32, MemberState>,
     stats: ServerStats,
     scratch: Box<[u8]>,
@@ -178,6 +197,7 @@ struct Shared {
 
 /// The state machine of an owner; used as [`super::client::MapClient`] is.
 pub struct MapServer {
+    guard: Guard,
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
@@ -193,6 +213,7 @@ impl MapServer {
     pub fn new(config: ServerConfig) -> Self {
         let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
         Self {
+            guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
             votes: VoteTruth::new(),
@@ -201,6 +222,7 @@ impl MapServer {
             shared: Shared {
                 config,
                 terms: 0,
+                era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
                 scratch: vec![0; MAX_FRAME].into_boxed_slice(),
@@ -225,7 +247,7 @@ impl MapServer {
             worker = free as u16;
             if self.used_workers >> worker & 1 == 1 {
                 // What the last holder of the place has sent must not count for this one.
-                self.sums.start_anew(now, config.grant.is_some());
+                self.sums.start_anew(now, worker, config.grant.is_some());
             }
             self.used_workers |= 1 << worker;
         }
@@ -245,12 +267,15 @@ impl MapServer {
             start_chunk: self.sums.first_open_chunk(),
             rows: if config.threshold > 0 { self.sums.rows() } else { config.grant.map_or(0, |g| g.rows) },
             width: config.width,
+            element: member.element && config.grant.is_some(),
+            era: self.shared.era.of_element(),
         })
     }
 
     /// A caller left, or died.
     pub fn leave(&mut self, now: Instant, endpoint: u32) {
         if let Some(state) = self.shared.members.remove(&endpoint) {
+            self.sums.leave(state.worker);
             let left = match state {
                 MemberState { clean: true, .. } => Left::Clean,
                 MemberState { settled: false, .. } => Left::Unsettled,
@@ -276,8 +301,9 @@ impl MapServer {
         // The circle of rows stays as it is: callers count chunks by it.
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
-        self.sums.renew();
+        self.sums.renew(now, grant.is_some());
         self.votes.renew();
+        self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
         self.shared.members.values_mut().for_each(|state| state.member.element = false);
@@ -294,21 +320,13 @@ impl MapServer {
         let state = self.shared.members.get_mut(&member.endpoint)?;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
-        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, committed, applied })
+        let era = self.shared.era.of_element();
+        Some(Renewal { epoch: config.epoch, element, slot_base: member.slot_base, era, committed, applied })
     }
 
     /// Asks for the values of these keys, or of all. The answer comes as an event.
     pub fn query(&mut self, now: Instant, id: QueryId, keys: Option<Vec<Key>>) {
         self.keyed.query(now, id, keys, &self.shared, &mut self.events);
-    }
-
-    /// Takes a frame from the network.
-    pub fn handle(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) {
-        self.shared.stats.frames_received += 1;
-        self.shared.stats.bytes_received += bytes.len() as u64;
-        if self.take(now, bytes, out).is_none() {
-            self.shared.stats.frames_ignored += 1;
-        }
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
@@ -335,7 +353,9 @@ impl MapServer {
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
+            Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
+            Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
@@ -348,17 +368,11 @@ impl MapServer {
         }
     }
 
-    /// Sends what is due: announcements of software rounds, reads of registers.
-    pub fn poll(&mut self, now: Instant, out: &mut impl Outbox) {
-        self.sums.poll(now, &mut self.shared, out);
-        self.keyed.poll(now, &mut self.shared, out, &mut self.events);
-        self.votes.poll(now, &mut self.shared, out, &mut self.events);
-    }
-
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline(), self.votes.deadline()].into_iter().flatten().min()
+        let keyed = [self.keyed.deadline(&self.shared), self.votes.deadline()];
+        keyed.into_iter().chain([self.sums.deadline()]).flatten().min()
     }
 
     /// What there is to say next.
@@ -369,8 +383,9 @@ impl MapServer {
     /// Counters so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let (keys, keys_mapped) = self.keyed.sizes();
-        ServerStats { keys: keys + self.votes.len() as u64, keys_mapped, ..self.shared.stats }
+        let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        let keys = keys + self.votes.len() as u64;
+        ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }
 }
 

@@ -21,6 +21,8 @@ const MAX_ANNOUNCED: usize = 1 << 16;
 #[derive(Default)]
 struct Backup {
     round: u32,
+    /// What its parts agreed on.
+    tag: u32,
     wide: bool,
     /// As they travel.
     bytes: Vec<u8>,
@@ -41,6 +43,9 @@ struct SoftRound {
 struct Row {
     backup: Backup,
     soft: Option<Box<SoftRound>>,
+    /// Workers that may not have the result of the last complete round, though they have its part from
+    /// their predecessors: bits as in a round.
+    late: u64,
 }
 
 /// Why no further round can be summed. A report of it may be lost, and a worker that missed it is
@@ -77,9 +82,18 @@ impl SumTruth {
 
     /// A worker's place has a new holder: every open round is summed here from nothing, whatever
     /// the last holder left in the element or here. Workers send again when they are told.
-    pub(super) fn start_anew(&mut self, now: Instant, element: bool) {
+    ///
+    /// The new holder begins with the oldest open round, and may ask for later ones that are complete.
+    /// An element that started after those were would hold it: it takes them for open.
+    pub(super) fn start_anew(&mut self, now: Instant, worker: u16, element: bool) {
         self.failed = None;
+        let (first, rows) = (self.first_open_chunk(), self.rows.len() as u64);
         for (row, state) in self.rows.iter_mut().enumerate() {
+            let complete = u64::from(state.backup.round).checked_sub(1).map(|before| before * rows + row as u64);
+            if complete.is_some_and(|chunk| element && chunk > first) {
+                state.late |= 1 << worker;
+                self.announce.push_back((now, row as u32, state.backup.round));
+            }
             let begun = state.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
             if element || state.soft.is_some() {
                 state.soft = Some(Box::default());
@@ -90,11 +104,21 @@ impl SumTruth {
         }
     }
 
+    /// A worker has left: nobody waits in its place for what it has missed.
+    pub(super) fn leave(&mut self, worker: u16) {
+        self.rows.iter_mut().for_each(|row| row.late &= !(1 << worker));
+    }
+
     /// The element's registers are gone, or no longer ours: every open round is summed here. Callers
-    /// send theirs again when they are told of the new epoch.
-    pub(super) fn renew(&mut self) {
-        for row in &mut self.rows {
-            row.soft.get_or_insert_default();
+    /// send theirs again when they are told of the new epoch; but one that has not sent its part yet
+    /// may send it by an element that there was none of when the others sent theirs.
+    pub(super) fn renew(&mut self, now: Instant, element: bool) {
+        self.announce.clear();
+        for (row, state) in self.rows.iter_mut().enumerate() {
+            let begun = state.soft.get_or_insert_default().lanes > 0;
+            if begun && element {
+                self.announce.push_back((now, row as u32, state.backup.round + 1));
+            }
         }
     }
 
@@ -109,12 +133,17 @@ impl SumTruth {
         let (base, map) = (frame.base(), frame.map());
         let member = shared.members.get(&base.src())?;
         let row = self.rows.get_mut(map.index() as usize)?;
-        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && map.worker() == member.worker;
+        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && base.round() > 0 && map.worker() == member.worker;
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }
         let round = base.round();
+        if round == row.backup.round && map.tag() != row.backup.tag {
+            // Of a worker that began anew, and has no part in what its predecessor had a part in.
+            return self.fail(now, CallError::Disagree { round }, shared, out);
+        }
         if round == row.backup.round && !mutant::on(Mutant::DropBackup) {
+            row.late &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
             let again = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
             let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
             again.send(to, shared, out);
@@ -132,7 +161,7 @@ impl SumTruth {
                 return None;
             }
             if !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
-                row.backup.round = round;
+                (row.backup.round, row.backup.tag, row.late) = (round, map.tag(), 0);
                 row.backup.wide = false;
                 row.backup.bytes.clear();
                 row.backup.bytes.extend_from_slice(frame.lanes());
@@ -155,14 +184,13 @@ impl SumTruth {
             Ok(false) => return None,
             Err(error) => {
                 row.soft = None;
-                report(&error, shared, out);
-                self.failed = Some(Failed { error, report_at: now + ANNOUNCE, pause: ANNOUNCE });
-                return Some(());
+                return self.fail(now, error, shared, out);
             }
         }
         if soft.complete(shared.config.threshold) {
             let soft = row.soft.take()?;
             soft.store(round, &mut row.backup);
+            row.late = 0;
             shared.stats.rounds_software += 1;
             RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) }.send(None, shared, out);
             return Some(());
@@ -179,6 +207,13 @@ impl SumTruth {
         Some(())
     }
 
+    /// No further round can be summed.
+    fn fail(&mut self, now: Instant, error: CallError, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
+        report(&error, shared, out);
+        self.failed = Some(Failed { error, report_at: now + ANNOUNCE, pause: ANNOUNCE });
+        Some(())
+    }
+
     fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
         if self.announce.len() < MAX_ANNOUNCED && !mutant::on(Mutant::AnnounceOnce) {
             self.announce.push_back((now + ANNOUNCE, row, round));
@@ -189,7 +224,8 @@ impl SumTruth {
         while let Some((_, row, round)) = self.announce.front().copied().filter(|(at, ..)| *at <= now) {
             self.announce.pop_front();
             let state = &self.rows[row as usize];
-            if state.soft.is_some() && state.backup.round + 1 == round {
+            let (open, late) = (state.soft.is_some(), state.late != 0);
+            if open && state.backup.round + 1 == round || late && state.backup.round == round {
                 announce(shared, row, round, out);
                 self.announce_again(now, row, round);
             }
@@ -262,7 +298,7 @@ impl SoftRound {
     }
 
     fn store(&self, round: u32, backup: &mut Backup) {
-        backup.round = round;
+        (backup.round, backup.tag) = (round, self.tag);
         backup.wide = !narrow(&self.sums);
         backup.bytes.clear();
         backup.bytes.resize(self.sums.len() * if backup.wide { 8 } else { 4 }, 0);
@@ -292,7 +328,7 @@ impl RoundResult<'_> {
     /// Sends the result to one member, or to all. By the element where there is one: it may have
     /// missed the clear.
     fn send(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
-        let Backup { round, wide, bytes } = self.backup;
+        let Backup { round, wide, bytes, .. } = self.backup;
         let flags = if to.is_none() { Flags::MCAST } else { 0 } | if self.ecn { Flags::ECN } else { 0 };
         let mut base = shared.base(Kind::MapResult, flags);
         base.round = *round;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use pathcall_wire::KEYED_LANES;
 use pathcall_wire::pairs::{Answer, Status};
+use pathcall_wire::{KEYED_LANES, Mutant, mutant};
 
 use super::super::super::Key;
 use super::call::NONE;
@@ -20,9 +20,20 @@ pub(super) enum KeyPlace {
     Logical,
 }
 
+/// The registers that a version of the mapping withdraws from the one before.
+struct Withdrawal {
+    version: u32,
+    /// Lane and row, in order.
+    places: Vec<(u8, u32)>,
+}
+
 #[derive(Default)]
 pub(super) struct KeyBook {
     places: HashMap<Key, KeyPlace>,
+    /// Version of the mapping that they are of.
+    version: u32,
+    /// What the next version withdraws, if the server has said it.
+    next: Option<Withdrawal>,
     /// Pairs waiting for a frame, by lane: a frame's i-th pair lives in the i-th register array.
     lanes: [Vec<(u32, u32)>; KEYED_LANES],
 }
@@ -45,9 +56,42 @@ impl KeyBook {
         }
     }
 
-    /// Where keys were is no longer where they are.
-    pub(super) fn forget_all(&mut self) {
+    /// Version of the mapping that the places are of.
+    pub(super) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The server says what a coming version withdraws. It does not hold before the element has it.
+    pub(super) fn will_withdraw(&mut self, version: u32, mut places: Vec<(u8, u32)>) {
+        // There are no two to come: the one before holds, whether it was met or not.
+        if version.checked_sub(2) == Some(self.version) {
+            self.move_to(version - 1);
+        }
+        if Some(version) == self.version.checked_add(1) {
+            places.sort_unstable();
+            self.next = Some(Withdrawal { version, places });
+        }
+    }
+
+    /// A later version holds. Who was not told what it withdraws no longer knows any register.
+    pub(super) fn move_to(&mut self, version: u32) {
+        let told =
+            self.next.take().filter(|next| next.version == version && Some(version) == self.version.checked_add(1));
+        self.version = version;
+        if mutant::on(Mutant::WithdrawnKept) {
+            return;
+        }
+        self.places.retain(|_, place| match (place, &told) {
+            (KeyPlace::Mapped { lane, row }, Some(told)) => told.places.binary_search(&(*lane, *row)).is_err(),
+            (KeyPlace::Mapped { .. }, None) => false,
+            (KeyPlace::Logical, _) => true,
+        });
+    }
+
+    /// The epoch has changed: nothing is where it was.
+    pub(super) fn start_anew(&mut self) {
         self.places.clear();
+        (self.version, self.next) = (0, None);
     }
 
     pub(super) fn forget(&mut self, key: &Key) {

@@ -1,10 +1,11 @@
 //! One keyed call: its pairs, its frames, what came back.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
-use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::{BaseRepr, Flags, Kind, MAX_UNSIGNED, MapFlags, MapRepr, Mutant, Target, mutant};
 
 use super::super::super::{CallError, Dest, Key, Modify, Operation, Output, logical_address};
 use super::super::{ClientConfig, Place, frame};
@@ -45,6 +46,12 @@ pub(super) struct Frame {
     pub(super) left_out: u32,
     /// Names the acquiring of a lock in the element.
     pub(super) tag: u32,
+    /// Version of the mapping that its rows are of.
+    version: u32,
+    /// It waits in line for one lock, which the element denied for this grant; 0: it did not.
+    waits: Option<u32>,
+    /// The session in which it was first sent.
+    pub(super) session: u32,
     /// Sent at least once.
     emitted: bool,
 }
@@ -73,8 +80,10 @@ pub(super) struct Call {
     pub(super) moved: Vec<u32>,
     /// It tells the server of locks that are held already.
     pub(super) claim: bool,
-    /// Pairs of a test-and-set that this call holds.
+    /// Pairs of a test-and-set that this call holds; their tokens are its results.
     pub(super) granted: Vec<u32>,
+    /// The first lock in line is waited for at the server; the grant for which the element denied it.
+    pub(super) queue: Option<u32>,
     pub(super) tries: u32,
     forwarded: bool,
     pub(super) detached: bool,
@@ -93,11 +102,12 @@ impl Call {
                 (Work::Add { get }, modify, keys, values)
             }
             Operation::Count { keys, threshold, to } => {
-                let values = vec![1; keys.len()];
+                let values = vec![i64::from(threshold > 1); keys.len()];
                 (Work::Count { threshold, to }, Modify::default(), keys, values)
             }
-            Operation::Clear { keys } => {
-                let values = vec![0; keys.len()];
+            Operation::Clear { keys, tokens } => {
+                let named = |at| tokens.get(at).map_or(0, |token: &u64| *token as i64);
+                let values = (0..keys.len()).map(named).collect();
                 (Work::Clear, Modify::default(), keys, values)
             }
             Operation::Sum { .. } => unreachable!("sums have no keys"),
@@ -118,6 +128,7 @@ impl Call {
             moved: Vec::new(),
             claim: false,
             granted: Vec::new(),
+            queue: None,
             tries: 0,
             forwarded: matches!(work, Work::Count { to: Target::All | Target::Src, .. }),
             detached: false,
@@ -158,11 +169,15 @@ impl Call {
         self.next_frame == 0 && self.granted.is_empty()
     }
 
-    pub(super) fn push_mapped(&mut self, members: &[(u32, u32)]) {
+    /// A frame of pairs by their registers, as of this version of the mapping.
+    pub(super) fn push_mapped(&mut self, members: &[(u32, u32)], version: u32) {
         let start = self.order.len();
         self.order.extend(members.iter().map(|(i, _)| i));
         self.rows.extend(members.iter().map(|(_, row)| row));
         self.push_frame(Road::Mapped, start);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.version = version;
+        }
     }
 
     pub(super) fn push_logical(&mut self, members: &[u32]) {
@@ -187,10 +202,23 @@ impl Call {
     /// Puts the next keys of a test-and-set into a frame. One frame at a time: if a later one were
     /// granted before an earlier one, two calls could each hold what the other waits for.
     pub(super) fn push_next_locks(&mut self, most: usize) {
-        let fitting = self.whole_fitting(&self.line).min(most);
+        let fitting = self.locks_fitting(most);
         let later = self.line.split_off(fitting);
         let frame = std::mem::replace(&mut self.line, later);
         self.push_whole(&frame);
+    }
+
+    /// How many of the first `most` locks in line fit a frame.
+    pub(super) fn locks_fitting(&self, most: usize) -> usize {
+        self.whole_fitting(&self.line).min(most)
+    }
+
+    /// A frame that waits in line for the first lock alone.
+    pub(super) fn push_waiting(&mut self, denied_for: u32) {
+        self.push_next_locks(1);
+        if let Some(frame) = self.frames.last_mut() {
+            frame.waits = Some(denied_for);
+        }
     }
 
     /// A frame of one lock in the element.
@@ -210,15 +238,46 @@ impl Call {
         (self.order[at], self.rows[at])
     }
 
-    /// Puts locks that were not granted at the head of the line, in order.
-    pub(super) fn line_up(&mut self, mut locks: Vec<u32>) {
-        locks.sort_by(|a, b| self.keys[*a as usize].cmp(&self.keys[*b as usize]));
-        self.line.splice(..0, locks);
+    /// Puts locks that were not granted, or are lost, back into the line, which stays in order.
+    pub(super) fn line_up(&mut self, locks: Vec<u32>) {
+        let Self { line, keys, .. } = self;
+        line.splice(..0, locks);
+        if !mutant::on(Mutant::LocksUnordered) {
+            line.sort_by(|a, b| keys[*a as usize].cmp(&keys[*b as usize]));
+        }
+    }
+
+    /// Whether it takes locks.
+    pub(super) fn takes_locks(&self) -> bool {
+        matches!(self.work, Work::Count { threshold: 1, .. })
+    }
+
+    /// Notes a lock that the call holds now.
+    pub(super) fn granted(&mut self, i: u32, token: u64) {
+        self.results[i as usize] = token as i64;
+        self.granted.push(i);
+    }
+
+    /// The key and the token of a lock that it holds.
+    pub(super) fn granted_as(&self, i: u32) -> (Key, u64) {
+        (self.keys[i as usize].clone(), self.results[i as usize] as u64)
+    }
+
+    /// What it held is lost: it is taken anew.
+    pub(super) fn lose(&mut self) {
+        let lost = std::mem::take(&mut self.granted);
+        self.line_up(lost);
+        self.queue = None;
+    }
+
+    /// Whether a frame waits in line.
+    pub(super) fn waits(&self, index: usize) -> bool {
+        self.frames.get(index).is_some_and(|frame| frame.waits.is_some())
     }
 
     /// How many of these pairs fit one frame of whole keys; at least 1.
     fn whole_fitting(&self, members: &[u32]) -> usize {
-        let room = MAX_FRAME - frame_len(MapFlags::BARE, 0, 0);
+        let room = MAX_UNSIGNED - frame_len(MapFlags::BARE, 0, 0);
         let mut used = 0;
         let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
             used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());
@@ -236,6 +295,9 @@ impl Call {
             generation: None,
             left_out: 0,
             tag: 0,
+            version: 0,
+            waits: None,
+            session: 0,
             emitted: false,
         });
         self.open += 1;
@@ -251,9 +313,7 @@ impl Call {
             // Only ballots are.
             Status::Moved => {}
             Status::Full => self.error = Some(CallError::KeysFull),
-            Status::Whole | Status::Logical | Status::Mapped | Status::Held => match self.work {
-                Work::Count { threshold: 1, .. } if answer.status == Status::Mapped => self.moved.push(i),
-                Work::Count { threshold: 1, .. } => self.granted.push(i),
+            Status::Whole | Status::Logical | Status::Mapped | Status::Held | Status::InLine => match self.work {
                 Work::Count { threshold, to: Target::Server } if answer.value == i64::from(threshold) => {
                     self.forwarded = true;
                 }
@@ -265,22 +325,38 @@ impl Call {
     pub(super) fn output(&self) -> Output {
         match self.work {
             Work::Add { get: true } => Output::Values(self.results.clone()),
-            Work::Count { threshold, .. } => Output::Counted { forwarded: self.forwarded || threshold <= 1 },
+            Work::Count { .. } => Output::Counted { forwarded: self.forwarded },
             _ => Output::Done,
         }
     }
 
-    /// Writes frame `index`; where it goes, its length, and its bytes of lanes.
+    /// What a call that holds all its locks gives, for so long at least.
+    pub(super) fn locked(&self, lease: Duration) -> Output {
+        Output::Locked { tokens: self.in_key_order().iter().map(|i| self.results[*i as usize] as u64).collect(), lease }
+    }
+
+    /// Writes frame `index`; where it goes, its length, and its bytes of lanes. `version`: of the
+    /// mapping that holds now, which a frame that was packed before does not name.
     pub(super) fn emit(
         &mut self,
         index: usize,
         place: Place,
         config: &ClientConfig,
-        version: u32,
+        (version, session): (u32, u32),
         out: &mut [u8],
     ) -> (Dest, usize, u64) {
-        let Frame { road, members, emitted, tag, .. } = self.frames[index].clone();
-        self.frames[index].emitted = true;
+        let Frame { road, members, emitted, tag, waits, version: packed, .. } = self.frames[index].clone();
+        let version = if mutant::on(Mutant::MappingRestamped) { version } else { packed };
+        if !emitted {
+            (self.frames[index].emitted, self.frames[index].session) = (true, session);
+        }
+        let session = self.frames[index].session;
+        let in_line = match (waits, self.detached) {
+            (None, _) => 0,
+            (Some(_), false) => MapFlags::WAIT,
+            // Who gave up waits no longer.
+            (Some(_), true) => MapFlags::WAIT | MapFlags::CLEAR,
+        };
         let (threshold, target) = match self.work {
             Work::Count { threshold, to } => (threshold, to),
             _ => (0, Target::Src),
@@ -294,9 +370,10 @@ impl Call {
         let map = MapRepr {
             op: self.modify.op as u8,
             to: target as u8,
-            flags: primitives(self.work) | form | if self.claim { MapFlags::CLAIM } else { 0 },
+            flags: primitives(self.work) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
             para: self.modify.para,
             threshold,
+            tag: if self.takes_locks() { session } else { 0 },
             ..MapRepr::default()
         };
         if road == Road::Lock {
@@ -307,14 +384,20 @@ impl Call {
         }
         let to = if road == Road::Mapped { Dest::Element } else { Dest::Endpoint(config.server) };
         let (len, lane_bytes) = if road == Road::Whole {
-            self.emit_whole(&base, &map, members, out)
+            self.emit_whole(&base, &map, (members, waits), out)
         } else {
             self.emit_lanes(&base, &map, road, members, out)
         };
         (to, len, if emitted { 0 } else { lane_bytes })
     }
 
-    fn emit_whole(&self, base: &BaseRepr, map: &MapRepr, members: Range<usize>, out: &mut [u8]) -> (usize, u64) {
+    fn emit_whole(
+        &self,
+        base: &BaseRepr,
+        map: &MapRepr,
+        (members, waits): (Range<usize>, Option<u32>),
+        out: &mut [u8],
+    ) -> (usize, u64) {
         let members = &self.order[members];
         let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
         let map = MapRepr { payload_len: payload as u16, ..*map };
@@ -323,7 +406,8 @@ impl Call {
         let mut rest = frame.payload_mut();
         for &i in members {
             let i = i as usize;
-            rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("counted above");
+            let value = waits.map_or(self.values[i], i64::from);
+            rest = pairs::put(rest, self.keys[i].as_bytes(), value).expect("counted above");
         }
         (len, payload as u64)
     }

@@ -147,39 +147,8 @@ impl KeyedCalls {
         }
     }
 
-    /// The element will never apply this frame: keys have moved. Its pairs go another way.
-    pub(in super::super) fn refused(
-        &mut self,
-        id: CallId,
-        index: u32,
-        version: u32,
-        config: &ClientConfig,
-    ) -> Option<()> {
-        let call = self.calls.get(&id)?;
-        let frame = call.frames.get(index as usize)?;
-        if frame.road != Road::Mapped || frame.done {
-            return None;
-        }
-        if version != self.version {
-            self.version = version;
-            self.plan_anew(config);
-        }
-        self.again(id, index, u32::MAX, config);
-        Some(())
-    }
-
-    /// Keys are elsewhere now: forgets where, and packs what was not sent yet by other roads.
-    fn plan_anew(&mut self, config: &ClientConfig) {
-        self.book.forget_all();
-        for (id, mut call) in std::mem::take(&mut self.calls) {
-            let unsent = call.take_unsent();
-            self.plan(&mut call, &unsent, config.element);
-            self.calls.insert(id, call);
-        }
-    }
-
     /// Sends the pairs in these lanes of a frame again, as new frames, and ends the old one.
-    fn again(&mut self, id: CallId, index: u32, lanes: u32, config: &ClientConfig) -> usize {
+    pub(super) fn again(&mut self, id: CallId, index: u32, lanes: u32, config: &ClientConfig) -> usize {
         let Some(mut call) = self.calls.remove(&id) else { return 0 };
         let frame = &mut call.frames[index as usize];
         frame.generation = None;
@@ -207,7 +176,7 @@ impl KeyedCalls {
         config: &ClientConfig,
         stats: &mut ClientStats,
     ) {
-        self.version = 0;
+        self.book.start_anew();
         self.plan_anew(config);
         // Before anything is given back: a release must not go to where the lock was.
         self.claim();
@@ -232,7 +201,7 @@ impl KeyedCalls {
             }
         }
         self.repeat_open(renewal, config, stats);
-        self.repeat_kept(renewal, config, stats);
+        self.repeat_kept(now, renewal, config, stats);
         let kept = &mut self.kept;
         (kept.committed, kept.ask) = (0, None);
         kept.owed = Owed::Settled;
@@ -267,7 +236,7 @@ impl KeyedCalls {
     }
 
     /// Calls that are over.
-    fn repeat_kept(&mut self, renewal: &Renewal, config: &ClientConfig, stats: &mut ClientStats) {
+    fn repeat_kept(&mut self, now: Instant, renewal: &Renewal, config: &ClientConfig, stats: &mut ClientStats) {
         self.kept.pairs = 0;
         for call in std::mem::take(&mut self.kept.calls) {
             let frames = call.frames.iter().enumerate();
@@ -284,7 +253,7 @@ impl KeyedCalls {
             let mut again = Call::new(Operation::Add { pairs, modify: call.modify, get: false });
             again.detached = true;
             self.kept.repeating.insert(id);
-            self.enter(id, again, config);
+            self.enter(now, id, again, config);
         }
     }
 

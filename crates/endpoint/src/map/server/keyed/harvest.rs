@@ -14,6 +14,7 @@ use pathcall_wire::{Instant, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, REC
 use super::super::super::lanes::narrow_lanes;
 use super::super::super::{Applied, Dest, Outbox};
 use super::super::Shared;
+use super::evict;
 use super::sweep::Sweep;
 use crate::flow::Timing;
 
@@ -53,8 +54,8 @@ pub(super) struct Harvest {
     generation: u32,
     /// Tells this harvest's answers from an older one's.
     number: u32,
-    /// Mapping version from the closing on.
-    version: u32,
+    /// Mapping version from the closing on, and the registers that it withdraws.
+    mapping: (u32, Vec<u32>),
     rows: usize,
     stage: Stage,
     sweep: Sweep,
@@ -67,12 +68,12 @@ pub(super) struct Harvest {
 }
 
 impl Harvest {
-    /// Of `rows` rows of a generation; frames that are new after it carry `version`.
-    pub(super) fn new(generation: u32, version: u32, number: u32, now: Instant, timing: Timing) -> Self {
+    /// Of a generation; frames that are new after it carry the version of `mapping`.
+    pub(super) fn new(generation: u32, mapping: (u32, Vec<u32>), number: u32, now: Instant, timing: Timing) -> Self {
         Self {
             generation,
             number,
-            version,
+            mapping,
             rows: 0,
             stage: Stage::Close,
             sweep: Sweep::new(1, now, timing),
@@ -82,6 +83,11 @@ impl Harvest {
             record: Record::new(),
             wipe: Vec::new(),
         }
+    }
+
+    /// Mapping version from the closing on.
+    pub(super) fn version(&self) -> u32 {
+        self.mapping.0
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -191,10 +197,14 @@ impl Harvest {
 
     /// Asks what is due; false when the element has not answered for the give-up time.
     pub(super) fn poll(&mut self, now: Instant, shared: &mut Shared, out: &mut impl Outbox) -> bool {
-        let Self { stage, sweep, generation, number, version, rows, slots, wipe, .. } = self;
+        let Self { stage, sweep, generation, number, mapping, rows, slots, wipe, .. } = self;
         sweep.poll(now, |question| {
             let map = match stage {
                 Stage::Close => {
+                    let (version, withdrawn) = &*mapping;
+                    if !withdrawn.is_empty() {
+                        evict::announce(*version, withdrawn, shared, out);
+                    }
                     (Kind::MapClose, MapRepr { flags: MapFlags::BARE, index: *version, ..MapRepr::default() })
                 }
                 Stage::Wipe => {

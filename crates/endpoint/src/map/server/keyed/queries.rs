@@ -40,7 +40,9 @@ impl KeyedTruth {
         events: &mut Events,
     ) {
         self.refused.retain(|(owner, ..), _| *owner != endpoint);
-        self.table.release_all(endpoint);
+        self.leases.forget(endpoint);
+        self.release_all(endpoint);
+        self.reopen = true;
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
         if left == Left::Unsettled && shared.config.mapping {
@@ -69,7 +71,10 @@ impl KeyedTruth {
             state.settled &= !state.member.element;
         }
         self.table.map_anew(room(config));
+        self.evictions.start_anew();
         self.forget_freeing();
+        self.lines.renew();
+        self.reopen = true;
         self.record.clear();
         (self.harvest, self.complete) = (None, false);
         self.waiting.splice(..0, self.reading.drain(..));
@@ -79,7 +84,7 @@ impl KeyedTruth {
 
     /// Answers what can be answered now, and has the next generation harvested if that is wanted.
     pub(in super::super) fn proceed(&mut self, now: Instant, shared: &Shared, events: &mut Events) {
-        let held_by_element = shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0;
+        let held_by_element = self.is_away(shared);
         let settled = shared.members.values().all(|state| state.settled || mutant::on(Mutant::QueryUnsettled));
         if settled && (self.lost.is_some() || !held_by_element) {
             for (id, keys) in std::mem::take(&mut self.waiting) {
@@ -87,7 +92,9 @@ impl KeyedTruth {
             }
         }
         let asked = settled && !self.waiting.is_empty();
-        if self.harvest.is_some() || !held_by_element || !(asked || self.wanted > self.committed || self.left.1) {
+        let change = self.change_due(shared).is_some_and(|due| due <= now);
+        let wanted = asked || change || self.wanted > self.committed || self.left.1;
+        if self.harvest.is_some() || !held_by_element || !wanted {
             return;
         }
         if asked {
@@ -95,7 +102,18 @@ impl KeyedTruth {
         }
         self.left = (self.left.0 || self.left.1, false);
         self.harvests += 1;
-        self.harvest = Some(Harvest::new(self.committed + 1, self.version, self.harvests, now, self.timing));
+        let mapping = self.evictions.next(self.version);
+        self.harvest = Some(Harvest::new(self.committed + 1, mapping, self.harvests, now, self.timing));
+    }
+
+    /// Whether the element may hold a part of what is true.
+    fn is_away(&self, shared: &Shared) -> bool {
+        shared.config.mapping && shared.config.grant.is_some() && self.table.mapped() > 0
+    }
+
+    /// When a harvest is wanted so that keys can be given other registers.
+    fn change_due(&self, shared: &Shared) -> Option<Instant> {
+        self.evictions.due().filter(|_| self.is_away(shared))
     }
 
     /// Takes an answer of the element.
@@ -108,7 +126,7 @@ impl KeyedTruth {
         out: &mut impl Outbox,
     ) -> Option<()> {
         if frame.kind() == Kind::MapFreed {
-            return self.freed(now, frame);
+            return self.freed(now, frame, shared, out);
         }
         let harvest = self.harvest.as_mut()?;
         match harvest.take(now, frame, self.table.mapped(), shared)? {
@@ -125,8 +143,15 @@ impl KeyedTruth {
     /// Registers and record are there: makes both the server's in one step, and says so.
     fn commit(&mut self, now: Instant, shared: &mut Shared, events: &mut Events, out: &mut impl Outbox) {
         let Some(harvest) = self.harvest.as_mut() else { return };
+        let version = harvest.version();
         let (registers, record) = harvest.commit(now);
-        self.table.commit(&registers);
+        if mutant::on(Mutant::EvictAtOnce) {
+            self.evictions.apply(version, &mut self.table);
+        }
+        self.table.commit(&registers, &self.evictions);
+        self.evictions.apply(version, &mut self.table);
+        self.version = version;
+        self.evictions.choose(now, version, &self.table);
         self.record = record;
         self.committed += 1;
         self.left.0 = false;
@@ -173,6 +198,7 @@ impl KeyedTruth {
         if let Some(state) = shared.members.get_mut(&name.endpoint).filter(|state| state.ended.is_none()) {
             state.settled |= frame.base().epoch() == epoch;
             state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
+            self.reopen = true;
         }
         let base = shared.answer(Kind::MapAck, frame);
         let repr = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
@@ -206,9 +232,15 @@ impl KeyedTruth {
         out: &mut impl Outbox,
         events: &mut Events,
     ) {
+        self.poll_leases(now, shared);
         self.poll_freeing(now, shared, out, events);
+        self.poll_lines(now, shared, out, events);
         if std::mem::take(&mut self.complete) {
             self.commit(now, shared, events, out);
+        }
+        self.evictions.pass(now);
+        if self.change_due(shared).is_some_and(|due| due <= now) {
+            self.proceed(now, shared, events);
         }
         let Some(harvest) = self.harvest.as_mut() else { return };
         if harvest.poll(now, shared, out) {
@@ -221,8 +253,14 @@ impl KeyedTruth {
         events.push_back(Event::ElementSilent);
     }
 
-    pub(in super::super) fn deadline(&self) -> Option<Instant> {
-        [self.harvest.as_ref().map(Harvest::deadline), self.freeing.deadline()].into_iter().flatten().min()
+    pub(in super::super) fn deadline(&self, shared: &Shared) -> Option<Instant> {
+        let deadlines = [
+            self.harvest.as_ref().map(Harvest::deadline).or_else(|| self.change_due(shared)),
+            self.freeing.deadline(),
+            self.leases.deadline(),
+            self.lines.deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// The values of these keys, or of all that were ever added to.

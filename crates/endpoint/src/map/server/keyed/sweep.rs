@@ -52,6 +52,13 @@ impl Sweep {
         true
     }
 
+    /// A question is to be asked anew, at once, together with all that are not answered.
+    pub(super) fn ask_again(&mut self, now: Instant, question: usize) {
+        self.heard = now;
+        self.next = self.next.min(question);
+        self.deadline = now;
+    }
+
     /// Asks what is due; false when nothing was answered for the give-up time.
     pub(in super::super) fn poll(&mut self, now: Instant, mut ask: impl FnMut(usize)) -> bool {
         if now < self.deadline {

@@ -6,6 +6,8 @@ use pathcall_wire::KEYED_LANES;
 use pathcall_wire::pairs::Status;
 
 use super::super::super::{Key, logical_address};
+use super::evict::{Evictions, Usage};
+use super::lock::LockState;
 
 /// Keys of one application; further ones are refused by name.
 const MAX_KEYS: usize = 1 << 24;
@@ -21,6 +23,9 @@ pub(super) struct FrameName {
 }
 
 pub(super) struct KeyState {
+    /// Its number in the table.
+    pub(super) id: u32,
+    pub(super) usage: Usage,
     /// The value, but for what the element holds of generations that are not committed.
     pub(super) base: i64,
     /// A committed register did not fit into the base.
@@ -33,8 +38,8 @@ pub(super) struct KeyState {
     pub(super) counter: i64,
     pub(super) reached_by: Option<FrameName>,
     pub(super) waiters: Vec<FrameName>,
-    /// Test-and-set: the frame that took it.
-    owner: Option<FrameName>,
+    /// Test-and-set, once it was asked for.
+    pub(super) lock: Option<Box<LockState>>,
 }
 
 impl KeyState {
@@ -43,26 +48,9 @@ impl KeyState {
         self.base.checked_add(value).map(|sum| self.base = sum).is_some()
     }
 
-    /// Takes the lock if it is free and `may_take`; whether this very frame holds it.
-    pub(super) fn test_and_set(&mut self, frame: FrameName, may_take: bool) -> bool {
-        if self.owner.is_none() && may_take {
-            self.owner = Some(frame);
-        }
-        self.owner == Some(frame)
-    }
-
-    /// Whether this very frame took the lock: its repeat is granted again, whatever has changed since.
-    pub(super) fn is_held_by(&self, frame: FrameName) -> bool {
-        self.owner == Some(frame)
-    }
-
-    /// Notes that this frame's sender holds the lock already; false when somebody else does. A repeat
-    /// changes nothing: the lock may have been given back since.
-    pub(super) fn claim(&mut self, frame: FrameName, new: bool) -> bool {
-        if new && self.owner.is_none() {
-            self.owner = Some(frame);
-        }
-        self.owner.is_none_or(|owner| owner.endpoint == frame.endpoint)
+    /// The lock of this name.
+    pub(super) fn lock(&mut self) -> &mut LockState {
+        self.lock.get_or_insert_default()
     }
 
     /// Row of the lock in the element, if it is there.
@@ -70,10 +58,10 @@ impl KeyState {
         self.mapped
     }
 
-    /// Sets the key back. A lock is only given back by the endpoint that holds it.
-    pub(super) fn clear(&mut self, endpoint: u32) {
-        if self.owner.is_none_or(|owner| owner.endpoint == endpoint) {
-            self.owner = None;
+    /// Sets the key back; a lock, if it is this grant of it that is given back.
+    pub(super) fn clear(&mut self, endpoint: u32, token: u64) {
+        if let Some(lock) = &mut self.lock {
+            lock.release(endpoint, token);
         }
         (self.base, self.overflowed, self.counter, self.reached_by) = (0, false, 0, None);
     }
@@ -83,6 +71,16 @@ impl KeyState {
         if self.waiters.len() < MAX_WAITERS {
             self.waiters.push(frame);
         }
+    }
+
+    /// Whether it has no register and may be given one: the rest travel whole (NetRPC §5.2.2, collisions).
+    pub(super) fn may_be_mapped(&self) -> bool {
+        self.mapped.is_none() && self.logical
+    }
+
+    /// Whether the element holds it.
+    pub(super) fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
     }
 
     pub(super) fn place_status(&self) -> Status {
@@ -109,14 +107,15 @@ pub(super) struct KeyTable {
     ids: HashMap<Key, u32>,
     keys: Vec<(Key, KeyState)>,
     logical: HashMap<u32, u32>,
-    mapped: usize,
+    /// Which key has which register.
+    owners: Vec<u32>,
     /// Registers that may be given to keys, first come, first served.
     room: usize,
 }
 
 impl KeyTable {
     pub(super) fn new(room: usize) -> Self {
-        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), mapped: 0, room }
+        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -124,20 +123,44 @@ impl KeyTable {
     }
 
     pub(super) fn mapped(&self) -> usize {
-        self.mapped
+        self.owners.len()
+    }
+
+    /// The keys that have a register, by register.
+    pub(super) fn owners(&self) -> &[u32] {
+        &self.owners
+    }
+
+    /// The state of the key with this number.
+    pub(super) fn state(&self, id: u32) -> &KeyState {
+        &self.keys[id as usize].1
+    }
+
+    /// Gives a register that a key has to another one.
+    pub(super) fn give(&mut self, register: u32, id: u32) -> &mut KeyState {
+        let before = std::mem::replace(&mut self.owners[register as usize], id);
+        self.keys[before as usize].1.mapped = None;
+        let state = &mut self.keys[id as usize].1;
+        state.mapped = Some(register);
+        state
     }
 
     /// Forgets where keys are in the element; `room` registers may be given to keys from now on.
     pub(super) fn map_anew(&mut self, room: usize) {
-        self.keys.iter_mut().for_each(|(_, state)| state.mapped = None);
-        (self.mapped, self.room) = (0, room);
+        for (_, state) in &mut self.keys {
+            state.mapped = None;
+            state.lock.iter_mut().for_each(|lock| lock.come_back());
+        }
+        self.owners.clear();
+        self.room = room;
     }
 
     /// Adds the registers of a generation to the values of their keys.
-    pub(super) fn commit(&mut self, registers: &[i32]) {
-        for (_, state) in &mut self.keys {
-            let register = state.mapped.and_then(|n| registers.get(n as usize)).copied().unwrap_or(0);
-            if !state.add(register.into()) {
+    pub(super) fn commit(&mut self, registers: &[i32], evictions: &Evictions) {
+        for (owner, register) in self.owners.iter().zip(registers).filter(|(_, register)| **register != 0) {
+            let state = &mut self.keys[*owner as usize].1;
+            evictions.held(state, *register);
+            if !state.add(i64::from(*register)) {
                 state.overflowed = true;
             }
         }
@@ -160,9 +183,9 @@ impl KeyTable {
     pub(super) fn find_or_insert(&mut self, bytes: &[u8]) -> Option<&mut KeyState> {
         if let Some(id) = self.ids.get(bytes).copied() {
             let state = &mut self.keys[id as usize].1;
-            if state.mapped.is_none() && state.logical && self.mapped < self.room {
-                state.mapped = Some(self.mapped as u32);
-                self.mapped += 1;
+            if state.may_be_mapped() && self.owners.len() < self.room {
+                state.mapped = Some(self.owners.len() as u32);
+                self.owners.push(id);
             }
             return Some(state);
         }
@@ -174,10 +197,12 @@ impl KeyTable {
         // The first key that hashes to an address owns it, and only an owner may be mapped: the
         // rest travel whole (NetRPC §5.2.2, collisions).
         let logical = *self.logical.entry(logical_address(bytes)).or_insert(id) == id;
-        let mapped = (logical && self.mapped < self.room).then_some(self.mapped as u32);
-        self.mapped += usize::from(mapped.is_some());
+        let mapped = (logical && self.owners.len() < self.room).then_some(self.owners.len() as u32);
+        self.owners.extend(mapped.map(|_| id));
         self.ids.insert(key.clone(), id);
         let state = KeyState {
+            id,
+            usage: Usage::default(),
             base: 0,
             overflowed: false,
             mapped,
@@ -185,29 +210,56 @@ impl KeyTable {
             counter: 0,
             reached_by: None,
             waiters: Vec::new(),
-            owner: None,
+            lock: None,
         };
         self.keys.push((key, state));
         self.keys.last_mut().map(|(_, state)| state)
     }
 
-    /// Gives a lock that nobody holds a place in the element, if one of the `room` is left.
+    /// Gives a lock that nobody holds or waits for a place in the element, if one of the `room` is left.
     pub(super) fn map_lock(&mut self, bytes: &[u8], room: usize) {
-        let Some(id) = self.ids.get(bytes) else { return };
-        let state = &mut self.keys[*id as usize].1;
-        if state.mapped.is_none() && state.owner.is_none() && self.mapped < room {
-            state.mapped = Some(self.mapped as u32);
-            self.mapped += 1;
+        let Some(id) = self.ids.get(bytes).copied() else { return };
+        let state = &mut self.keys[id as usize].1;
+        let idle = state.lock.as_ref().is_none_or(|lock| lock.holder.is_none() && !lock.is_wanted());
+        if state.mapped.is_none() && idle && self.owners.len() < room {
+            state.mapped = Some(self.owners.len() as u32);
+            state.lock().move_away();
+            self.owners.push(id);
         }
     }
 
-    /// Frees what an endpoint holds.
-    pub(super) fn release_all(&mut self, endpoint: u32) {
-        for (_, state) in &mut self.keys {
-            if state.owner.is_some_and(|owner| owner.endpoint == endpoint) {
-                state.owner = None;
+    /// The number of a key that is known.
+    pub(super) fn id(&self, bytes: &[u8]) -> Option<u32> {
+        self.ids.get(bytes).copied()
+    }
+
+    /// The lock with this number, and its row in the element.
+    pub(super) fn lock_by_id(&mut self, id: u32) -> Option<(&mut LockState, Option<u32>)> {
+        let state = &mut self.keys.get_mut(id as usize)?.1;
+        let row = state.mapped;
+        state.lock.as_deref_mut().map(|lock| (lock, row))
+    }
+
+    /// The number of the lock in this row.
+    pub(super) fn lock_in(&self, row: u32) -> Option<u32> {
+        self.owners.get(row as usize).copied()
+    }
+
+    /// Frees what an endpoint holds and has it wait for nothing; the numbers of these locks.
+    pub(super) fn release_all(&mut self, endpoint: u32) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (id, (_, state)) in (0..).zip(&mut self.keys) {
+            if state.lock.as_mut().is_some_and(|lock| lock.forget(endpoint)) {
+                changed.push(id);
             }
             state.waiters.retain(|frame| frame.endpoint != endpoint);
         }
+        changed
+    }
+
+    /// The numbers of all locks that somebody waits for.
+    pub(super) fn wanted_locks(&self) -> impl Iterator<Item = u32> {
+        let wanted = |state: &KeyState| state.lock.as_ref().is_some_and(|lock| lock.is_wanted());
+        (0..).zip(&self.keys).filter(move |(_, (_, state))| wanted(state)).map(|(id, _)| id)
     }
 }

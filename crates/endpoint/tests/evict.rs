@@ -1,0 +1,259 @@
+//! Registers that go from key to key: what the owner says and counts, and what a caller does then.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::server::{Event, Eviction, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::pairs::{self, Answer, Status};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+
+#[derive(Default)]
+struct Sent(VecDeque<Vec<u8>>);
+
+impl Outbox for Sent {
+    fn send(&mut self, _to: Dest, frame: &[u8]) {
+        self.0.push_back(frame.to_vec());
+    }
+}
+
+impl Sent {
+    fn kinds(&self) -> Vec<Kind> {
+        self.0.iter().map(|frame| parsed(frame).kind()).collect()
+    }
+
+    /// Frames of a kind, taken out.
+    fn take(&mut self, kind: Kind) -> Vec<Vec<u8>> {
+        let (wanted, rest) = self.0.drain(..).partition(|frame| parsed(frame).kind() == kind);
+        self.0 = rest;
+        let wanted: VecDeque<_> = wanted;
+        wanted.into()
+    }
+}
+
+fn parsed(frame: &[u8]) -> MapFrame<&[u8]> {
+    MapFrame::new_checked(frame).expect("a frame")
+}
+
+/// A frame turned round, as another kind, with another round.
+fn answer(frame: &[u8], kind: Kind, round: u32, change: impl FnOnce(&mut MapFrame<&mut [u8]>)) -> Vec<u8> {
+    let mut bytes = frame.to_vec();
+    let mut frame = MapFrame::new_checked(&mut bytes[..]).expect("a frame");
+    let base = frame.base().repr();
+    let mut to = frame.base_mut();
+    to.set_kind(kind as u8);
+    to.set_round(round);
+    to.set_dst(base.src);
+    to.set_dst_incarnation(base.src_incarnation);
+    change(&mut frame);
+    bytes
+}
+
+/// The owner with one row of registers, which changes the mapping whenever it can.
+struct Owner {
+    server: MapServer,
+    seq: u32,
+}
+
+impl Owner {
+    fn new() -> Self {
+        let mut server = MapServer::new(ServerConfig {
+            gaid: 7,
+            epoch: 1,
+            endpoint: 1,
+            incarnation: 5,
+            grant: Some(Grant { rows: 1, width: 64 }),
+            threshold: 0,
+            mapping: true,
+            locks: false,
+            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
+            width: 64,
+            timing: Timing::default(),
+        });
+        let member = Member { endpoint: 10, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 };
+        server.join(Instant(0), member).expect("room");
+        Self { server, seq: 0 }
+    }
+
+    /// Adds 1 to a key, whole; the version of the mapping that the answer names, and the answer.
+    fn add(&mut self, key: &str) -> (u32, Answer) {
+        self.seq += 1;
+        let (key, seq) = (Key::from(key), self.seq);
+        let payload = pairs::entry_len(key.as_bytes().len());
+        let names = BaseRepr {
+            gaid: 7,
+            epoch: 1,
+            src: 10,
+            src_incarnation: 5,
+            dst: 1,
+            dst_incarnation: 5,
+            ..BaseRepr::new(Kind::MapPairs)
+        };
+        let map = MapRepr { flags: MapFlags::BARE | MapFlags::ADD, payload_len: payload as u16, ..MapRepr::default() };
+        let mut bytes = vec![0; frame_len(map.flags, 0, payload)];
+        let mut frame = emit(&BaseRepr { flags: Flags::CROSS, seq, ..names }, &map, &mut bytes);
+        pairs::put(frame.payload_mut(), key.as_bytes(), 1).expect("fits");
+        let mut out = Sent::default();
+        self.server.handle(Instant(1), &bytes, &mut out);
+        let answered = out.take(Kind::MapPairsAck).remove(0);
+        let frame = parsed(&answered);
+        (frame.base().round(), pairs::answers(frame.payload()).next().expect("an answer"))
+    }
+
+    /// Harvests a generation, in which the register of lane 0 holds `held`; what was sent to close it.
+    fn harvest(&mut self, generation: u32, held: i32) -> Sent {
+        let mut out = Sent::default();
+        self.server.poll(Instant(2), &mut out);
+        let mut closing = std::mem::take(&mut out);
+        let close = closing.take(Kind::MapClose).remove(0);
+        closing.0.push_back(close.clone());
+        self.server.handle(Instant(2), &answer(&close, Kind::MapClosed, generation + 1, |_| ()), &mut out);
+        self.server.poll(Instant(2), &mut out);
+        for (asked, said) in [(Kind::MapRead, Kind::MapValues), (Kind::MapPlaces, Kind::MapRecord)] {
+            for question in out.take(asked) {
+                let fill = |frame: &mut MapFrame<&mut [u8]>| {
+                    let lanes = frame.bitmap_and_lanes_mut().1;
+                    lanes.fill(0);
+                    if asked == Kind::MapRead {
+                        lanes[..4].copy_from_slice(&held.to_be_bytes());
+                    }
+                };
+                self.server.handle(Instant(2), &answer(&question, said, generation, fill), &mut out);
+            }
+        }
+        self.server.poll(Instant(2), &mut out);
+        for wipe in out.take(Kind::MapWipe) {
+            self.server.handle(Instant(2), &answer(&wipe, Kind::MapWiped, generation, |_| ()), &mut out);
+        }
+        closing
+    }
+}
+
+#[test]
+fn what_a_register_held_is_of_the_key_that_had_it_and_then_it_is_another_s() {
+    let mut owner = Owner::new();
+    for n in 0..32 {
+        assert_eq!(owner.add(&format!("key-{n}")).1.status, Status::Mapped);
+    }
+    assert_eq!(owner.add("late").1.status, Status::Logical, "there is no register left");
+
+    let closing = owner.harvest(1, 0);
+    assert_eq!(closing.kinds(), [Kind::MapClose], "which key it is to replace is not known yet");
+    assert_eq!(owner.add("late"), (0, Answer { status: Status::Logical, lane: 0, row: 0, value: 2 }));
+
+    let mut closing = owner.harvest(2, 40);
+    assert_eq!(closing.kinds(), [Kind::MapWithdraw, Kind::MapClose], "callers are told before the element");
+    assert_eq!(parsed(&closing.0[1]).map().index(), 1, "from the close on the element refuses frames of version 0");
+    let withdraw = closing.take(Kind::MapWithdraw).remove(0);
+    assert_eq!((parsed(&withdraw).base().round(), parsed(&withdraw).payload()), (1, &[0; 4][..]));
+
+    let (version, late) = owner.add("late");
+    assert_eq!((version, late.status, late.lane, late.row), (1, Status::Mapped, 0, 0));
+    assert_eq!(owner.add("key-0").1.status, Status::Logical);
+
+    // Generation 3 is the new key's.
+    owner.server.query(Instant(2), QueryId(1), Some(vec!["key-0".into(), "late".into()]));
+    owner.harvest(3, 500);
+    let values = vec![("key-0".into(), 1 + 40 + 1), ("late".into(), 3 + 500)];
+    assert_eq!(owner.server.next_event(), Some(Event::Answered(QueryId(1), Ok(values))));
+}
+
+/// A caller that knows two keys: "a" in lane 0 and "b" in lane 1 of row 0, by version 0 of the mapping;
+/// and a frame of both that it has sent by the element.
+fn caller() -> (MapClient, Vec<u8>) {
+    let mut client = MapClient::new(ClientConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 10,
+        incarnation: 5,
+        server: 1,
+        server_incarnation: 5,
+        slot_base: 0,
+        flows: 1,
+        element: true,
+        rows: 1,
+        width: 64,
+        worker: 0,
+        start_chunk: 0,
+        timing: Timing::default(),
+    });
+    let mut out = Sent::default();
+    add(&mut client, 1, &mut out);
+    let whole = out.take(Kind::MapPairs).remove(0);
+    let places = [0, 1].map(|lane| Answer { status: Status::Mapped, lane, row: 0, value: 1 });
+    let repr = MapRepr { flags: MapFlags::BARE, payload_len: 28, ..MapRepr::default() };
+    let base = parsed(&answer(&whole, Kind::MapPairsAck, 0, |_| ())).base().repr();
+    let mut bytes = vec![0; frame_len(repr.flags, 0, 28)];
+    let flags = Flags::CROSS | Flags::FROM_SERVER;
+    let mut frame = emit(&BaseRepr { flags, src: 1, ..base }, &repr, &mut bytes);
+    let rest = pairs::put_answer(frame.payload_mut(), &places[0]).expect("fits");
+    pairs::put_answer(rest, &places[1]).expect("fits");
+    client.handle(Instant(1), &bytes, &mut out);
+    add(&mut client, 2, &mut out);
+    let mapped = out.take(Kind::MapData).remove(0);
+    assert_eq!((parsed(&mapped).base().round(), parsed(&mapped).lane_count()), (0, 2));
+    (client, mapped)
+}
+
+fn add(client: &mut MapClient, id: u64, out: &mut Sent) {
+    let pairs = vec![("a".into(), 1), ("b".into(), 1)];
+    client.start(Instant(1), CallId(id), Operation::Add { pairs, modify: Modify::default(), get: false });
+    client.poll(Instant(1), out);
+}
+
+/// The server's word that version 1 withdraws lane 0 of row 0.
+fn withdraw(client: &mut MapClient, like: &[u8]) {
+    let base = parsed(&answer(like, Kind::MapWithdraw, 1, |_| ())).base().repr();
+    let map = MapRepr { flags: MapFlags::BARE, payload_len: 4, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, 0, 4)];
+    emit(&BaseRepr { flags: Flags::FROM_SERVER, src: 1, ..base }, &map, &mut bytes);
+    client.handle(Instant(2), &bytes, &mut Sent::default());
+}
+
+/// The element refuses a frame, as version 1 holds; what the caller sends then.
+fn refused(client: &mut MapClient, frame: &[u8]) -> Sent {
+    let mut out = Sent::default();
+    client.handle(Instant(3), &answer(frame, Kind::MapRefused, 1, |_| ()), &mut out);
+    client.poll(Instant(3), &mut out);
+    out
+}
+
+#[test]
+fn a_caller_that_was_told_forgets_what_is_withdrawn_alone() {
+    let (mut client, mapped) = caller();
+    withdraw(&mut client, &mapped);
+    let mut out = refused(&mut client, &mapped);
+    let again = out.take(Kind::MapData).remove(0);
+    assert_eq!(parsed(&again).base().round(), 1, "b, by the mapping of now");
+    assert_eq!((parsed(&again).marked(0), parsed(&again).marked(1)), (false, true));
+    let whole = out.take(Kind::MapPairs).remove(0);
+    let keys: Vec<_> = pairs::entries(parsed(&whole).payload()).map(|(key, _)| key.to_vec()).collect();
+    assert_eq!(keys, [b"sa"]);
+}
+
+#[test]
+fn a_caller_that_was_not_told_forgets_where_all_keys_are() {
+    let (mut client, mapped) = caller();
+    let out = refused(&mut client, &mapped);
+    assert_eq!(out.kinds(), [Kind::MapPairs]);
+    assert_eq!(pairs::entries(parsed(&out.0[0]).payload()).count(), 2);
+}
+
+#[test]
+fn a_frame_that_is_sent_again_names_the_mapping_that_it_was_packed_by() {
+    let (mut client, first) = caller();
+    let mut out = Sent::default();
+    add(&mut client, 3, &mut out);
+    let second = out.take(Kind::MapData).remove(0);
+    withdraw(&mut client, &first);
+    refused(&mut client, &second);
+    // The element may have taken the first one before, and then counts on its version for a repeat.
+    let due = client.deadline().expect("the first frame is not answered");
+    client.poll(due + Duration::from_secs(1), &mut out);
+    let repeated =
+        out.take(Kind::MapData).into_iter().find(|frame| parsed(frame).base().seq() == parsed(&first).base().seq());
+    assert_eq!(repeated.map(|frame| parsed(&frame).base().round()), Some(0));
+}

@@ -1,0 +1,184 @@
+//! What the program would take of a switch pipeline: an estimate by a few rules, no compiler's word.
+//!
+//! ```text
+//! layout::ARRAYS, Size ─► place ─► stage by stage: groups and memory; what is too large for a stage
+//! ```
+//!
+//! An array becomes register groups of at most two 32-bit words. A group stands in one stage, behind
+//! the arrays that it depends on; arrays that do not depend on each other share stages.
+
+use crate::Size;
+use crate::layout::{ARRAYS, Array};
+
+/// What a pipeline has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Stages.
+    pub stages: usize,
+    /// Register groups of a stage; a frame accesses each once.
+    pub groups: usize,
+    /// Memory for registers in a stage, in bytes.
+    pub stage_bytes: u64,
+    /// Bits of a register: two words of 32.
+    pub register_bits: u32,
+    /// Stages before the first register: the admission tables.
+    pub tables: usize,
+}
+
+/// Tofino, as far as it is published.
+pub const TOFINO: Limits = Limits { stages: 12, groups: 4, stage_bytes: 48 * 1024 * 16, register_bits: 64, tables: 1 };
+
+/// The rules of the estimate, with their sources.
+pub const RULES: [&str; 6] = [
+    "12 stages, 4 register groups a stage, each accessed once by a frame (NetRPC 5.2.2, 6.1)",
+    "a group's register has at most 64 bits, two words of 32; wider registers take more groups",
+    "768 KiB of registers a stage: 48 RAM blocks of 1,024 x 128 bits with map RAM (p4c, backends/tofino)",
+    "32 lanes a frame, an array for each (NetRPC 5.2.2); rows of 256 lanes take eight frames",
+    "an array stands behind those that decide about it; admission tables take one stage before all",
+    "not counted: match tables' memory, header space, hash and action units, what a compiler adds",
+];
+
+/// A part of an array in a stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The array's name.
+    pub array: &'static str,
+    /// Groups of it in this stage.
+    pub groups: usize,
+    /// Bytes of it in this stage.
+    pub bytes: u64,
+}
+
+/// Where the arrays would stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// By stage, the tables' stages first and empty; more than there are, if it does not fit.
+    pub stages: Vec<Vec<Part>>,
+    /// Arrays with a group that is larger than a stage's memory: name, bytes of the group.
+    pub too_large: Vec<(&'static str, u64)>,
+}
+
+impl Placement {
+    /// Whether a pipeline with these limits has room for it.
+    #[must_use]
+    pub fn fits(&self, limits: &Limits) -> bool {
+        self.stages.len() <= limits.stages && self.too_large.is_empty()
+    }
+}
+
+/// Places the arrays of a memory of this size, `lanes` to a frame.
+#[must_use]
+pub fn place(size: &Size, lanes: usize, limits: &Limits) -> Placement {
+    let mut placement = Placement { stages: vec![Vec::new(); limits.tables], too_large: Vec::new() };
+    let mut ends = [limits.tables; ARRAYS.len()];
+    for (index, array) in ARRAYS.iter().enumerate() {
+        let mut at = array.after.iter().map(|before| ends[*before]).max().unwrap_or(limits.tables);
+        let (groups, group_bytes) = groups(array, size, lanes, limits);
+        if group_bytes > limits.stage_bytes {
+            placement.too_large.push((array.name, group_bytes));
+        }
+        let steps = array.steps.min(groups);
+        for step in 0..steps {
+            // The last step has what is left.
+            let mut left = if step + 1 == steps { groups - step * (groups / steps) } else { groups / steps };
+            while left > 0 {
+                let taken = placement.put(at, array.name, left, group_bytes, limits);
+                left -= taken;
+                at += 1;
+            }
+        }
+        ends[index] = at;
+    }
+    placement
+}
+
+/// The most lanes of a frame with which the stages suffice, at most 32.
+#[must_use]
+pub fn lanes_fitting(size: &Size, limits: &Limits) -> usize {
+    let fits = |lanes: &usize| place(size, *lanes, limits).stages.len() <= limits.stages;
+    (1..=pathcall_wire::KEYED_LANES).rev().find(fits).unwrap_or(0)
+}
+
+/// The most flow slots whose arrays' groups are no larger than a stage's memory.
+#[must_use]
+pub fn slots_fitting(size: &Size, limits: &Limits) -> usize {
+    let fits = |slots: usize| place(&Size { slots, ..*size }, 1, limits).too_large.is_empty();
+    let (mut fitting, mut beyond) = (0, size.slots + 1);
+    while beyond - fitting > 1 {
+        let middle = usize::midpoint(fitting, beyond);
+        if fits(middle) { fitting = middle } else { beyond = middle }
+    }
+    fitting
+}
+
+/// Groups of an array, and the bytes of the largest.
+fn groups(array: &Array, size: &Size, lanes: usize, limits: &Limits) -> (usize, u64) {
+    let words: u32 = array.fields.iter().map(|bits| bits.div_ceil(32)).sum();
+    let per_group = words.min(limits.register_bits / 32);
+    let parallel = if array.parallel() > 1 { lanes } else { 1 };
+    let registers = array.registers(size).div_ceil(array.parallel() as u64);
+    (parallel * words.div_ceil(per_group) as usize, registers * u64::from(per_group) * 4)
+}
+
+impl Placement {
+    /// Puts as many of `groups` into a stage as it has room for; how many.
+    fn put(&mut self, at: usize, array: &'static str, groups: usize, bytes: u64, limits: &Limits) -> usize {
+        if self.stages.len() <= at {
+            self.stages.resize(at + 1, Vec::new());
+        }
+        let stage = &mut self.stages[at];
+        let used: usize = stage.iter().map(|part| part.groups).sum();
+        let used_bytes: u64 = stage.iter().map(|part| part.bytes).sum();
+        let room = limits.stage_bytes.saturating_sub(used_bytes) / bytes.max(1);
+        // What is too large for any stage is said elsewhere; here it takes one that is empty.
+        let by_memory = if bytes > limits.stage_bytes { usize::from(used == 0) } else { room as usize };
+        let taken = groups.min(limits.groups.saturating_sub(used)).min(by_memory);
+        if taken > 0 {
+            stage.push(Part { array, groups: taken, bytes: taken as u64 * bytes });
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The paper's map: 32 segments of 40k words, and few flows.
+    const PAPER: Size = Size { rows: 40_960, lanes: 32 * 40_960, slots: 16 };
+
+    #[test]
+    fn the_papers_map_takes_eight_stages() {
+        let placement = place(&PAPER, 32, &TOFINO);
+        let of_lanes = |stage: &&Vec<Part>| stage.iter().any(|part| part.array == "lanes");
+        assert_eq!(placement.stages.iter().filter(of_lanes).count(), 8, "{placement:?}");
+        assert!(placement.too_large.is_empty(), "{placement:?}");
+    }
+
+    #[test]
+    fn nothing_is_placed_before_what_it_depends_on_nor_over_a_limit() {
+        let placement = place(&PAPER, 32, &TOFINO);
+        let first = |name| placement.stages.iter().position(|s| s.iter().any(|p| p.array == name)).expect("placed");
+        let last = |name| placement.stages.iter().rposition(|s| s.iter().any(|p| p.array == name)).expect("placed");
+        for array in &ARRAYS {
+            for &before in array.after {
+                assert!(last(ARRAYS[before].name) < first(array.name), "{placement:?}");
+            }
+        }
+        for stage in &placement.stages {
+            assert!(stage.iter().map(|part| part.groups).sum::<usize>() <= TOFINO.groups, "{placement:?}");
+            assert!(stage.iter().map(|part| part.bytes).sum::<u64>() <= TOFINO.stage_bytes, "{placement:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_fit_fits_and_no_more() {
+        let lanes = lanes_fitting(&PAPER, &TOFINO);
+        assert!(place(&PAPER, lanes, &TOFINO).fits(&TOFINO));
+        assert!(lanes == 32 || !place(&PAPER, lanes + 1, &TOFINO).fits(&TOFINO));
+        let size = Size { slots: 4096, ..PAPER };
+        let slots = slots_fitting(&size, &TOFINO);
+        let too_large = |slots| !place(&Size { slots, ..size }, 32, &TOFINO).too_large.is_empty();
+        assert!(slots > 0 && !too_large(slots) && too_large(slots + 1), "{slots}");
+    }
+}

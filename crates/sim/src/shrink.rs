@@ -1,0 +1,227 @@
+//! The smallest scenario that still fails as one did: without whatever the failure does not need.
+//!
+//! Parts of the scenario are left out one after the other, many at a time and then fewer, and what still
+//! fails is gone on from. Calls in which all callers take part are left out at all of them.
+
+use std::mem::{Discriminant, discriminant};
+use std::ops::Range;
+
+use pathcall_endpoint::map::Operation;
+
+use crate::link::Faults;
+use crate::scenario::{Purpose, Work};
+use crate::{Failure, Node, Scenario, play};
+
+/// Runs at most.
+const RUNS_MAX: u32 = 3_000;
+
+/// The smallest scenario found that fails as this one does; `None` when this one does not fail.
+#[must_use]
+pub fn shrink(scenario: &Scenario) -> Option<Scenario> {
+    let failure = discriminant(&play(scenario).failure?.1);
+    let mut shrinking = Shrinking { best: scenario.clone(), failure, runs: 0 };
+    for change in CHANGES {
+        shrinking.attempt(change);
+    }
+    while shrinking.pass() {}
+    Some(shrinking.best)
+}
+
+struct Shrinking {
+    best: Scenario,
+    failure: Discriminant<Failure>,
+    runs: u32,
+}
+
+/// A list in a scenario of which some may be left out.
+#[derive(Debug, Clone, Copy)]
+enum List {
+    Failures,
+    Moves,
+    Outages,
+    WireChanges,
+    Pauses(Node),
+    /// Of an application.
+    Queries(usize),
+    /// Calls of an application in which all callers take part.
+    Rounds(usize),
+    /// Calls of a caller.
+    Steps(usize, usize),
+    /// Pairs of a call.
+    Pairs(usize, usize, usize),
+}
+
+/// Changes that leave out one thing.
+const CHANGES: [fn(&mut Scenario); 12] = [
+    |scenario| scenario.faults = Faults::default(),
+    |scenario| scenario.faults.loss = Default::default(),
+    |scenario| scenario.faults.burst = Default::default(),
+    |scenario| scenario.faults.repeat = Default::default(),
+    |scenario| scenario.faults.reorder = Default::default(),
+    |scenario| scenario.faults.late = Default::default(),
+    |scenario| scenario.faults.hostile = Default::default(),
+    |scenario| scenario.hosts.clear(),
+    |scenario| scenario.wire.jitter = Default::default(),
+    |scenario| scenario.applications.iter_mut().for_each(|plan| plan.token_key = None),
+    |scenario| scenario.applications.iter_mut().for_each(|plan| plan.eviction = None),
+    |scenario| {
+        for plan in &mut scenario.applications {
+            // A successor is the last of the callers.
+            if let Some(before) = plan.callers.pop_if(|caller| caller.succeeds.is_some()).and_then(|c| c.succeeds) {
+                plan.callers[before].dies = None;
+            }
+        }
+    },
+];
+
+impl Shrinking {
+    /// Tries to leave out each part once; whether something could be.
+    fn pass(&mut self) -> bool {
+        let mut any = false;
+        for application in 0..self.best.applications.len() {
+            let idle = self.best.applications[application].callers.iter().all(|caller| caller.steps.is_empty());
+            any |= !idle
+                && self.attempt(|scenario| {
+                    let plan = &mut scenario.applications[application];
+                    plan.queries.clear();
+                    plan.callers.iter_mut().for_each(|caller| caller.steps.clear());
+                });
+        }
+        for list in lists(&self.best) {
+            let mut many = list.len(&self.best);
+            while many > 0 {
+                let mut at = 0;
+                while at < list.len(&self.best) {
+                    let part = at..(at + many).min(list.len(&self.best));
+                    if self.attempt(|scenario| list.leave_out(scenario, part)) {
+                        any = true;
+                    } else {
+                        at += many;
+                    }
+                }
+                many /= 2;
+            }
+        }
+        any
+    }
+
+    /// Makes a change, unless what fails is another thing then.
+    fn attempt(&mut self, change: impl FnOnce(&mut Scenario)) -> bool {
+        if self.runs >= RUNS_MAX {
+            return false;
+        }
+        self.runs += 1;
+        let mut smaller = self.best.clone();
+        change(&mut smaller);
+        let fails = play(&smaller).failure.is_some_and(|(_, failure)| discriminant(&failure) == self.failure);
+        if fails {
+            self.best = smaller;
+        }
+        fails
+    }
+}
+
+/// The lists of a scenario, the larger things first.
+fn lists(scenario: &Scenario) -> Vec<List> {
+    let mut lists = vec![List::Failures, List::Moves, List::Outages, List::WireChanges];
+    lists.extend(scenario.hosts.keys().map(|node| List::Pauses(*node)));
+    for (index, plan) in scenario.applications.iter().enumerate() {
+        lists.push(List::Queries(index));
+        if matches!(plan.purpose, Purpose::Sum | Purpose::Count { .. }) {
+            lists.push(List::Rounds(index));
+            continue;
+        }
+        for (number, caller) in plan.callers.iter().enumerate() {
+            lists.push(List::Steps(index, number));
+            lists.extend((0..caller.steps.len()).map(|step| List::Pairs(index, number, step)));
+        }
+    }
+    lists
+}
+
+impl List {
+    fn len(self, scenario: &Scenario) -> usize {
+        let plan = |index: usize| &scenario.applications[index];
+        match self {
+            Self::Failures => scenario.failures.len(),
+            Self::Moves => scenario.moves.len(),
+            Self::Outages => scenario.outages.len(),
+            Self::WireChanges => scenario.wire_changes.len(),
+            Self::Pauses(node) => scenario.hosts.get(&node).map_or(0, |host| host.pauses.len()),
+            Self::Queries(index) => plan(index).queries.len(),
+            Self::Rounds(index) => plan(index).callers.iter().map(|caller| caller.steps.len()).max().unwrap_or(0),
+            Self::Steps(index, number) => plan(index).callers.get(number).map_or(0, |caller| caller.steps.len()),
+            Self::Pairs(index, number, step) => {
+                let caller = plan(index).callers.get(number);
+                match caller.and_then(|caller| caller.steps.get(step)).map(|step| &step.work) {
+                    Some(Work::Call(Operation::Add { pairs, .. })) => pairs.len(),
+                    _ => 0,
+                }
+            }
+        }
+    }
+
+    /// Leaves out a part of it.
+    fn leave_out(self, scenario: &mut Scenario, part: Range<usize>) {
+        match self {
+            Self::Failures => drop(scenario.failures.drain(part)),
+            Self::Moves => drop(scenario.moves.drain(part)),
+            Self::Outages => drop(scenario.outages.drain(part)),
+            Self::WireChanges => drop(scenario.wire_changes.drain(part)),
+            Self::Pauses(node) => {
+                if let Some(host) = scenario.hosts.get_mut(&node) {
+                    host.pauses.drain(part);
+                }
+            }
+            Self::Queries(index) => drop(scenario.applications[index].queries.drain(part)),
+            Self::Rounds(index) => {
+                for caller in &mut scenario.applications[index].callers {
+                    let len = caller.steps.len();
+                    caller.steps.drain(part.start.min(len)..part.end.min(len));
+                }
+            }
+            Self::Steps(index, number) => {
+                scenario.applications[index].callers[number].steps.drain(part);
+            }
+            Self::Pairs(index, number, step) => {
+                let work = &mut scenario.applications[index].callers[number].steps[step].work;
+                if let Work::Call(Operation::Add { pairs, .. }) = work {
+                    pairs.drain(part);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathcall_wire::Target;
+
+    use super::*;
+    use crate::generate;
+    use crate::scenario::Step;
+
+    #[test]
+    fn a_scenario_that_is_right_is_not_shrunk() {
+        assert!(shrink(&generate(3)).is_none());
+    }
+
+    #[test]
+    fn what_a_failure_does_not_need_is_left_out() {
+        let fits = |scenario: &Scenario| {
+            let [first, _, ..] = &scenario.applications[..] else { return false };
+            first.purpose == Purpose::Add && first.callers.iter().all(|caller| caller.dies.is_none())
+        };
+        let mut scenario = (1..).map(generate).find(fits).expect("one in a few");
+        // One call that waits for callers that there are not.
+        let keys = vec!["never".into()];
+        let waiting = Operation::Count { keys, threshold: 99, to: Target::All };
+        scenario.applications[0].callers[0].steps.insert(0, Step::call(waiting));
+        let smallest = shrink(&scenario).expect("it fails");
+        assert!(matches!(play(&smallest).failure, Some((_, Failure::Stuck { waiting: 1, .. }))));
+        let callers = smallest.applications.iter().flat_map(|plan| &plan.callers);
+        assert_eq!(callers.map(|caller| caller.steps.len()).sum::<usize>(), 1);
+        assert_eq!(smallest.faults, Faults::default());
+        assert!(smallest.hosts.is_empty() && smallest.outages.is_empty() && smallest.failures.is_empty());
+    }
+}
