@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
@@ -35,6 +35,7 @@ fn client(key: Option<TokenKey>) -> MapClient {
         rows: 0,
         width: 64,
         worker: 0,
+        votes: false,
         start_chunk: 0,
         era: Era::of_epoch(1),
         lease: LEASE,
@@ -53,8 +54,10 @@ fn server(key: Option<TokenKey>) -> MapServer {
         threshold: 0,
         mapping: true,
         locks: false,
+        votes: false,
         eviction: None,
         lease: LEASE,
+        key_memory: KEY_MEMORY,
         width: 64,
         timing: Timing::default(),
     };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Kind, Manifest, Method, Target};
+use pathcall_proto::manifest::{Ack, Kind, Manifest, Method, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -18,6 +18,8 @@ pub(crate) struct Application {
     pub(crate) threshold: u32,
     /// Whether the element may hold keys: nobody needs a value together with its own addition.
     pub(crate) mapping: bool,
+    /// Whether every addition waits until the server has it.
+    pub(crate) acked: bool,
     /// Whether the element may hold locks: every method takes or gives back.
     pub(crate) locks: bool,
     /// Whether the element may count ballots: every method counts alike, or clears.
@@ -33,6 +35,7 @@ impl Application {
             digest: method.digest,
             threshold: 0,
             mapping: true,
+            acked: true,
             locks: true,
             votes: true,
             counted: None,
@@ -55,6 +58,7 @@ impl Application {
             Kind::Clear => method.request.is_some(),
             _ => false,
         };
+        self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
             Kind::Sum { threshold } => self.threshold = threshold,
             Kind::Add { get: false, .. } | Kind::Query => {}
@@ -144,6 +148,7 @@ mod tests {
             reply: None,
             untyped_request: false,
             to: Target::Src,
+            ack: Ack::Element,
         }
     }
 
@@ -170,19 +175,12 @@ mod tests {
             digest: 1,
             threshold: 0,
             mapping: true,
+            acked: false,
             locks: false,
             votes: false,
             counted: None,
         };
-        let sum = Application {
-            name: "sum",
-            digest: 2,
-            threshold: 3,
-            mapping: true,
-            locks: false,
-            votes: false,
-            counted: None,
-        };
+        let sum = Application { name: "sum", digest: 2, threshold: 3, acked: true, ..keyed };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

@@ -104,6 +104,8 @@ mutants! {
     LocksAtOnce,
     /// The client forgets what the element acknowledged, though the server does not have it.
     ForgetUncommitted,
+    /// The client reports what must be acknowledged by the server when the element has it.
+    AckTooSoon,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
     /// The client says on a repeat that it was packed by the mapping of now.

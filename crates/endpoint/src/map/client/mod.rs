@@ -8,6 +8,7 @@
 mod doors;
 mod frame;
 mod keyed;
+mod reach;
 mod sum;
 mod votes;
 
@@ -21,6 +22,7 @@ use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use crate::token::Guard;
 use keyed::{Ask, KeyedCalls};
+pub use reach::Reach;
 use sum::SumCalls;
 use votes::VoteCalls;
 
@@ -103,6 +105,8 @@ pub(crate) enum Item {
     Vote(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
+    /// Whether the server hears this caller, and is heard.
+    Hello,
 }
 
 /// Where an item is: which flow, under which number.
@@ -122,6 +126,9 @@ pub struct MapClient {
     cursor: usize,
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
+    reach: Reach,
+    /// The server is to be asked whether it hears this caller.
+    greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
     votes: VoteCalls,
@@ -141,6 +148,8 @@ impl MapClient {
             flows,
             cursor: 0,
             next_doubt: Instant(0),
+            reach: Reach::Unknown,
+            greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             votes: VoteCalls::default(),
@@ -234,7 +243,10 @@ impl MapClient {
                 self.flows[flow].remove(seq);
             }
             Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
-            Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapCommit => {
+                self.keyed.commit(base.round());
+                self.finish_keyed();
+            }
             Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
@@ -259,6 +271,9 @@ impl MapClient {
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
+        if frame.base().has(Flags::CROSS) {
+            self.reach = Reach::Answers;
+        }
         let (flow, seq) = self.named(frame)?;
         let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
         let (id, index) = match item {
@@ -269,7 +284,7 @@ impl MapClient {
                 return Some(());
             }
             Item::Keyed(id, index) => (id, index),
-            Item::Chunk(_) | Item::Settled { .. } => {
+            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
                 self.flows[flow].ack(now, seq, ecn);
                 self.keyed.settled(item);
                 return Some(());
@@ -287,9 +302,7 @@ impl MapClient {
             keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
         }
         self.flows[flow].ack(now, seq, ecn);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
         Some(())
     }
 
@@ -328,6 +341,7 @@ impl MapClient {
                 Item::Keyed(..) => self.keyed.sent(),
                 Item::Vote(..) => self.votes.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
+                Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(now, place, item, out);
@@ -338,6 +352,7 @@ impl MapClient {
     fn next_item(&self, now: Instant) -> Option<Item> {
         let keyed = self.keyed.peek(now, &self.config);
         match keyed {
+            _ if self.greets => Some(Item::Hello),
             // Before all else, as soon as it is true: others wait for it.
             Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
             Some(Item::Settled { leaving: false, .. }) if !self.votes.is_claiming() => keyed,
@@ -368,6 +383,12 @@ impl MapClient {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
                 let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
                 let len = frame::bare(&base, flags, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
@@ -417,15 +438,6 @@ impl MapClient {
         self.fail(CallError::Unreachable { who: "the server", millis });
     }
 
-    /// Tells the server that the element does not answer, when it has not for long.
-    fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
-        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
-        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
-        }
-    }
-
     /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
     fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
         let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
@@ -453,13 +465,8 @@ impl MapClient {
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
-        for flow in &mut self.flows {
-            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
-            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
-        }
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.nudge_all(now);
+        self.finish_keyed();
     }
 
     /// No further call comes: what only the element has is made the server's, and then the server is
@@ -511,6 +518,12 @@ impl MapClient {
 
     fn finish_votes(&mut self) {
         while let Some((id, outcome)) = self.votes.next_done() {
+            self.finish(id, outcome);
+        }
+    }
+
+    fn finish_keyed(&mut self) {
+        while let Some((id, outcome)) = self.keyed.next_done() {
             self.finish(id, outcome);
         }
     }
