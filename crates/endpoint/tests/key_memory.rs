@@ -39,6 +39,7 @@ impl World {
             mapping: true,
             acked: false,
             locks: false,
+            votes: false,
             eviction: None,
             key_memory,
             width: 64,
