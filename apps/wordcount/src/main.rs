@@ -4,6 +4,7 @@
 //! them up; a query at the end returns all. The result is held against a count made here.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,15 @@ struct Args {
     /// One line of JSON
     #[arg(long)]
     json: bool,
+    /// Only serve, at this address, until killed
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "journal", "files"])]
+    listen: Option<SocketAddr>,
+    /// Only count, at a server that runs elsewhere
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Note what is done in this file, so that a run that was killed can be made again (one client)
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    journal: Option<PathBuf>,
 }
 
 /// The service. With Pathcall, a call without untyped content never gets here.
@@ -88,34 +98,29 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
+    let handler = Handler::default();
+    if let Some(address) = args.listen {
+        let (url, _server) = serve(&args, &handler, address).await?;
+        println!("ready {url}");
+        return std::future::pending().await;
+    }
     let text = text::read(&args.files)?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let batches: Vec<Counts> = words.chunks(args.batch.max(1)).map(count).collect();
     let mut expected = Counts::new();
     batches.iter().flatten().for_each(|(word, n)| *expected.entry(word.clone()).or_default() += n);
 
-    let handler = Handler::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
-    let mut server = None;
-    if args.plain {
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-    } else {
-        let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
-        if let Some(controller) = &args.controller {
-            builder = builder.controller(controller);
-        }
-        let owner = builder.build().await?;
-        let layered = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
-        tokio::spawn(layered.serve_with_incoming(incoming));
-        server = Some(owner);
-    }
+    let (url, server) = match &args.server {
+        Some(url) => (url.clone(), None),
+        None => serve(&args, &handler, ([127, 0, 0, 1], 0).into()).await?,
+    };
 
     let began = Instant::now();
-    let shares = split(batches, args.clients.max(1));
-    let clients = shares.into_iter().map(|share| tokio::spawn(client(url.clone(), args.plain, share)));
+    // A journal is one client's.
+    let clients = if args.journal.is_some() { 1 } else { args.clients.max(1) };
+    let shares = split(batches, clients);
+    let clients =
+        shares.into_iter().map(|share| tokio::spawn(client(url.clone(), args.plain, args.journal.clone(), share)));
     let (mut latencies, mut share) = (Vec::new(), (0, 0));
     for client in clients.collect::<Vec<_>>() {
         let (took, element, software) = client.await??;
@@ -139,8 +144,33 @@ async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
+/// Starts the server, on a runtime that keeps it.
+async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(String, Option<pathcall::Server>)> {
+    let listener = TcpListener::bind(address).await.context("no port for the server")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
+    if args.plain {
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        return Ok((url, None));
+    }
+    let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
+    if let Some(controller) = &args.controller {
+        builder = builder.controller(controller);
+    }
+    let owner = builder.build().await?;
+    let layered = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
+    tokio::spawn(layered.serve_with_incoming(incoming));
+    Ok((url, Some(owner)))
+}
+
 /// Sends a share of the batches; latencies, and values worked on in the element and in software.
-async fn client(url: String, plain: bool, batches: Vec<Counts>) -> Result<(Vec<Duration>, u64, u64)> {
+async fn client(
+    url: String,
+    plain: bool,
+    journal: Option<PathBuf>,
+    batches: Vec<Counts>,
+) -> Result<(Vec<Duration>, u64, u64)> {
     let mut latencies = Vec::new();
     if plain {
         let mut client = MapReduceClient::connect(url).await?;
@@ -151,11 +181,21 @@ async fn client(url: String, plain: bool, batches: Vec<Counts>) -> Result<(Vec<D
         }
         return Ok((latencies, 0, 0));
     }
-    let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
+    let mut builder = pathcall::Channel::builder(url, &pb::PATHCALL)?;
+    let named = journal.is_some();
+    if let Some(journal) = journal {
+        builder = builder.journal(journal);
+    }
+    let channel = builder.connect().await?;
     let mut client = MapReduceClient::new(channel.clone());
-    for map in batches {
+    for (number, map) in batches.into_iter().enumerate() {
         let began = Instant::now();
-        client.reduce_by_key(pb::ReduceRequest { kvs: Some(StrintMap { map }) }).await?;
+        let mut request = Request::new(pb::ReduceRequest { kvs: Some(StrintMap { map }) });
+        if named {
+            // The same text makes the same batches: a repeated run gives each the id that it had.
+            request.metadata_mut().insert(pathcall::channel::CALL_ID, number.into());
+        }
+        client.reduce_by_key(request).await?;
         latencies.push(began.elapsed());
     }
     let stats = channel.stats();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
-use pathcall_endpoint::map::server::{Event, Eviction, MapServer, Member, QueryId, ServerConfig};
+use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, Status};
@@ -69,6 +70,8 @@ impl Owner {
             threshold: 0,
             mapping: true,
             locks: false,
+            lease: LEASE,
+            key_memory: KEY_MEMORY,
             eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
             width: 64,
             timing: Timing::default(),
@@ -178,6 +181,8 @@ fn caller() -> (MapClient, Vec<u8>) {
         width: 64,
         worker: 0,
         start_chunk: 0,
+        era: Era::of_epoch(1),
+        lease: LEASE,
         timing: Timing::default(),
     });
     let mut out = Sent::default();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
@@ -48,8 +48,10 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         grant: Some(Grant { rows: 4, width: 256 }),
         threshold: 3,
         mapping: false,
+        acked: false,
         locks: false,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 256,
         lease: LEASE,
         timing: Timing::default(),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, Terms};
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, Terms};
 use pathcall_endpoint::map::{CallError, Dest, Grant, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, RECORD_PLACES, pairs};
@@ -40,8 +40,10 @@ fn server() -> MapServer {
         grant: Some(Grant { rows: 4, width: 64 }),
         threshold: 0,
         mapping: true,
+        acked: false,
         locks: false,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 64,
         lease: LEASE,
         timing: Timing::default(),

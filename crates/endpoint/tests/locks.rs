@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE, held_for};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig, Terms};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{Status, answers, entries, entry_len, put};
@@ -50,8 +50,10 @@ fn server() -> MapServer {
         grant: None,
         threshold: 0,
         mapping: false,
+        acked: false,
         locks: false,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 64,
         lease: LEASE,
         timing: Timing::default(),
@@ -103,8 +105,10 @@ fn server_of_locks() -> MapServer {
         grant: Some(Grant { rows: 4, width: 1 }),
         threshold: 0,
         mapping: false,
+        acked: false,
         locks: true,
         eviction: None,
+        key_memory: KEY_MEMORY,
         width: 1,
         lease: LEASE,
         timing: Timing::default(),

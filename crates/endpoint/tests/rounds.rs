@@ -1,7 +1,7 @@
 //! Rounds of workers that come late, or whose element comes late.
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::server::{Joined, MapServer, Member, ServerConfig, Terms};
+use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
@@ -29,6 +29,8 @@ fn server(workers: u32, element: bool) -> MapServer {
         mapping: false,
         locks: false,
         eviction: None,
+        lease: pathcall_endpoint::map::lease::LEASE,
+        key_memory: KEY_MEMORY,
         width: 256,
         timing: Timing::default(),
     })

@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::server::{MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
 use pathcall_endpoint::map::{Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
@@ -55,6 +55,7 @@ fn server(key: Option<TokenKey>) -> MapServer {
         locks: false,
         eviction: None,
         lease: LEASE,
+        key_memory: KEY_MEMORY,
         width: 64,
         timing: Timing::default(),
     };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Kind, Manifest, Method, Target};
+use pathcall_proto::manifest::{Ack, Kind, Manifest, Method, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -18,18 +18,21 @@ pub(crate) struct Application {
     pub(crate) threshold: u32,
     /// Whether the element may hold keys: nobody needs a value together with its own addition.
     pub(crate) mapping: bool,
+    /// Whether every addition waits until the server has it.
+    pub(crate) acked: bool,
     /// Whether the element may hold locks: every method takes or gives back.
     pub(crate) locks: bool,
 }
 
 impl Application {
     fn new(method: &Method) -> Self {
-        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true, locks: true }
+        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true, acked: true, locks: true }
     }
 
     fn take_in(&mut self, method: &Method) {
         let takes = matches!(method.kind, Kind::Count { threshold: 1, to: Target::Src });
         self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
+        self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
             Kind::Sum { threshold } => self.threshold = threshold,
             Kind::Add { get: false, .. } | Kind::Query => {}
@@ -115,6 +118,7 @@ mod tests {
             reply: None,
             untyped_request: false,
             to: Target::Src,
+            ack: Ack::Element,
         }
     }
 
@@ -136,8 +140,8 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&FIRST);
         let applications = catalogue.applications().unwrap();
-        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true, locks: false };
-        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true, locks: false };
+        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true, acked: false, locks: false };
+        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true, acked: true, locks: false };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

@@ -14,7 +14,8 @@
 //! In the order that a call meets them: [`Channel`] ([`channel`]) takes it from the stub;
 //! [`message`] cuts the typed field out of the encoded bytes; [`Server`] ([`server`]) lets callers
 //! join and passes the rest on; `assemble` puts the reply together. `application` groups methods by
-//! `AppName`, `deadline` watches the time, `status` words the failures.
+//! `AppName`, `deadline` watches the time, `names` numbers keys that are too long for a frame, `status` words the
+//! failures.
 
 mod application;
 mod assemble;
@@ -22,10 +23,13 @@ pub mod channel;
 mod deadline;
 mod headers;
 pub mod message;
+mod names;
 mod request;
 pub mod server;
 mod status;
 
 pub use application::Disagreement;
 pub use channel::Channel;
+pub use headers::CALL_ID;
+pub use names::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
 pub use server::Server;

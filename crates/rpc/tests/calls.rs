@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
-use pathcall_rpc::Channel;
+use pathcall_rpc::{Channel, KEY_BYTES_MAX};
 use pathcall_rpc_stubs::locks_client::LocksClient;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
@@ -298,4 +298,47 @@ async fn dropping_a_call_cancels_its_handler() {
     watched.message().await.unwrap();
     drop(watched);
     server.seen.dropped.notified().await;
+}
+
+#[tokio::test]
+async fn keys_of_a_megabyte_travel_by_number() {
+    let running = Running::start().await;
+    let (long, other) = ("k".repeat(1_000_000), "l".repeat(1024));
+    let callers = [running.channel().await, running.channel().await];
+    for (caller, value) in callers.iter().zip([1, 10]) {
+        let mut words = WordsClient::new(caller.clone());
+        for _ in 0..2 {
+            words.reduce(counts(&[(&long, value), ("short", value), (&other, value)], "")).await.unwrap();
+        }
+    }
+    let mut words = WordsClient::new(callers[0].clone());
+    let unknown = "m".repeat(5000);
+    let wanted = str_int(&[(&long, 0), (&other, 0), ("short", 0), (&unknown, 0)]);
+    let found = words.query(Wanted { keys: Some(wanted), text: String::new() }).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[(&long, 22), (&other, 22), ("short", 22), (&unknown, 0)])));
+
+    // A lock is one lock for all callers, and its release frees it.
+    let mut holder = LocksClient::new(callers[0].clone());
+    holder.lock(names(&[&long, "short"], "")).await.unwrap();
+    let mut waiter = LocksClient::new(callers[1].clone());
+    let denied = waiter.lock(within(200, names(&[&long], ""))).await.unwrap_err();
+    assert_eq!(denied.code(), Code::DeadlineExceeded);
+    holder.release(names(&[&long, "short"], "")).await.unwrap();
+    waiter.lock(names(&[&long], "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_beyond_its_bound_is_refused_before_anything_is_sent() {
+    let running = Running::start().await;
+    let channel = running.channel().await;
+    let mut words = WordsClient::new(channel.clone());
+    let (long, too_long) = ("k".repeat(KEY_BYTES_MAX), "k".repeat(KEY_BYTES_MAX + 1));
+    let error = words.reduce(counts(&[("short", 1), (&too_long, 1)], "")).await.unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert!(error.message().starts_with("Counts.kvs: key ") && error.message().contains("1048577 bytes"), "{error}");
+    assert!(channel.stats().applications.iter().all(|app| app.joins == 0), "nobody was asked anything");
+    words.reduce(counts(&[("short", 1), (&long, 1)], "")).await.unwrap();
+    let wanted = Wanted { keys: Some(str_int(&[("short", 0), (&long, 0)])), text: String::new() };
+    let found = words.query(wanted).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("short", 1), (&long, 1)])));
 }

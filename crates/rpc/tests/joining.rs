@@ -177,7 +177,6 @@ async fn a_join_that_makes_no_sense_is_refused() {
     let good =
         JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 3 };
     for (request, code) in [
-        (JoinRequest { udp_port: 0, ..good.clone() }, Code::InvalidArgument),
         (JoinRequest { udp_port: 70_000, ..good.clone() }, Code::InvalidArgument),
         (JoinRequest { application: "no such".into(), ..good.clone() }, Code::FailedPrecondition),
         (JoinRequest { filter_digest: 0, ..good }, Code::FailedPrecondition),
@@ -185,6 +184,23 @@ async fn a_join_that_makes_no_sense_is_refused() {
         assert_eq!(peer.join(request).await.unwrap_err().code(), code);
     }
     assert_eq!(members(&server.pathcall, "T-SUM"), 0);
+}
+
+#[tokio::test]
+async fn workers_that_disagreed_start_afresh() {
+    let server = Running::start().await;
+    let channels = [server.channel().await, server.channel().await];
+    let update = |worker: usize, part: &[f64]| {
+        let (mut client, part) = (TrainingClient::new(channels[worker].clone()), gradient(part));
+        async move { client.update(part).await.map(|sums| sums.into_inner().tensor.unwrap().data) }
+    };
+    let (a, b) = tokio::join!(update(0, &[1.0]), update(1, &[1.0, 2.0]));
+    for outcome in [a, b] {
+        assert_eq!(outcome.unwrap_err().code(), Code::FailedPrecondition);
+    }
+    let (a, b) = tokio::join!(update(0, &[1.0, 2.0]), update(1, &[1.0, 2.0]));
+    assert_eq!((a.unwrap(), b.unwrap()), (vec![2.0, 4.0], vec![2.0, 4.0]));
+    assert!(channels.iter().all(|channel| joins(channel, "T-SUM") == 2));
 }
 
 /// Without a controller the server draws the key itself.

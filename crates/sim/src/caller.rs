@@ -74,7 +74,8 @@ impl<'a> Caller<'a> {
         first: usize,
         effects: &mut Effects,
     ) {
-        self.client = Some(MapClient::new(config).authenticate(key));
+        let client = self.client.insert(MapClient::new(config).authenticate(key));
+        client.greet();
         (self.member, self.element, self.next_step) = (true, element, first);
         for _ in 0..self.plan.outstanding.max(1) {
             self.at(now, Task::Next);

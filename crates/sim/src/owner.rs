@@ -1,8 +1,8 @@
 //! An owner: a [`MapServer`] in its driver's place.
 
 use pathcall_endpoint::map::client::ClientConfig;
-use pathcall_endpoint::map::server::{Event, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
-use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::{Ack, CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::decision;
@@ -32,8 +32,10 @@ impl<'a> Owner<'a> {
             grant: plan.memory.map(grant),
             threshold: plan.workers(),
             mapping: plan.mapping(),
+            acked: plan.ack == Ack::Server,
             locks: plan.purpose == Purpose::Lock,
             eviction: plan.eviction,
+            key_memory: KEY_MEMORY,
             width: plan.width,
             lease: plan.lease,
             timing: plan.timing,

@@ -105,6 +105,8 @@ pub enum Kind {
     /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
     /// and under CLEAR not in this session any more.
     MapLent = 29,
+    /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`].
+    MapHello = 30,
 }
 
 impl Kind {
@@ -140,6 +142,7 @@ impl Kind {
             24 => Self::MapWithdraw,
             28 => Self::MapLease,
             29 => Self::MapLent,
+            30 => Self::MapHello,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
     }

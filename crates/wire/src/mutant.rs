@@ -62,6 +62,10 @@ mutants! {
     ServerToken,
     /// The server does not answer a question about a round that is over.
     DropBackup,
+    /// The server answers a worker's question about a round that it had no part in.
+    BackupForAnybody,
+    /// The server does not announce rounds that were begun while there was no element.
+    BegunUnannounced,
     /// The server takes an element's lane at the end of its range for a sum.
     SaturatedKept,
     /// The server announces a software round once.
@@ -104,6 +108,8 @@ mutants! {
     LocksAtOnce,
     /// The client forgets what the element acknowledged, though the server does not have it.
     ForgetUncommitted,
+    /// The client reports what must be acknowledged by the server when the element has it.
+    AckTooSoon,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
     /// The client says on a repeat that it was packed by the mapping of now.

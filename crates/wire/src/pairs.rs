@@ -5,7 +5,8 @@
 //! answer entry  │ status u8 │ lane u8 │ row u32 │ value i64 │     in the request's order
 //! ```
 //!
-//! A key is a tag byte and its bytes: `s` and UTF-8, or `i` and a big-endian i64.
+//! A key is a tag byte and its bytes: `s` and UTF-8, `i` and a big-endian i64, or `n` and the
+//! big-endian u64 by which the server knows a string that is longer than a frame carries.
 
 /// Longest key that a frame carries, with its tag.
 pub const MAX_KEY: usize = 1024;

@@ -4,7 +4,8 @@ use std::hash::{Hash, Hasher};
 
 /// A map's key: a string or an integer; an array's index is an integer.
 ///
-/// Kept as it travels: a tag byte, `s` or `i`, and the bytes.
+/// Kept as it travels: a tag byte, `s` or `i`, and the bytes. A string that is too long for a frame
+/// has a number instead, which the server gave it: `n` and eight bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Box<[u8]>);
 
@@ -20,9 +21,29 @@ impl Key {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (b's', text) if std::str::from_utf8(text).is_ok() => Some(Self(bytes.into())),
-            (b'i', int) if int.len() == 8 => Some(Self(bytes.into())),
+            (b'i' | b'n', int) if int.len() == 8 => Some(Self(bytes.into())),
             _ => None,
         }
+    }
+
+    /// The key that stands for one that is too long for a frame.
+    #[must_use]
+    pub fn numbered(number: u64) -> Self {
+        let mut bytes = [b'n'; 9];
+        bytes[1..].copy_from_slice(&number.to_be_bytes());
+        Self(bytes.into())
+    }
+
+    /// The number that the server gave the key for which this one stands, if it does.
+    #[must_use]
+    pub fn as_number(&self) -> Option<u64> {
+        self.0.strip_prefix(b"n").and_then(|number| number.try_into().ok()).map(u64::from_be_bytes)
+    }
+
+    /// Whether it is too long for a frame.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.0.len() > pathcall_wire::pairs::MAX_KEY
     }
 
     /// The string, if it is one.
@@ -63,9 +84,10 @@ impl From<i64> for Key {
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.as_str(), self.as_int()) {
-            (Some(text), _) => write!(f, "{text:?}"),
-            (_, Some(int)) => write!(f, "{int}"),
+        match (self.as_str(), self.as_int(), self.as_number()) {
+            (Some(text), ..) => write!(f, "{text:?}"),
+            (_, Some(int), _) => write!(f, "{int}"),
+            (.., Some(number)) => write!(f, "long key {number}"),
             _ => write!(f, "{:02x?}", self.0),
         }
     }
@@ -111,9 +133,11 @@ mod tests {
 
     #[test]
     fn keys_round_trip() {
-        for key in [Key::from("word"), Key::from(""), Key::from(-7)] {
+        for key in [Key::from("word"), Key::from(""), Key::from(-7), Key::numbered(9)] {
             assert_eq!(Key::from_bytes(key.as_bytes()), Some(key.clone()));
         }
+        assert_eq!((Key::numbered(9).as_number(), Key::from(9).as_number()), (Some(9), None));
+        assert_eq!((Key::numbered(9).as_str(), Key::numbered(9).as_int()), (None, None));
         assert_eq!((Key::from("a").as_str(), Key::from("a").as_int()), (Some("a"), None));
         assert_eq!((Key::from(5).as_str(), Key::from(5).as_int()), (None, Some(5)));
         assert_eq!(Key::from_bytes(b"i123"), None);

@@ -33,6 +33,16 @@ pub struct Modify {
     pub para: i32,
 }
 
+/// Who must have what a call adds before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// The element will do: its caller keeps it until the server has it.
+    #[default]
+    Element,
+    /// The server (NOTES: `ack: server`): losing element and caller together loses nothing of it.
+    Server,
+}
+
 /// What a call asks the map for. Values are quantised already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -53,6 +63,8 @@ pub enum Operation {
         modify: Modify,
         /// Whether the values after the addition are wanted.
         get: bool,
+        /// Who must have it before the call is done.
+        ack: Ack,
     },
     /// Agreement: counts each key once; test-and-set when the threshold is 1.
     Count {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
 pub use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;
 use pathcall_wire::TokenKey;
 use rand::TryRng;
@@ -36,6 +37,7 @@ pub struct Builder {
     advertise: String,
     data_address: Option<SocketAddr>,
     rows: u32,
+    key_memory: usize,
     authenticate: bool,
     lease: Duration,
 }
@@ -94,6 +96,7 @@ impl Builder {
             advertise: String::new(),
             data_address: None,
             rows: ROWS,
+            key_memory: KEY_MEMORY,
             authenticate: false,
             lease: LEASE,
         }
@@ -133,6 +136,14 @@ impl Builder {
         self
     }
 
+    /// Bytes of this process's memory that the keys of each application may take, at the worst: 2 GiB
+    /// unless given. A call with a key for which there is no more room says RESOURCE_EXHAUSTED; keys that
+    /// are known go on.
+    pub fn key_memory(mut self, bytes: usize) -> Self {
+        self.key_memory = bytes;
+        self
+    }
+
     /// Whether map frames carry tokens: a keyed hash by which elements, server and callers know each
     /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
     /// Callers need not be told: the key comes with their grant when they join, over the gRPC
@@ -164,7 +175,7 @@ impl Builder {
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()? {
             let key = if self.authenticate { Some(draw_key(name)?) } else { None };
-            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key);
+            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.key_memory);
             if let Some(controller) = &controller {
                 let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
                 registrations.spawn(owner.register().await?);

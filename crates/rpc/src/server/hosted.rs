@@ -13,13 +13,14 @@ use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{Eviction, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
 use crate::application::Application;
+use crate::names::Names;
 
 /// An element that did not answer is not asked for again before this time.
 const SUSPENSION: Duration = Duration::from_secs(10);
@@ -44,6 +45,10 @@ pub(super) struct Hosted {
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_local_id: AtomicU32,
+    /// Numbers of keys that are too long for a frame.
+    pub(super) names: Names,
+    /// Bytes that keys may take.
+    key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
     pub(super) left: Notify,
     /// Number of the terms that hold: members follow it.
@@ -112,7 +117,13 @@ impl Memory {
 
 impl Hosted {
     /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
-    pub(super) fn new(application: Application, link: Link, lease: Duration, own_key: Option<TokenKey>) -> Arc<Self> {
+    pub(super) fn new(
+        application: Application,
+        link: Link,
+        lease: Duration,
+        own_key: Option<TokenKey>,
+        key_memory: usize,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             application,
@@ -123,6 +134,8 @@ impl Hosted {
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            names: Names::default(),
+            key_memory,
             left: Notify::new(),
             terms: watch::Sender::new(0),
             ask_anew: Notify::new(),
@@ -199,6 +212,14 @@ impl Hosted {
         serving.suspended.filter(|until| Instant::now() < *until)
     }
 
+    /// The application, if it has had a caller.
+    pub(super) fn running(&self) -> Option<Serving> {
+        match &*self.phase() {
+            Phase::Serving(serving) => Some(serving.clone()),
+            Phase::Waiting(..) => None,
+        }
+    }
+
     /// The running application; the first call starts it.
     pub(super) fn serving(&self) -> Serving {
         let mut phase = self.phase();
@@ -234,11 +255,12 @@ impl Hosted {
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
-        let (element, map) = match &*self.phase() {
-            Phase::Waiting(..) => (false, ServerStats::default()),
-            Phase::Serving(serving) => (serving.memory.is_some(), serving.handle.stats()),
+        let (element, map, carried) = match self.running() {
+            None => Default::default(),
+            Some(Serving { memory, handle, .. }) => (memory.is_some(), handle.stats(), handle.carried()),
         };
-        ApplicationStats { name: self.application.name, members: self.members.load(Ordering::Relaxed), element, map }
+        let members = self.members.load(Ordering::Relaxed);
+        ApplicationStats { name: self.application.name, members, element, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> Serving {
@@ -256,8 +278,10 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            acked: self.application.acked,
             locks: self.application.locks,
             eviction: Some(Eviction::default()),
+            key_memory: self.key_memory,
             width: self.application.width(),
             lease: self.lease,
             timing: Timing::default(),

@@ -16,6 +16,7 @@ use tower::{Layer, Service};
 use super::Inner;
 use super::peer::PeerService;
 use crate::message::frame;
+use crate::names::REQUEST_BYTES_MAX;
 use crate::request::{Answer, Request, Typed};
 use crate::{assemble, headers, status};
 
@@ -39,6 +40,7 @@ impl<S> Layer<S> for ServerLayer {
 
     fn layer(&self, services: S) -> Layered<S> {
         let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
+        let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
         Layered { inner: Arc::clone(&self.inner), peer, services }
     }
 }
@@ -150,7 +152,14 @@ impl Inner {
         let Some(hosted) = self.applications.get(method.app) else {
             return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
         };
-        hosted.serving().handle.query(keys).await.map_err(|error| status::of_call(method, &error))
+        let names = &hosted.names;
+        let keys = keys.map(|keys| (keys.iter().map(|key| names.short(key)).collect(), keys)).unzip();
+        let (short, asked): (Option<Vec<Key>>, Option<Vec<Key>>) = keys;
+        let values = hosted.serving().handle.query(short).await.map_err(|error| status::of_call(method, &error))?;
+        Ok(match asked {
+            Some(keys) => keys.into_iter().zip(values).map(|(key, (_, value))| (key, value)).collect(),
+            None => values.into_iter().filter_map(|(key, value)| Some((names.long(key)?, value))).collect(),
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::client::CallId;
 use pathcall_endpoint::map::server::QueryId;
-use pathcall_endpoint::map::{CallError, Key, Operation, Output};
+use pathcall_endpoint::map::{Ack, CallError, Key, Operation, Output};
 use pathcall_wire::Target;
 
 use crate::caller::{by_key, step_of};
@@ -64,7 +64,7 @@ struct Application<'a> {
     before_calls: BTreeMap<(usize, CallId), Snapshot>,
     before_queries: BTreeMap<QueryId, Snapshot>,
     locks: Locks,
-    /// Both a caller and the element are lost: values may be, and that is said.
+    /// Both a caller and the element are lost: values may be, and that is said, unless the server acknowledges.
     may_lose: bool,
     /// A worker began anew in the middle of the others' array: all may be told that they disagree.
     may_disagree: bool,
@@ -257,7 +257,9 @@ impl<'a> Application<'a> {
     fn new(plan: &'a ApplicationPlan, element_fails: bool) -> Self {
         Self {
             plan,
-            may_lose: element_fails && plan.callers.iter().any(|caller| caller.dies.is_some()),
+            may_lose: element_fails
+                && plan.ack == Ack::Element
+                && plan.callers.iter().any(|caller| caller.dies.is_some()),
             may_disagree: false,
             calls: BTreeMap::new(),
             sums: Sums::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::{Ack, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
@@ -71,12 +71,38 @@ pub fn generate(seed: u64) -> Scenario {
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    acknowledge_by_server(&mut random, &mut scenario);
     let mut random = Random::new(seed ^ TOKENS);
     for application in &mut scenario.applications {
         let key = TokenKey::new([random.bits(), random.bits()]);
         application.token_key = random.happens(Chance::percent(40)).then_some(key);
     }
     scenario
+}
+
+/// In some applications that add, the server acknowledges: nothing that was reported done may be lost,
+/// and half the time a caller dies about when the element fails.
+fn acknowledge_by_server(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Add) {
+        if !random.happens(Chance::percent(30)) {
+            continue;
+        }
+        plan.ack = Ack::Server;
+        for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+            if let Work::Call(Operation::Add { ack, .. }) = &mut step.work {
+                *ack = Ack::Server;
+            }
+        }
+        if let Some(failure) = scenario.failures.first()
+            && random.happens(Chance::percent(50))
+            && plan.callers.iter().all(|caller| caller.dies.is_none())
+        {
+            let (about, noticed) = (Duration::from_millis(20), Duration::from_millis(500));
+            let at = Instant(failure.at.0.saturating_sub(about.as_nanos() as u64 / 2)) + random.up_to(about);
+            let killed = random.index(plan.callers.len());
+            plan.callers[killed].dies = Some(Death { at, noticed_after: random.up_to(noticed) });
+        }
+    }
 }
 
 fn application(random: &mut Random, index: u32, timing: Timing, elements: usize, given: &mut Given) -> ApplicationPlan {
@@ -151,6 +177,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         width,
         eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
         purpose,
+        ack: Ack::Element,
         doom,
         timing,
         lease: random.pick(&[100, 100, 300, 1_000, 5_000].map(Duration::from_millis)),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Key, Modify, Operation};
+use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
 use pathcall_wire::{Instant, OpType, Target};
 
 use super::sum::modify;
@@ -82,7 +82,7 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
                 pairs.push((Key::from("brim"), value));
                 random.shuffle(&mut pairs);
             }
-            let operation = Operation::Add { pairs, modify, get };
+            let operation = Operation::Add { pairs, modify, get, ack: Ack::Element };
             steps.push(Step { pause: random.up_to(most_pause), cancel_after, ..Step::call(operation) });
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Key, Operation};
+use pathcall_endpoint::map::{Ack, Key, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, Target, TokenKey};
 
@@ -119,6 +119,8 @@ pub struct ApplicationPlan {
     pub eviction: Option<Eviction>,
     /// What its calls ask for.
     pub purpose: Purpose,
+    /// Who must have what is added before a call is done.
+    pub ack: Ack,
     /// Why the last call of every caller can't be done, if so: all must be told.
     pub doom: Option<Doom>,
     /// Timers of owner and callers.

@@ -8,6 +8,7 @@
 mod doors;
 mod frame;
 mod keyed;
+mod reach;
 mod sum;
 mod words;
 
@@ -21,6 +22,7 @@ use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use crate::token::Guard;
 use keyed::KeyedCalls;
+pub use reach::Reach;
 use sum::SumCalls;
 
 /// Names a call of one client.
@@ -98,6 +100,8 @@ pub(crate) enum Item {
     Keyed(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
+    /// Whether the server hears this caller, and is heard.
+    Hello,
 }
 
 /// Where an item is: which flow, under which number.
@@ -117,6 +121,9 @@ pub struct MapClient {
     cursor: usize,
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
+    reach: Reach,
+    /// The server is to be asked whether it hears this caller.
+    greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
@@ -135,6 +142,8 @@ impl MapClient {
             flows,
             cursor: 0,
             next_doubt: Instant(0),
+            reach: Reach::Unknown,
+            greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             events: VecDeque::new(),
@@ -219,7 +228,10 @@ impl MapClient {
                 self.flows[flow].remove(seq);
             }
             Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
-            Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapCommit => {
+                self.keyed.commit(base.round());
+                self.finish_keyed();
+            }
             Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
@@ -244,6 +256,9 @@ impl MapClient {
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
+        if frame.base().has(Flags::CROSS) {
+            self.reach = Reach::Answers;
+        }
         let (flow, seq) = self.named(frame)?;
         let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
         let Item::Keyed(id, index) = item else {
@@ -263,9 +278,7 @@ impl MapClient {
             keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
         }
         self.flows[flow].ack(now, seq, ecn);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
         Some(())
     }
 
@@ -295,13 +308,16 @@ impl MapClient {
             return;
         }
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(now, &self.config)) else { break };
+            let hello = self.greets.then_some(Item::Hello);
+            let item = hello.or_else(|| self.sums.peek()).or_else(|| self.keyed.peek(now, &self.config));
+            let Some(item) = item else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
+                Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(now, place, item, out);
@@ -332,6 +348,12 @@ impl MapClient {
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
         }
     }
 
@@ -347,13 +369,8 @@ impl MapClient {
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
-        for flow in &mut self.flows {
-            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
-            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
-        }
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.nudge_all(now);
+        self.finish_keyed();
     }
 
     /// No further call comes: what only the element has is made the server's, and then the server is
@@ -399,6 +416,12 @@ impl MapClient {
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_keyed(&mut self) {
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {

@@ -4,7 +4,7 @@ use pathcall_wire::{Flags, Instant, Kind, MapFlags};
 
 use super::super::{CallError, Dest, Outbox};
 use super::keyed::Ask;
-use super::{Item, MapClient, Place, frame};
+use super::{MapClient, Place, frame};
 
 impl MapClient {
     /// Asks the server to make its own what only the element has of this caller.
@@ -13,7 +13,8 @@ impl MapClient {
         self.word(Kind::MapFlush, generation, out);
     }
 
-    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
+    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has
+    /// not answered for long.
     pub(super) fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
         let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
             self.lost_server();
@@ -50,17 +51,8 @@ impl MapClient {
         self.fail(CallError::Unreachable { who: "the server", millis });
     }
 
-    /// Tells the server that the element does not answer, when it has not for long.
-    pub(super) fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
-        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
-        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
-        }
-    }
-
     /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
-    fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
+    pub(super) fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
         let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
         let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
         self.hand_out(len, out);

@@ -13,6 +13,7 @@ mod lock;
 mod queries;
 mod sweep;
 mod table;
+mod whole;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use pathcall_wire::{
 };
 
 use super::super::lease::Era;
-use super::super::{Dest, Key, Outbox};
+use super::super::{Dest, Key, Modify, Outbox};
 use super::{MemberState, QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
 pub use evict::Eviction;
@@ -33,6 +34,7 @@ use harvest::{Harvest, Record};
 use leases::Leases;
 use line::Lines;
 use lock::{Acquiring, Word};
+pub use table::KEY_MEMORY;
 use table::{FrameName, KeyState, KeyTable};
 
 type Waiter = (QueryId, Option<Vec<Key>>);
@@ -99,7 +101,7 @@ struct LockRules {
 impl KeyedTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
-            table: KeyTable::new(room(config)),
+            table: KeyTable::new(room(config), config.key_memory),
             refused: BTreeMap::new(),
             version: 0,
             harvest: None,
@@ -305,11 +307,7 @@ impl KeyedTruth {
                 id.filter(|_| key.lock.is_some()).into_iter().for_each(|id| self.lines.look_at(id));
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
-            let modified = match (request.op, i32::try_from(value)) {
-                (OpType::Nop, _) => Some(value),
-                (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
-                (_, Err(_)) => None,
-            };
+            let modified = whole::modified(value, Modify { op: request.op, para: request.para });
             self.evictions.used(key, value);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;

@@ -5,6 +5,7 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+pub mod books;
 mod doors;
 mod keyed;
 mod shared;
@@ -19,8 +20,9 @@ use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
-pub use keyed::Eviction;
+use books::Books;
 use keyed::KeyedTruth;
+pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
 
 /// Rows that an application without element works with.
@@ -50,10 +52,15 @@ pub struct ServerConfig {
     pub threshold: u32,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
+    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
+    /// caller together was never reported done.
+    pub acked: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
+    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
+    pub key_memory: usize,
     /// Lanes of a row.
     pub width: u16,
     /// How long locks are lent to a caller that does not ask again.
@@ -142,6 +149,10 @@ pub struct ServerStats {
     pub rounds_software: u64,
     /// Pairs and lanes added in software.
     pub software_adds: u64,
+    /// Calls with ids that took effect.
+    pub calls_applied: u64,
+    /// Calls with ids that had taken effect before.
+    pub calls_repeated: u64,
     /// Keys known.
     pub keys: u64,
     /// Keys that the element holds.
@@ -160,6 +171,8 @@ struct MemberState {
     settled: bool,
     /// Whether it said that nothing of it is only in the element, and that it is leaving.
     clean: bool,
+    /// Whether its frames are carried in a stream: it reaches no element.
+    carried: bool,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -198,6 +211,7 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
     events: Events,
@@ -212,6 +226,7 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
             shared: Shared {
@@ -250,7 +265,8 @@ impl MapServer {
         let current = member.terms == self.shared.terms;
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
-        let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
+        let seen = SeenSet::default();
+        let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
         self.shared.members.insert(member.endpoint, state);
         if !member.element && self.keyed.has_locks_away(&self.shared) {
             // It can't reach them: they come back here.
@@ -285,6 +301,19 @@ impl MapServer {
         self.keyed.gone(now, endpoint, &self.shared);
     }
 
+    /// This caller's frames are carried in a stream from now on, because UDP does not get through:
+    /// not to the element either, as far as anybody can tell. False when there is no such member.
+    pub fn carry(&mut self, endpoint: u32, incarnation: u32) -> bool {
+        let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
+        let Some(state) = member else { return false };
+        state.carried = true;
+        if state.member.element && self.shared.config.grant.is_some() {
+            // What of it the element has applied, and what not, is known once its epoch has ended.
+            self.events.push_back(Event::ElementSilent);
+        }
+        true
+    }
+
     /// The element has restarted, its memory has moved, another serves, or there is none: nothing
     /// that comes from the ended epoch counts any more. Every caller is to be told by
     /// [`MapServer::rejoin`] and works past the element until then.
@@ -308,8 +337,8 @@ impl MapServer {
             return None;
         }
         let config = &self.shared.config;
-        let element = member.element && config.grant.is_some();
         let state = self.shared.members.get_mut(&member.endpoint)?;
+        let element = member.element && config.grant.is_some() && !state.carried;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
         let era = self.shared.era.of_element();
@@ -346,6 +375,7 @@ impl MapServer {
             Kind::MapData => keyed.logical(&frame, shared, out),
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
+            Kind::MapHello => shared.acknowledge(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
             Kind::MapSilent => {

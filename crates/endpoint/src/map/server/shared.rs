@@ -1,6 +1,7 @@
 //! Frames of the owner: whom they are from, and how they go out.
 
-use pathcall_wire::{Base, BaseRepr, Flags, Kind, MapFrame};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr};
 
 use super::super::{Dest, Outbox};
 use super::Shared;
@@ -30,6 +31,16 @@ impl Shared {
             flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
             ..self.base(kind, 0)
         }
+    }
+
+    /// Answers a frame that asks for nothing but that.
+    pub(super) fn acknowledge(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl Outbox) -> Option<()> {
+        let base = self.answer(Kind::MapAck, frame);
+        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, 0);
+        emit(&base, &map, self.scratch.get_mut(..len)?);
+        self.send(Dest::Endpoint(frame.base().src()), len, out);
+        Some(())
     }
 
     pub(super) fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {

@@ -9,7 +9,8 @@ use pathcall_wire::map::frame_len;
 use pathcall_wire::pairs::{self, Answer, MAX_ENTRIES, Status};
 use pathcall_wire::{MAX_UNSIGNED, MapFlags, Mutant, Target, mutant};
 
-use super::super::super::{CallError, Key, Modify, Operation, Output};
+use super::super::super::{Ack, CallError, Key, Modify, Operation, Output};
+use super::super::CallId;
 
 /// An empty lane of a frame.
 pub(super) const NONE: u32 = u32::MAX;
@@ -88,6 +89,10 @@ pub(super) struct Call {
     forwarded: bool,
     pub(super) detached: bool,
     pub(super) error: Option<CallError>,
+    /// Who must have it before it is done.
+    ack: Ack,
+    /// Its caller waits until the server has it.
+    pub(super) waits: Option<CallId>,
 }
 
 impl Call {
@@ -96,8 +101,10 @@ impl Call {
     /// # Panics
     /// On [`Operation::Sum`], which has no keys.
     pub(super) fn new(operation: Operation) -> Self {
+        let mut acked_by = Ack::Element;
         let (work, modify, keys, values) = match operation {
-            Operation::Add { pairs, modify, get } => {
+            Operation::Add { pairs, modify, get, ack } => {
+                acked_by = ack;
                 let (keys, values) = pairs.into_iter().unzip();
                 (Work::Add { get }, modify, keys, values)
             }
@@ -133,6 +140,8 @@ impl Call {
             forwarded: matches!(work, Work::Count { to: Target::All | Target::Src, .. }),
             detached: false,
             error: None,
+            ack: acked_by,
+            waits: None,
         }
     }
 
@@ -163,6 +172,17 @@ impl Call {
     /// The last generation that the element alone holds something of.
     pub(super) fn uncommitted(&self, committed: u32) -> Option<u32> {
         self.frames.iter().filter_map(|frame| frame.generation).filter(|generation| *generation > committed).max()
+    }
+
+    /// Whether it is not done before the server has what the element has of it.
+    pub(super) fn must_wait(&self, committed: u32) -> bool {
+        let by_server = self.ack == Ack::Server && !self.detached && !mutant::on(Mutant::AckTooSoon);
+        by_server && self.uncommitted(committed).is_some()
+    }
+
+    /// What its caller is told.
+    pub(super) fn outcome(&mut self) -> Result<Output, CallError> {
+        self.error.take().map_or_else(|| Ok(self.output()), Err)
     }
 
     pub(super) fn nothing_sent(&self) -> bool {
@@ -271,7 +291,7 @@ impl Call {
     }
 
     /// Whether a frame waits in line.
-    pub(super) fn waits(&self, index: usize) -> bool {
+    pub(super) fn is_in_line(&self, index: usize) -> bool {
         self.frames.get(index).is_some_and(|frame| frame.waits.is_some())
     }
 

@@ -9,8 +9,17 @@ use super::super::super::{Key, logical_address};
 use super::evict::{Evictions, Usage};
 use super::lock::LockState;
 
-/// Keys of one application; further ones are refused by name.
-const MAX_KEYS: usize = 1 << 24;
+/// Keys of one application, whatever memory there is: their numbers have 32 bits.
+const MAX_KEYS: usize = 1 << 31;
+/// Bytes that the keys of an application may take unless its owner says otherwise; further keys are
+/// refused by name.
+pub const KEY_MEMORY: usize = 2 << 30;
+/// What a key takes at most besides its own bytes, twice. A vector that grows has the old and twice the
+/// old; a hash map the same, an eighth of it empty and a byte more for each entry.
+const KEY_OVERHEAD: usize =
+    3 * size_of::<(Key, KeyState)>() + 4 * (size_of::<(Key, u32)>() + size_of::<(u32, u32)>() + 2) + 2 * ALLOCATION;
+/// What an allocator adds to a key's bytes.
+const ALLOCATION: usize = 16;
 /// Callers that wait for one counter and are told when it reaches its threshold; further ones ask.
 const MAX_WAITERS: usize = 1024;
 
@@ -111,11 +120,13 @@ pub(super) struct KeyTable {
     owners: Vec<u32>,
     /// Registers that may be given to keys, first come, first served.
     room: usize,
+    /// Bytes that further keys may take.
+    left: usize,
 }
 
 impl KeyTable {
-    pub(super) fn new(room: usize) -> Self {
-        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room }
+    pub(super) fn new(room: usize, memory: usize) -> Self {
+        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room, left: memory }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -189,10 +200,10 @@ impl KeyTable {
             }
             return Some(state);
         }
-        if self.keys.len() >= MAX_KEYS {
-            return None;
-        }
+        let left = self.left.checked_sub(KEY_OVERHEAD + 2 * bytes.len());
+        let left = left.filter(|_| self.keys.len() < MAX_KEYS)?;
         let key = Key::from_bytes(bytes)?;
+        self.left = left;
         let id = self.keys.len() as u32;
         // The first key that hashes to an address owns it, and only an owner may be mapped: the
         // rest travel whole (NetRPC §5.2.2, collisions).
