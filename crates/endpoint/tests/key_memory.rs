@@ -42,6 +42,7 @@ impl World {
             votes: false,
             eviction: None,
             key_memory,
+            acked: false,
             width: 64,
             lease: LEASE,
             timing: Timing::default(),

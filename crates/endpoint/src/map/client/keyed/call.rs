@@ -291,7 +291,7 @@ impl Call {
     }
 
     /// Whether a frame waits in line.
-    pub(super) fn waits(&self, index: usize) -> bool {
+    pub(super) fn is_in_line(&self, index: usize) -> bool {
         self.frames.get(index).is_some_and(|frame| frame.waits.is_some())
     }
 
