@@ -31,7 +31,6 @@ fn server(workers: u32, element: bool) -> MapServer {
         acked: false,
         locks: false,
         eviction: None,
-        lease: pathcall_endpoint::map::lease::LEASE,
         key_memory: KEY_MEMORY,
         lease: LEASE,
         width: 256,
