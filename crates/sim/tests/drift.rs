@@ -68,7 +68,6 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
             token_key: None,
             lease: LEASE,
             incarnation: 1,
-            token_key: None,
             memory: Some(Memory { element: 0, row_base: 0, rows: ROWS, lane_base: 0, width: 64 }),
             width: 64,
             eviction,
