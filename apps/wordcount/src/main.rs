@@ -4,16 +4,20 @@
 //! them up; a query at the end returns all. The result is held against a count made here.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way};
+use anyhow::{Context, Result, ensure};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
+use prost::Message;
+use tokio::net::TcpListener;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -31,28 +35,44 @@ type Counts = HashMap<String, i64>;
 struct Args {
     /// Text files; without any, a text made from a seed
     files: Vec<PathBuf>,
-    #[command(flatten)]
-    way: Way,
+    /// Controller; without one everything is done in software
+    #[arg(long)]
+    controller: Option<String>,
+    /// Plain gRPC: the handler counts
+    #[arg(long)]
+    plain: bool,
     /// Clients that share the text
     #[arg(long, default_value_t = 2)]
     clients: usize,
     /// Words of a batch
     #[arg(long, default_value_t = 4000)]
     batch: usize,
+    /// One line of JSON
+    #[arg(long)]
+    json: bool,
+    /// Only serve, at this address, until killed
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["server", "journal", "files"])]
+    listen: Option<SocketAddr>,
+    /// Only count, at a server that runs elsewhere
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Note what is done in this file, so that a run that was killed can be made again (one client)
+    #[arg(long, value_name = "FILE", conflicts_with = "plain")]
+    journal: Option<PathBuf>,
 }
 
 /// The service. With Pathcall, a call without untyped content never gets here.
 #[derive(Debug, Clone, Default)]
 struct Handler {
     counts: Arc<Mutex<Counts>>,
-    bytes: Arc<Bytes>,
+    bytes: Arc<AtomicU64>,
 }
 
 #[tonic::async_trait]
 impl MapReduce for Handler {
     async fn reduce_by_key(&self, request: Request<pb::ReduceRequest>) -> Result<Response<pb::ReduceReply>, Status> {
         let request = request.into_inner();
-        self.bytes.count(&request);
+        self.bytes.fetch_add(request.encoded_len() as u64, Ordering::Relaxed);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         for (word, n) in request.kvs.unwrap_or_default().map {
             *counts.entry(word).or_default() += n;
@@ -78,60 +98,109 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<()> {
+    let handler = Handler::default();
+    if let Some(address) = args.listen {
+        let (url, _server) = serve(&args, &handler, address).await?;
+        println!("ready {url}");
+        return std::future::pending().await;
+    }
     let text = text::read(&args.files)?;
     let words: Vec<&str> = text.split_whitespace().collect();
     let batches: Vec<Counts> = words.chunks(args.batch.max(1)).map(count).collect();
     let mut expected = Counts::new();
     batches.iter().flatten().for_each(|(word, n)| *expected.entry(word.clone()).or_default() += n);
 
-    let handler = Handler::default();
-    let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
-    let host = args.way.serve(service, &pb::PATHCALL).await?;
+    let (url, server) = match &args.server {
+        Some(url) => (url.clone(), None),
+        None => serve(&args, &handler, ([127, 0, 0, 1], 0).into()).await?,
+    };
 
     let began = Instant::now();
-    let shares = split(batches, args.clients.max(1));
-    let clients = shares.into_iter().map(|share| tokio::spawn(client(host.url.clone(), args.way.plain, share)));
-    let (mut latencies, mut lanes) = (Vec::new(), Lanes::default());
+    // A journal is one client's.
+    let clients = if args.journal.is_some() { 1 } else { args.clients.max(1) };
+    let shares = split(batches, clients);
+    let clients =
+        shares.into_iter().map(|share| tokio::spawn(client(url.clone(), args.plain, args.journal.clone(), share)));
+    let (mut latencies, mut share) = (Vec::new(), (0, 0));
     for client in clients.collect::<Vec<_>>() {
-        let (took, worked) = client.await??;
+        let (took, element, software) = client.await??;
         latencies.extend(took);
-        lanes.add(worked);
+        share = (share.0 + element, share.1 + software);
     }
     let took = began.elapsed();
-    let counts = query(&host.url, args.way.plain).await?;
+    let counts = query(&url, args.plain).await?;
     ensure!(counts == expected, "the counts are wrong: {} words, expected {}", counts.len(), expected.len());
 
-    let mut report = Report::new("wordcount", args.way.plain, latencies, took);
-    report.server_bytes = host.bytes(&handler.bytes);
-    report.element_share = lanes.share();
+    let mut report = Report::new("wordcount", args.plain, latencies, took);
+    report.server_bytes = match &server {
+        Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received).sum(),
+        None => handler.bytes.load(Ordering::Relaxed),
+    };
+    report.element_share = server.is_some().then(|| share.0 as f64 / (share.0 + share.1).max(1) as f64);
     let mut sorted: Vec<(&String, [u8; 8])> = counts.iter().map(|(word, n)| (word, n.to_be_bytes())).collect();
     sorted.sort();
     report.digest = digest(sorted.iter().flat_map(|(word, n)| [word.as_bytes(), n]));
-    report.print(args.way.json);
+    report.print(args.json);
     Ok(())
 }
 
-/// Sends a share of the batches; latencies, and where their values were worked on.
-async fn client(url: String, plain: bool, batches: Vec<Counts>) -> Result<(Vec<Duration>, Lanes)> {
-    let mut lanes = Lanes::default();
-    if plain {
-        return Ok((send(MapReduceClient::connect(url).await?, batches).await?, lanes));
+/// Starts the server, on a runtime that keeps it.
+async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(String, Option<pathcall::Server>)> {
+    let listener = TcpListener::bind(address).await.context("no port for the server")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
+    if args.plain {
+        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        return Ok((url, None));
     }
-    let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
-    let client = MapReduceClient::new(channel.clone());
-    let latencies = send(client, batches).await?;
-    lanes.count(&channel);
-    Ok((latencies, lanes))
+    let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
+    if let Some(controller) = &args.controller {
+        builder = builder.controller(controller);
+    }
+    let owner = builder.build().await?;
+    let layered = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
+    tokio::spawn(layered.serve_with_incoming(incoming));
+    Ok((url, Some(owner)))
 }
 
-async fn send(mut client: MapReduceClient<impl Transport>, batches: Vec<Counts>) -> Result<Vec<Duration>> {
+/// Sends a share of the batches; latencies, and values worked on in the element and in software.
+async fn client(
+    url: String,
+    plain: bool,
+    journal: Option<PathBuf>,
+    batches: Vec<Counts>,
+) -> Result<(Vec<Duration>, u64, u64)> {
     let mut latencies = Vec::new();
-    for map in batches {
+    if plain {
+        let mut client = MapReduceClient::connect(url).await?;
+        for map in batches {
+            let began = Instant::now();
+            client.reduce_by_key(pb::ReduceRequest { kvs: Some(StrintMap { map }) }).await?;
+            latencies.push(began.elapsed());
+        }
+        return Ok((latencies, 0, 0));
+    }
+    let mut builder = pathcall::Channel::builder(url, &pb::PATHCALL)?;
+    let named = journal.is_some();
+    if let Some(journal) = journal {
+        builder = builder.journal(journal);
+    }
+    let channel = builder.connect().await?;
+    let mut client = MapReduceClient::new(channel.clone());
+    for (number, map) in batches.into_iter().enumerate() {
         let began = Instant::now();
-        client.reduce_by_key(pb::ReduceRequest { kvs: Some(StrintMap { map }) }).await?;
+        let mut request = Request::new(pb::ReduceRequest { kvs: Some(StrintMap { map }) });
+        if named {
+            // The same text makes the same batches: a repeated run gives each the id that it had.
+            request.metadata_mut().insert(pathcall::channel::CALL_ID, number.into());
+        }
+        client.reduce_by_key(request).await?;
         latencies.push(began.elapsed());
     }
-    Ok(latencies)
+    let stats = channel.stats();
+    let sum = |f: fn(&pathcall::channel::ClientStats) -> u64| stats.applications.iter().map(|a| f(&a.map)).sum();
+    Ok((latencies, sum(|map| map.lanes_element), sum(|map| map.lanes_software)))
 }
 
 async fn query(url: &str, plain: bool) -> Result<Counts> {

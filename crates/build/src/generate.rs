@@ -34,6 +34,7 @@ fn write(out: &mut String, package: &str, methods: &[&Method], root: &str, descr
         writeln!(out, "                reply: {},", field(method.reply.as_ref()))?;
         writeln!(out, "                untyped_request: {},", method.untyped_request)?;
         writeln!(out, "                to: Target::{:?},", method.to)?;
+        writeln!(out, "                ack: Ack::{:?},", method.ack)?;
         writeln!(out, "            }},")?;
     }
     writeln!(out, "        ],")?;

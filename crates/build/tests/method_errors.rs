@@ -185,6 +185,24 @@ fn additions() {
 }
 
 #[test]
+fn acknowledgements() {
+    says(
+        "\"ack\": \"server\",\n\"CntFwd\": {\"threshold\": 1, \"key\": \"Ask.kvs\"}",
+        "f.nf:3:8: error: ack: is about what addTo adds under keys, and a count adds nothing\n  hint: remove it",
+    );
+    let proto = service("rpc Call(Ask) returns (Answer) { option (pathcall.filter) = \"f.nf\"; }");
+    let warnings = |fields: &str| {
+        let filter = format!("{{\"AppName\": \"a\", \"addTo\": \"Ask.kvs\",\n{fields}}}");
+        check_files(&[("app.proto", &proto), ("f.nf", &filter)]).expect("a warning does not stop").warnings
+    };
+    assert!(warnings("\"ack\": \"server\"").is_empty());
+    let [warning] = &warnings("\"ack\": \"server\", \"get\": \"Answer.kvs\"")[..] else { panic!("one warning") };
+    let expected =
+        "f.nf:2:8: warning: ack: has no effect on a call that gets values: the server answers it\n  hint: remove it";
+    assert!(warning.to_string().ends_with(expected), "{warning}");
+}
+
+#[test]
 fn counts() {
     let count = |key: &str, fields: &str, expected: &str| {
         says(&format!("\"CntFwd\": {{\"threshold\": 1, \"key\": \"{key}\"}},\n{fields}"), expected);

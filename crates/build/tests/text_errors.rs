@@ -38,7 +38,7 @@ fn fields() {
     says(
         "{\n  \"AppName\": \"a\",\n  \"Addto\": \"M.f\"\n}",
         "<filter>:3:3: error: Addto: unknown field: expected `AppName`, `Precision`, `get`, `addTo`, `clear`, \
-         `modify` or `CntFwd`\n  hint: did you mean \"addTo\"?",
+         `modify`, `CntFwd` or `ack`\n  hint: did you mean \"addTo\"?",
     );
     says(
         "{\n  \"AppName\": \"a\",\n  \"CntFwd\": {\"limit\": 2}\n}",
@@ -96,6 +96,16 @@ fn clear() {
         "<filter>:2:11: error: clear: unknown value: expected `nop` or `copy`, got `cpoy`\n  hint: did you mean \"copy\"?",
     );
     says("true", "<filter>:2:11: error: clear: wrong type: expected a string, got a boolean");
+}
+
+#[test]
+fn ack() {
+    let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"ack\": {value}}}"), expected);
+    says(
+        "\"Server\"",
+        "<filter>:2:9: error: ack: unknown value: expected `element` or `server`, got `Server`\n  hint: did you mean \"server\"?",
+    );
+    says("1", "<filter>:2:9: error: ack: wrong type: expected a string, got a number");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
 use proptest::prelude::*;
@@ -32,6 +32,7 @@ fn client() -> MapClient {
         rows: 4,
         width: 256,
         worker: 0,
+        votes: false,
         start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
@@ -49,7 +50,9 @@ fn server(threshold: u32) -> MapServer {
         grant,
         threshold,
         mapping: true,
+        acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
         width: if threshold > 0 { 256 } else { 64 },
@@ -114,7 +117,7 @@ proptest! {
         let (mut client, mut sums, mut keyed) = (client(), server(2), server(0));
         client.start(now, CallId(1), Operation::Sum { lanes: vec![1; 700].into(), modify: Modify::default(), threshold: 2 });
         let pairs = (0..90).map(|i| (Key::from(i), i)).collect();
-        client.start(now, CallId(2), Operation::Add { pairs, modify: Modify::default(), get: false });
+        client.start(now, CallId(2), Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element });
         keyed.query(now, QueryId(1), None);
         for bytes in frames {
             now = Instant(now.0 + 3_000_000);

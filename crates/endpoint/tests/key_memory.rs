@@ -37,11 +37,13 @@ impl World {
             grant: None,
             threshold: 0,
             mapping: true,
+            acked: false,
             locks: false,
+            votes: false,
             eviction: None,
             key_memory,
-            lease: LEASE,
             width: 64,
+            lease: LEASE,
             timing: Timing::default(),
         });
         let caller = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };

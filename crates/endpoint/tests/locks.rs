@@ -34,6 +34,7 @@ fn client() -> MapClient {
         rows: 4,
         width: 64,
         worker: 0,
+        votes: false,
         start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
@@ -50,7 +51,9 @@ fn server() -> MapServer {
         grant: None,
         threshold: 0,
         mapping: false,
+        acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 64,
@@ -104,7 +107,9 @@ fn server_of_locks() -> MapServer {
         grant: Some(Grant { rows: 4, width: 1 }),
         threshold: 0,
         mapping: false,
+        acked: false,
         locks: true,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 1,
@@ -332,8 +337,8 @@ fn a_holder_takes_its_locks_for_lost_before_the_server_does() {
     let Some((_, Ok(Output::Locked { tokens, lease }))) = client.next_event() else { panic!("it is held") };
     let end = Instant(2) + lease;
     assert_eq!(end, Instant(1) + held_for(LEASE), "counted from when it was asked for");
-    assert_eq!(client.holds(Instant(end.0 - 1), &key), Some(tokens[0]));
-    assert_eq!(client.holds(end, &key), None);
+    assert_eq!(tokens, [Era::of_epoch(1).token(1)]);
+    assert_eq!((client.session(Instant(end.0 - 1)), client.session(end)), (Some(1), None));
     let mut sent = Sent::default();
     client.poll(end, &mut sent);
     client.start(end, CallId(2), Operation::Clear { keys: vec![key.clone()], tokens: Vec::new() });

@@ -28,11 +28,13 @@ fn server(workers: u32, element: bool) -> MapServer {
         grant: element.then_some(GRANT),
         threshold: workers,
         mapping: false,
+        acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
-        lease: LEASE,
         width: 256,
+        lease: LEASE,
         timing: Timing::default(),
     })
 }

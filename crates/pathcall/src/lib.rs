@@ -49,14 +49,16 @@ pub use pathcall_rpc::{Channel, Disagreement, Server};
 
 /// Options and errors of a [`Channel`], and what it counts.
 pub mod channel {
+    pub use pathcall_rpc::CALL_ID;
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
-    pub use pathcall_rpc::channel::stats::{ApplicationStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::journal::JournalError;
+    pub use pathcall_rpc::channel::stats::{ApplicationStats, CarriedStats, ChannelStats, ClientStats};
 }
 
 /// Options and errors of a [`Server`], its layer, and what it counts.
 pub mod server {
     pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS};
-    pub use pathcall_rpc::server::{ApplicationStats, Layered, ServerLayer, ServerStats};
+    pub use pathcall_rpc::server::{ApplicationStats, CarriedStats, Layered, ServerLayer, ServerStats};
 }
 
 /// Includes what `pathcall_build::compile` made of a protobuf package: tonic's stubs and `PATHCALL`,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pathcall_proto::manifest::{Ack, Manifest, Method};
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
@@ -17,6 +18,7 @@ use pathcall_rpc_stubs::{PATHCALL, Wanted};
 #[path = "../../rpc/tests/common/mod.rs"]
 mod common;
 
+use common::wall::Wall;
 use common::{Running, counts, gradient, str_int, until};
 
 /// Longer than any of these tests takes.
@@ -90,6 +92,8 @@ impl Network {
 /// `authenticate`: frames carry tokens, whose key has to survive as well.
 async fn server(network: &Network, authenticate: bool) -> Running {
     let builder = Server::builder(&PATHCALL).controller(network.url()).authenticate_frames(authenticate);
+    // Its ports are free on the address of a wall before it.
+    let builder = builder.data_address(([127, 0, 0, 1], 0).into());
     let running = Running::start_with(builder.build().await.expect("the controller is there"), 0).await;
     until(|| running.pathcall.stats().iter().all(|app| !app.name.is_empty())).await;
     running
@@ -228,6 +232,85 @@ async fn closing_leaves_nothing_behind() {
     let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
     let found = words.query(wanted).await.expect("nothing is lost").into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("a", calls as i64)])));
+}
+
+/// A caller that UDP is cut off from while the element works for it: what the element has applied of
+/// it and could not say counts once, and another caller is not disturbed.
+async fn a_caller_is_cut_off(to_server: bool) {
+    let network = Network::start();
+    let running = server(&network, false).await;
+    let wall = Wall::before(&running).await;
+    let (behind, before) = (wall.channel().await, running.channel().await);
+    let stop = Arc::new(AtomicU64::new(0));
+    let adding = |channel: Channel, stop: Arc<AtomicU64>| async move {
+        let mut words = WordsClient::new(channel.clone());
+        let keys: Vec<String> = (0..100).map(|key| format!("key {key}")).collect();
+        let pairs: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+        let mut calls = 0;
+        while stop.load(Ordering::Relaxed) == 0 {
+            words.reduce(counts(&pairs, "")).await.expect("it costs time only");
+            calls += 1;
+        }
+        calls
+    };
+    let callers = [behind.clone(), before.clone()].map(|channel| tokio::spawn(adding(channel, Arc::clone(&stop))));
+    until(|| element_works(&behind, "T-WORDS", 0) && element_works(&before, "T-WORDS", 0)).await;
+    wall.blocked.set(to_server, true);
+    let carried = || behind.stats().applications.iter().map(|app| app.carried.frames_in).sum::<u64>();
+    until(|| carried() > 200).await;
+    stop.store(1, Ordering::Relaxed);
+    let mut expected = 0;
+    for caller in callers {
+        expected += caller.await.expect("no panic");
+    }
+    assert!(behind.stats().applications.iter().all(|app| app.joins <= 1));
+    let wanted = Wanted { keys: Some(str_int(&[("key 7", 0), ("key 99", 0)])), ..Wanted::default() };
+    let found = WordsClient::new(behind).query(wanted).await.expect("nothing is lost").into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("key 7", expected), ("key 99", expected)])));
+}
+
+/// The stubs' manifest, with additions that the server acknowledges.
+fn acknowledged_by_server() -> &'static Manifest {
+    let methods = PATHCALL.methods.iter().map(|method| Method { ack: Ack::Server, ..*method });
+    let methods: Vec<Method> = methods.collect();
+    Box::leak(Box::new(Manifest { methods: methods.leak(), ..PATHCALL }))
+}
+
+/// Calls that the server acknowledges share its commits, and need no caller once they are done.
+async fn the_server_acknowledges() {
+    let mut network = Network::start();
+    let running = server(&network, false).await;
+    let channel = Channel::connect(running.uri(), acknowledged_by_server()).await.expect("connects");
+    let mut calls = 0;
+    while !element_works(&channel, "T-WORDS", 0) {
+        let callers = (0..20).map(|_| {
+            let mut words = WordsClient::new(channel.clone());
+            tokio::spawn(async move { words.reduce(counts(&[("a", 1), ("b", 2)], "")).await })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.expect("no panic").expect("the server has it");
+            calls += 1;
+        }
+    }
+    network.element = None;
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0), ("b", 0)])), ..Wanted::default() };
+    let found = WordsClient::new(channel).query(wanted).await.expect("nothing is lost").into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", calls), ("b", 2 * calls)])));
+}
+
+#[tokio::test]
+async fn additions_that_the_server_acknowledges() {
+    tokio::time::timeout(LIMIT, the_server_acknowledges()).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn keys_survive_that_answers_are_cut() {
+    tokio::time::timeout(LIMIT, a_caller_is_cut_off(false)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn keys_survive_that_udp_is_cut() {
+    tokio::time::timeout(LIMIT, a_caller_is_cut_off(true)).await.expect("it ends");
 }
 
 #[tokio::test]

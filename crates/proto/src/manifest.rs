@@ -47,6 +47,18 @@ pub struct Method {
     pub untyped_request: bool,
     /// `CntFwd.to`: who gets the answer.
     pub to: Target,
+    /// `ack`: who must have what is added before the call completes.
+    pub ack: Ack,
+}
+
+/// `ack`: who must have what is added before the call completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Ack {
+    /// The element will do: the caller can repeat what is lost with it.
+    #[default]
+    Element,
+    /// The server: nothing that was reported done is lost, even with element and caller together.
+    Server,
 }
 
 /// The meaning of a filter: which primitives it combines (NetRPC Table 1 and 2).
@@ -242,6 +254,7 @@ mod tests {
             reply: None,
             untyped_request: false,
             to: Target::Src,
+            ack: Ack::Element,
         }
     }
 

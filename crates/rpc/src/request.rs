@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::map::{Key, Lanes, Modify, Operation, Output};
+use pathcall_endpoint::map::{Ack, Key, Lanes, Modify, Operation, Output};
 use pathcall_proto::manifest::{self, Kind, Method};
 use pathcall_wire::{OpType, Target};
 use tonic::Status;
@@ -109,7 +109,7 @@ impl Work {
                 // An answer that the reply has no field for is not asked for.
                 let get = get && method.reply.is_some();
                 let keys = if get { pairs.iter().map(|(key, _)| key.clone()).collect() } else { Vec::new() };
-                Self { operation: Some(Operation::Add { pairs, modify, get }), keys }
+                Self { operation: Some(Operation::Add { pairs, modify, get, ack: ack(method.ack) }), keys }
             }
             (Kind::Count { threshold, to }, typed) => {
                 only(Operation::Count { keys: typed.into_keys(), threshold, to: target(to) })
@@ -194,6 +194,13 @@ fn target(target: manifest::Target) -> Target {
     }
 }
 
+fn ack(ack: manifest::Ack) -> Ack {
+    match ack {
+        manifest::Ack::Element => Ack::Element,
+        manifest::Ack::Server => Ack::Server,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +218,7 @@ mod tests {
         reply: Some(TYPED),
         untyped_request: true,
         to: manifest::Target::Src,
+        ack: manifest::Ack::Server,
     };
     /// 1: { 1: [-1, 2] }
     const ONLY_TYPED: &[u8] = &[0x0a, 4, 0x0a, 2, 1, 4];
@@ -248,7 +256,12 @@ mod tests {
             ),
             (
                 Kind::Add { get: true, to: src },
-                Operation::Add { pairs: pairs(), modify: Modify { op: OpType::Max, para }, get: true },
+                Operation::Add {
+                    pairs: pairs(),
+                    modify: Modify { op: OpType::Max, para },
+                    get: true,
+                    ack: Ack::Server,
+                },
             ),
             (
                 Kind::Count { threshold: 5, to: manifest::Target::All },

@@ -24,10 +24,10 @@ fn code(error: &CallError) -> Code {
     match error {
         CallError::Unreachable { .. } | CallError::Closed => Code::Unavailable,
         CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
-        CallError::KeysFull => Code::ResourceExhausted,
+        CallError::KeysFull | CallError::BooksFull => Code::ResourceExhausted,
         CallError::KeyLength { .. } => Code::InvalidArgument,
         CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
-        CallError::DataLoss { .. } => Code::DataLoss,
+        CallError::DataLoss { .. } | CallError::Forgotten => Code::DataLoss,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms};
-use pathcall_endpoint::map::{CallError, Grant, Key, Renewal};
+use pathcall_endpoint::map::{Ack, CallError, Grant, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::decision;
@@ -32,7 +32,9 @@ impl<'a> Owner<'a> {
             grant: plan.memory.map(grant),
             threshold: plan.workers(),
             mapping: plan.mapping(),
+            acked: plan.ack == Ack::Server,
             locks: plan.purpose == Purpose::Lock,
+            votes: plan.counts(),
             eviction: plan.eviction,
             key_memory: KEY_MEMORY,
             width: plan.width,
@@ -59,6 +61,7 @@ impl<'a> Owner<'a> {
             rows: joined.rows,
             width: joined.width,
             worker: joined.worker,
+            votes: self.plan.counts(),
             start_chunk: joined.start_chunk,
             lease: self.plan.lease,
             era: joined.era,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::{Modify, Operation};
+use pathcall_endpoint::map::{Ack, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
 use pathcall_sim::{Outcome, play};
@@ -48,6 +48,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             width: 256,
             eviction: None,
             purpose: Purpose::Sum,
+            ack: Ack::Element,
             doom: None,
             timing: Timing {
                 rto_min: long,

@@ -62,6 +62,10 @@ mutants! {
     ServerToken,
     /// The server does not answer a question about a round that is over.
     DropBackup,
+    /// The server answers a worker's question about a round that it had no part in.
+    BackupForAnybody,
+    /// The server does not announce rounds that were begun while there was no element.
+    BegunUnannounced,
     /// The server takes an element's lane at the end of its range for a sum.
     SaturatedKept,
     /// The server announces a software round once.
@@ -104,6 +108,8 @@ mutants! {
     LocksAtOnce,
     /// The client forgets what the element acknowledged, though the server does not have it.
     ForgetUncommitted,
+    /// The client reports what must be acknowledged by the server when the element has it.
+    AckTooSoon,
     /// The client repeats all that an ended epoch had, the committed included.
     RepeatCommitted,
     /// The client says on a repeat that it was packed by the mapping of now.
@@ -112,13 +118,39 @@ mutants! {
     WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
+    /// The element counts a vote each time that it comes.
+    VoteRepeats,
+    /// The element counts a vote for whatever ballot has the row.
+    VoteForAnother,
+    /// The element says that a ballot is decided before the server has recorded it.
+    DecidedUnrecorded,
+    /// The element does not count how often a ballot was cleared.
+    ClearsUncounted,
+    /// The server takes every vote that finds the threshold reached for the one that decides.
+    DecidedTwice,
+    /// The server adds a claim of votes each time that it comes.
+    ClaimTwice,
+    /// The server counts claimed votes of a ballot that was cleared since.
+    ClaimOfCleared,
+    /// The server counts votes before callers have claimed what an ended epoch had.
+    VotesUnsettled,
+    /// The server lets the element count ballots that it has votes of itself.
+    RowsNotMoved,
+    /// The server does not say again, on a repeat, that the element counts a key.
+    MovedSaidOnce,
+    /// The server does not say again, on a repeat, that a vote has decided its ballot.
+    WonSaidOnce,
+    /// The client forgets a vote that the element has acknowledged.
+    VoteForgotten,
+    /// The client gives a vote on its way another number when the epoch changes.
+    VoteRenumbered,
     /// The client believes that it holds locks although their lease has run out.
     LeaseNotChecked,
     /// The client counts its lease as the server does: with clocks that drift it ends later there.
     LeaseWithoutDrift,
     /// The client takes a grant of an earlier session for one of this.
     GrantOfOldSession,
-    /// A release frees whatever its sender's endpoint holds, whichever token it names.
+    /// A release frees the lock, whichever grant it names.
     ReleaseOfAnyToken,
     /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
     TokenResetByEpoch,

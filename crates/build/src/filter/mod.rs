@@ -9,6 +9,7 @@
 //!   "clear": "copy",                 // empty what was read, or "nop"
 //!   "modify": "nop",                 // or {"op": "MAX", "para": 0}: done to each value before
 //!   "CntFwd": {"to": "ALL", "threshold": 2, "key": "ClientID"},
+//!   "ack": "element",                // or "server": who must have what addTo adds before the call is done
 //! }
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! [`crate::resolve`], which has the messages at hand. The text is JSON with comments and trailing
 //! commas; a file holds one object, several one after the other, or an array of them.
 
-use pathcall_proto::manifest::{Modify, Target};
+use pathcall_proto::manifest::{Ack, Modify, Target};
 
 use crate::diagnostic::{Diagnostic, Source, Span, Spanned};
 
@@ -51,6 +52,8 @@ pub struct NetFilter {
     pub modify: Spanned<Modify>,
     /// `CntFwd`: when the call is answered, and to whom.
     pub cnt_fwd: CntFwd,
+    /// `ack`: who must have what is added before the call completes; `element` unless given.
+    pub ack: Spanned<Ack>,
 }
 
 /// `CntFwd`: `cnt[key]++; if cnt[key] == threshold then forward(to) else drop` (NetRPC Table 2).

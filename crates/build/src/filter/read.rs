@@ -5,7 +5,7 @@ use jsonc_parser::ast::{Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
-use pathcall_proto::manifest::{Modify, Op, Target};
+use pathcall_proto::manifest::{Ack, Modify, Op, Target};
 
 use super::words::{CNT_FWD_FIELDS, FIELDS, MODIFY_FIELDS, OPS, is_integer, is_reference, op_name, ops, takes_para};
 use super::{ClearPolicy, CntFwd, Key, NetFilter, PRECISION_MAX};
@@ -93,6 +93,7 @@ impl<'a> Reader<'a> {
         let add_to = self.reference(object, "addTo");
         let clear = object.get("clear").and_then(|prop| self.clear(prop));
         let modify = object.get("modify").and_then(|prop| self.modify(prop));
+        let ack = object.get("ack").and_then(|prop| self.ack(prop));
         let cnt_fwd = match object.get("CntFwd") {
             None => CntFwd {
                 to: given(None, Target::Src, brace),
@@ -111,6 +112,7 @@ impl<'a> Reader<'a> {
             clear: given(clear, ClearPolicy::Nop, brace),
             modify: given(modify, Modify::NOP, brace),
             cnt_fwd,
+            ack: given(ack, Ack::Element, brace),
         })
     }
 
@@ -153,6 +155,17 @@ impl<'a> Reader<'a> {
             _ => return self.unknown_word("clear", &text, &["nop", "copy"]),
         };
         Some(text.map(|_| policy))
+    }
+
+    /// Not of the paper, where the element's word is enough.
+    fn ack(&mut self, prop: &ObjectProp<'_>) -> Option<Spanned<Ack>> {
+        let text = self.string(prop, "ack")?;
+        let ack = match text.value {
+            "element" => Ack::Element,
+            "server" => Ack::Server,
+            _ => return self.unknown_word("ack", &text, &["element", "server"]),
+        };
+        Some(text.map(|_| ack))
     }
 
     /// `"nop"`, `"BNOT"`, or an operator and its operand (NetRPC Table 8).

@@ -54,6 +54,7 @@ fn they_know_the_same_words() {
         refuses(&field.replace('?', "other"));
     };
     either(r#""clear": "?""#, &properties["clear"]["enum"]);
+    either(r#""ack": "?""#, &properties["ack"]["enum"]);
     either(r#""modify": "?""#, &properties["modify"]["oneOf"][0]["enum"]);
     let cnt_fwd = &properties["CntFwd"]["properties"];
     either(r#""CntFwd": {"to": "?"}"#, &cnt_fwd["to"]["enum"]);

@@ -5,7 +5,7 @@ use pathcall_proto::manifest::Op;
 use crate::diagnostic::one_of;
 
 /// The fields of a filter.
-pub(super) const FIELDS: [&str; 7] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd"];
+pub(super) const FIELDS: [&str; 8] = ["AppName", "Precision", "get", "addTo", "clear", "modify", "CntFwd", "ack"];
 /// The fields of `CntFwd`.
 pub(super) const CNT_FWD_FIELDS: [&str; 3] = ["to", "threshold", "key"];
 /// The fields of `modify`.

@@ -9,7 +9,7 @@
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
 
 use super::field::{self, Side};
 use super::{Field, Method, path};
@@ -63,6 +63,7 @@ pub(super) fn method(
         check.query_keys(request.as_ref(), get.as_ref());
     }
     check.precision(&[&request, &get]);
+    check.ack(kind);
     if problems[before..].iter().any(|problem| problem.severity == crate::diagnostic::Severity::Error) {
         return None;
     }
@@ -78,6 +79,7 @@ pub(super) fn method(
         request,
         reply: get,
         to: filter.cnt_fwd.to.value,
+        ack: filter.ack.value,
         at: source.locate(filter.span.start),
     })
 }
@@ -327,6 +329,29 @@ impl Check<'_> {
             let text = format!("has no effect on integers, and `{}` has nothing else", self.named.method.name());
             self.problems.push(Diagnostic::warning(at, text).field("Precision").hint("use 0"));
         }
+    }
+
+    /// Only what is added under keys may be with the element alone when the call completes.
+    fn ack(&mut self, kind: Kind) {
+        let ack = &self.filter.ack;
+        if ack.value == Ack::Element {
+            return;
+        }
+        let adds_nothing = match kind {
+            Kind::Add { get: false, .. } => return,
+            Kind::Add { get: true, .. } => {
+                let at = self.source.locate(ack.span.start);
+                let text = "has no effect on a call that gets values: the server answers it";
+                self.problems.push(Diagnostic::warning(at, text).field("ack").hint("remove it"));
+                return;
+            }
+            Kind::Sum { .. } => "a sum is answered by the server",
+            Kind::Query => "a query adds nothing",
+            Kind::Count { .. } => "a count adds nothing",
+            Kind::Clear => "a clear adds nothing",
+        };
+        let text = format!("is about what addTo adds under keys, and {adds_nothing}");
+        self.problem("ack", ack.span, text, "remove it");
     }
 
     fn problem(&mut self, option: &str, span: Span, text: impl Into<String>, hint: &str) {

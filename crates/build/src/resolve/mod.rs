@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use pathcall_proto::manifest::{Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
 
 use crate::diagnostic::{Diagnostic, Location, Severity, Source};
 use crate::filter::{self, NetFilter};
@@ -45,6 +45,8 @@ pub struct Method {
     pub untyped_request: bool,
     /// Who gets the answer.
     pub to: Target,
+    /// Who must have what is added before the call completes.
+    pub ack: Ack,
     /// Where the filter is written.
     pub at: Location,
 }
@@ -155,7 +157,8 @@ impl Method {
     /// it, so renaming one changes nothing, as in protobuf.
     ///
     /// One line: path, application (with its length in bytes before it), precision, kind with
-    /// threshold, target, operator and operand, and the two fields as `1.2:FPArray` or `-`.
+    /// threshold, target, operator and operand, and the two fields as `1.2:FPArray` or `-`; after them
+    /// `ack server`, if it is so.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
@@ -180,7 +183,7 @@ impl Method {
             )
         };
         format!(
-            "{} {}:{} {} {kind} {to} {} {} {} {}\n",
+            "{} {}:{} {} {kind} {to} {} {} {} {}{}\n",
             self.path,
             self.app.len(),
             self.app,
@@ -189,6 +192,7 @@ impl Method {
             self.modify.para,
             field(&self.request),
             field(&self.reply),
+            if self.ack == Ack::Server { " ack server" } else { "" },
         )
     }
 }
@@ -209,6 +213,9 @@ impl fmt::Display for Method {
         }
         if let Some(field) = &self.reply {
             write!(f, " -> {} ({})", field.name, field.shape.proto_name())?;
+        }
+        if self.ack == Ack::Server {
+            write!(f, ", acknowledged by the server")?;
         }
         let floats = [&self.request, &self.reply].into_iter().flatten().any(|field| field.shape.is_float());
         if floats { write!(f, ", {} digits", self.precision) } else { Ok(()) }

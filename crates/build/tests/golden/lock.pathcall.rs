@@ -15,6 +15,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 reply: None,
                 untyped_request: false,
                 to: Target::Src,
+                ack: Ack::Element,
             },
             Method {
                 path: "/lock.Lock/Release",
@@ -27,6 +28,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 reply: None,
                 untyped_request: false,
                 to: Target::Src,
+                ack: Ack::Element,
             },
         ],
         descriptor: include_bytes!("lock.pathcall.bin"),

@@ -15,6 +15,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 reply: Some(Field { path: &[1], name: "AgtrGrad.tensor", shape: Shape::FpArray }),
                 untyped_request: false,
                 to: Target::All,
+                ack: Ack::Element,
             },
         ],
         descriptor: include_bytes!("training.pathcall.bin"),

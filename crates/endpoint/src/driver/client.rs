@@ -13,9 +13,10 @@ use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::Party;
+use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::shared::Shared;
-use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient};
+use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
@@ -28,6 +29,8 @@ enum Command {
     Start(CallId, Operation, Reply),
     Cancel(CallId),
     Renew(Renewal, Option<SocketAddr>),
+    Carry(Carrier),
+    Batch(Vec<u8>),
 }
 
 /// A handle to one caller of one application. When the last clone is dropped, what was begun is
@@ -36,6 +39,7 @@ enum Command {
 pub struct MapHandle {
     caller: Arc<Handle>,
     busy_poll: Duration,
+    reach: watch::Receiver<Reach>,
     /// Set when the task ends: whether everything was driven to its end.
     ended: watch::Receiver<Option<bool>>,
 }
@@ -69,8 +73,18 @@ impl MapHandle {
         element: Option<SocketAddr>,
         server: SocketAddr,
     ) -> Self {
-        let client = MapClient::new(config).authenticate(key);
-        let caller = Caller { client, element: element.unwrap_or(server), server, waiting: HashMap::new() };
+        let mut client = MapClient::new(config).authenticate(key);
+        client.greet();
+        let (tell_reach, reach) = watch::channel(Reach::Unknown);
+        let caller = Caller {
+            client,
+            element: element.unwrap_or(server),
+            server,
+            carrier: None,
+            carried: CarriedStats::default(),
+            waiting: HashMap::new(),
+            reach: tell_reach,
+        };
         let shared = Shared::new(caller, link);
         let (tell, ended) = watch::channel(None);
         let task = Arc::clone(&shared).run();
@@ -78,7 +92,7 @@ impl MapHandle {
             let idle = task.await;
             tell.send_replace(Some(idle));
         });
-        Self { caller: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO, ended }
+        Self { caller: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO, reach, ended }
     }
 
     /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
@@ -92,6 +106,18 @@ impl MapHandle {
     #[must_use]
     pub fn teller(&self) -> Teller {
         Teller(Arc::downgrade(&self.caller))
+    }
+
+    /// What is known of the way to the server, and how that changes.
+    #[must_use]
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.clone()
+    }
+
+    /// A way to have its frames carried that does not keep it running.
+    #[must_use]
+    pub fn feed(&self) -> Feed {
+        Feed(Arc::clone(&self.caller.shared))
     }
 
     /// Resolves when the task has ended: some time after the last handle was dropped, when the server
@@ -134,6 +160,12 @@ impl MapHandle {
     pub fn stats(&self) -> ClientStats {
         self.caller.shared.lock().party.client.stats()
     }
+
+    /// What of that was carried in streams.
+    #[must_use]
+    pub fn carried(&self) -> CarriedStats {
+        self.caller.shared.lock().party.carried
+    }
 }
 
 /// Lets what else is ready run; unlike tokio's `yield_now` it does not look for other events first.
@@ -163,6 +195,29 @@ impl Teller {
     }
 }
 
+/// Has a caller's frames carried, and takes those that a stream brings; also while it closes.
+#[derive(Clone)]
+pub struct Feed(Arc<Shared<Caller>>);
+
+impl Feed {
+    /// Frames to the server are carried from now on, as long as the carrier's stream lasts.
+    pub fn carry(&self, carrier: Carrier) {
+        // One that has ended sends nothing.
+        let _ = self.0.command(Command::Carry(carrier));
+    }
+
+    /// Takes a batch; false when the caller has ended.
+    pub fn take(&self, batch: Vec<u8>) -> bool {
+        self.0.command(Command::Batch(batch)).is_ok()
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").finish_non_exhaustive()
+    }
+}
+
 struct CancelOnDrop<'a> {
     id: CallId,
     caller: Option<&'a Shared<Caller>>,
@@ -181,27 +236,43 @@ struct Caller {
     client: MapClient,
     element: SocketAddr,
     server: SocketAddr,
+    /// Takes the frames to the server instead, as long as its stream lasts.
+    carrier: Option<Carrier>,
+    carried: CarriedStats,
     waiting: HashMap<CallId, Reply>,
+    reach: watch::Sender<Reach>,
 }
 
-/// Gives frames the address of where they go.
-struct Roads<F> {
+/// Gives frames the address of where they go, or has them carried.
+struct Roads<'a, F> {
     element: SocketAddr,
     server: SocketAddr,
+    carrier: Option<&'a mut Carrier>,
+    carried: &'a mut CarriedStats,
     send: F,
 }
 
-impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<F> {
+impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
-        let to = if to == Dest::Element { self.element } else { self.server };
-        (self.send)(to, frame);
+        match (to, &mut self.carrier) {
+            (Dest::Element, _) => (self.send)(self.element, frame),
+            (Dest::Endpoint(_), None) => (self.send)(self.server, frame),
+            (Dest::Endpoint(_), Some(carrier)) => self.carried.take(carrier, frame),
+        }
+    }
+}
+
+impl Caller {
+    fn split<F>(&mut self, send: F) -> (&mut MapClient, Roads<'_, F>) {
+        let Self { client, element, server, carrier, carried, .. } = self;
+        (client, Roads { element: *element, server: *server, carrier: carrier.as_mut(), carried, send })
     }
 }
 
 impl Party for Caller {
     type Command = Command;
 
-    fn command(&mut self, now: Instant, command: Command) {
+    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Start(id, operation, reply) => {
                 self.waiting.insert(id, reply);
@@ -216,19 +287,33 @@ impl Party for Caller {
                 self.element = element.unwrap_or(self.server);
                 self.client.renew(now, &renewal);
             }
+            Command::Carry(carrier) => {
+                self.carrier = Some(carrier);
+                self.client.reroute(now);
+                self.client.greet();
+            }
+            Command::Batch(batch) => {
+                let (client, mut roads) = self.split(send);
+                for frame in frames(&batch) {
+                    roads.carried.frames_in += 1;
+                    client.handle(now, frame, &mut roads);
+                }
+            }
         }
     }
 
     fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let mut roads = Roads { element: self.element, server: self.server, send };
+        let (client, mut roads) = self.split(send);
         match ce {
-            true => self.client.handle_marked(now, frame, &mut roads),
-            false => self.client.handle(now, frame, &mut roads),
+            true => client.handle_marked(now, frame, &mut roads),
+            false => client.handle(now, frame, &mut roads),
         }
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        self.client.poll(now, &mut Roads { element: self.element, server: self.server, send });
+        self.carrier.take_if(|carrier| carrier.is_over());
+        let (client, mut roads) = self.split(send);
+        client.poll(now, &mut roads);
     }
 
     fn settle(&mut self) {
@@ -237,6 +322,14 @@ impl Party for Caller {
                 // Nobody waits any more: the call was dropped in this very moment.
                 let _ = reply.send(outcome);
             }
+        }
+        self.carried.open = u64::from(self.carrier.is_some());
+        if let Some(carrier) = &mut self.carrier {
+            carrier.flush();
+        }
+        let reach = self.client.reach();
+        if *self.reach.borrow() != reach {
+            self.reach.send_replace(reach);
         }
     }
 

@@ -8,8 +8,10 @@
 //!
 //! A command runs in the thread that gives it, up to the system call that sends its frames: nobody
 //! else has to be woken for it. A task waits for what comes back and for time to pass. Both hold one
-//! lock, for as long as a batch of frames takes.
+//! lock, for as long as a batch of frames takes. Where UDP does not get through, frames go by a
+//! [`carrier`] and come as commands.
 
+pub mod carrier;
 pub mod client;
 pub mod link;
 pub mod server;
@@ -22,11 +24,11 @@ use pathcall_wire::Instant;
 /// An endpoint as its driver sees it.
 trait Party: Send + 'static {
     type Command: Send;
-    fn command(&mut self, now: Instant, command: Self::Command);
+    fn command(&mut self, now: Instant, command: Self::Command, send: impl FnMut(SocketAddr, &[u8]));
     /// Takes a frame; `ce`: the network below marked it.
     fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8]));
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
-    /// Gives out what was finished.
+    /// Gives out what was finished, and what is to be carried.
     fn settle(&mut self);
     fn deadline(&self) -> Option<Instant>;
     /// Nobody commands it any more.

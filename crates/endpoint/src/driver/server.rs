@@ -5,22 +5,43 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pathcall_wire::{Instant, TokenKey};
+use pathcall_wire::{Base, Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
 
 use super::Party;
+use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::shared::Shared;
+use crate::map::server::books::{Entered, Entry};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
-use crate::map::{CallError, Dest, Key, Outbox, Renewal};
+use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
 
 enum Command {
-    Join(Member, SocketAddr, oneshot::Sender<Result<Joined, CallError>>),
+    Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
+    Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
+    OpenBook(u64, oneshot::Sender<Result<(), CallError>>),
+    Apply(Box<NamedCall>, oneshot::Sender<Result<Entered, CallError>>),
+    Batch { endpoint: u32, bytes: Vec<u8> },
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     Gone(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
     Renew(Terms, Option<SocketAddr>),
+}
+
+/// A call with an id, see [`MapServer::apply`].
+#[derive(Debug)]
+pub struct NamedCall {
+    /// The number of its caller's book.
+    pub book: u64,
+    /// Its id.
+    pub id: Vec<u8>,
+    /// Ids that the caller has noted as done.
+    pub completed: Vec<Vec<u8>>,
+    /// What is added, each key once.
+    pub pairs: Vec<(Key, i64)>,
+    /// Applied to each value first.
+    pub modify: Modify,
 }
 
 /// A handle to the owner of one application; it stops when the last clone is dropped.
@@ -55,6 +76,8 @@ impl ServerHandle {
             server: MapServer::new(config).authenticate(key),
             element,
             members: HashMap::new(),
+            carriers: HashMap::new(),
+            carried: CarriedStats::default(),
             queries: HashMap::new(),
             next: 0,
             terms: 0,
@@ -65,14 +88,22 @@ impl ServerHandle {
         Self { owner: Arc::new(Handle(shared)), silent }
     }
 
-    /// Lets a caller in, whose frames come from and go to `address`.
+    /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
-    pub async fn join(&self, member: Member, address: SocketAddr) -> Result<Joined, CallError> {
+    pub async fn join(&self, member: Member, address: Option<SocketAddr>) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
         self.command(Command::Join(member, address, reply))?;
         joined.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Has the frames to a caller carried, as long as the carrier's stream lasts; what the stream
+    /// brings goes to the feed. None when there is no such caller.
+    pub async fn carry(&self, endpoint: u32, incarnation: u32, carrier: Carrier) -> Option<Feed> {
+        let (reply, known) = oneshot::channel();
+        self.command(Command::Carry { endpoint, incarnation, carrier, reply }).ok()?;
+        known.await.unwrap_or(false).then(|| Feed { owner: Arc::clone(&self.owner.0), endpoint })
     }
 
     /// A caller is gone.
@@ -84,6 +115,26 @@ impl ServerHandle {
     /// The element no longer lets in a caller that has left.
     pub fn gone(&self, endpoint: u32) {
         let _ = self.command(Command::Gone(endpoint));
+    }
+
+    /// Opens a book for calls with ids.
+    ///
+    /// # Errors
+    /// [`CallError::BooksFull`], [`CallError::Closed`].
+    pub async fn open_book(&self, number: u64) -> Result<(), CallError> {
+        let (reply, opened) = oneshot::channel();
+        self.command(Command::OpenBook(number, reply))?;
+        opened.await.unwrap_or(Err(CallError::Closed))
+    }
+
+    /// Does a call with an id, see [`MapServer::apply`].
+    ///
+    /// # Errors
+    /// [`CallError`]; nothing was added then.
+    pub async fn apply(&self, call: NamedCall) -> Result<Entered, CallError> {
+        let (reply, entered) = oneshot::channel();
+        self.command(Command::Apply(Box::new(call), reply))?;
+        entered.await.unwrap_or(Err(CallError::Closed))
     }
 
     /// The values of these keys, or of all.
@@ -120,6 +171,12 @@ impl ServerHandle {
         self.owner.0.lock().party.server.stats()
     }
 
+    /// What of that was carried in streams.
+    #[must_use]
+    pub fn carried(&self) -> CarriedStats {
+        self.owner.0.lock().party.carried
+    }
+
     fn command(&self, command: Command) -> Result<(), CallError> {
         self.owner.0.command(command).map_err(|_| CallError::Closed)
     }
@@ -138,10 +195,34 @@ impl Silence {
     }
 }
 
+/// Takes what the stream of one caller brings, and does not keep the owner running.
+pub struct Feed {
+    owner: Arc<Shared<Owner>>,
+    endpoint: u32,
+}
+
+impl Feed {
+    /// Takes a batch; false when the owner has ended. It speaks for its own caller: frames of others,
+    /// or of the element, are dropped. An empty one has the owner see whether the stream has ended.
+    pub fn take(&self, batch: Vec<u8>) -> bool {
+        self.owner.command(Command::Batch { endpoint: self.endpoint, bytes: batch }).is_ok()
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
 struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
+    /// Where frames to a caller go.
     members: HashMap<u32, SocketAddr>,
+    /// Those that take them instead, as long as their streams last.
+    carriers: HashMap<u32, Carrier>,
+    carried: CarriedStats,
     queries: HashMap<QueryId, oneshot::Sender<Values>>,
     next: u64,
     terms: u64,
@@ -149,10 +230,12 @@ struct Owner {
     silent: watch::Sender<Option<u64>>,
 }
 
-/// Gives frames the address of where they go.
+/// Gives frames the address of where they go, or has them carried.
 struct Roads<'a, F> {
     element: Option<SocketAddr>,
     members: &'a HashMap<u32, SocketAddr>,
+    carriers: &'a mut HashMap<u32, Carrier>,
+    carried: &'a mut CarriedStats,
     send: F,
 }
 
@@ -160,7 +243,10 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         let to = match to {
             Dest::Element => self.element,
-            Dest::Endpoint(endpoint) => self.members.get(&endpoint).copied(),
+            Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
+                Some(carrier) => return self.carried.take(carrier, frame),
+                None => self.members.get(&endpoint).copied(),
+            },
         };
         if let Some(to) = to {
             (self.send)(to, frame);
@@ -168,14 +254,21 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     }
 }
 
+impl Owner {
+    fn split<F>(&mut self, send: F) -> (&mut MapServer, Roads<'_, F>) {
+        let Self { server, element, members, carriers, carried, .. } = self;
+        (server, Roads { element: *element, members, carriers, carried, send })
+    }
+}
+
 impl Party for Owner {
     type Command = Command;
 
-    fn command(&mut self, now: Instant, command: Command) {
+    fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Join(member, address, reply) => {
                 let joined = self.server.join(now, member);
-                if joined.is_ok() {
+                if let (Ok(_), Some(address)) = (&joined, address) {
                     self.members.insert(member.endpoint, address);
                 }
                 // A caller that no longer waits is reported as gone by its stream.
@@ -184,6 +277,33 @@ impl Party for Owner {
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
+                self.carriers.remove(&endpoint);
+            }
+            Command::Carry { endpoint, incarnation, carrier, reply } => {
+                let known = self.server.carry(endpoint, incarnation);
+                if known {
+                    self.carriers.insert(endpoint, carrier);
+                }
+                // Whoever no longer waits has closed the stream.
+                let _ = reply.send(known);
+            }
+            // Whoever no longer waits asks again.
+            Command::OpenBook(number, reply) => drop(reply.send(self.server.open_book(now, number))),
+            Command::Apply(call, reply) => {
+                let NamedCall { book, id, completed, pairs, modify } = *call;
+                let entry = Entry { book, id: &id, completed: &completed };
+                let _ = reply.send(self.server.apply(now, &entry, &pairs, modify));
+            }
+            Command::Batch { endpoint, bytes } => {
+                let (server, mut roads) = self.split(send);
+                for frame in frames(&bytes) {
+                    roads.carried.frames_in += 1;
+                    if Base::new_checked(frame).is_ok_and(|base| base.src() == endpoint) {
+                        server.handle(now, frame, &mut roads);
+                    } else {
+                        roads.carried.foreign += 1;
+                    }
+                }
             }
             Command::Gone(endpoint) => self.server.gone(now, endpoint),
             Command::Query(keys, reply) => {
@@ -202,8 +322,7 @@ impl Party for Owner {
     }
 
     fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
-        let Self { server, element, members, .. } = self;
-        let mut roads = Roads { element: *element, members, send };
+        let (server, mut roads) = self.split(send);
         match ce {
             true => server.handle_marked(now, frame, &mut roads),
             false => server.handle(now, frame, &mut roads),
@@ -211,8 +330,8 @@ impl Party for Owner {
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
-        let Self { server, element, members, .. } = self;
-        server.poll(now, &mut Roads { element: *element, members, send });
+        let (server, mut roads) = self.split(send);
+        server.poll(now, &mut roads);
     }
 
     fn settle(&mut self) {
@@ -228,6 +347,11 @@ impl Party for Owner {
                 }
             }
         }
+        self.carriers.retain(|_, carrier| {
+            carrier.flush();
+            !carrier.is_over()
+        });
+        self.carried.open = self.carriers.len() as u64;
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -60,7 +60,8 @@ impl<P: Party> Shared<P> {
             return Err(Ended);
         }
         let now = self.now();
-        state.party.command(now, command);
+        let State { party, link, .. } = &mut *state;
+        party.command(now, command, |to, frame| link.queue(to, frame));
         state.drive(now);
         let early = state.party.deadline().is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
         if early || state.link.is_blocked() {
@@ -104,6 +105,8 @@ impl<P: Party> Shared<P> {
     async fn until_idle(&self) -> bool {
         let mut sleep = pin!(sleep_until(self.origin.into()));
         let mut linger = false;
+        // What the party begins with: nobody commands that.
+        self.lock().drive(self.now());
         loop {
             let (armed, blocked) = {
                 let mut state = self.lock();

@@ -62,6 +62,12 @@ pub enum CallError {
         /// What happened to it.
         reason: &'static str,
     },
+    /// The server has no room for a further call with an id.
+    #[error("the server remembers as many calls with ids as it may: try again when some are done")]
+    BooksFull,
+    /// The server has started anew, or has not heard of the caller for too long.
+    #[error("the server no longer knows which calls of this journal took effect")]
+    Forgotten,
     /// The endpoint was shut down.
     #[error("the endpoint is closed")]
     Closed,

@@ -10,6 +10,7 @@
 //! owner of its truth. Both take frames and `now`, and give frames (to an [`Outbox`]), events and
 //! the next deadline. Neither does I/O or reads a clock.
 
+mod ballot;
 pub mod client;
 mod error;
 mod key;
@@ -33,6 +34,16 @@ pub struct Modify {
     pub para: i32,
 }
 
+/// Who must have what a call adds before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// The element will do: its caller keeps it until the server has it.
+    #[default]
+    Element,
+    /// The server (NOTES: `ack: server`): losing element and caller together loses nothing of it.
+    Server,
+}
+
 /// What a call asks the map for. Values are quantised already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
@@ -53,6 +64,8 @@ pub enum Operation {
         modify: Modify,
         /// Whether the values after the addition are wanted.
         get: bool,
+        /// Who must have it before the call is done.
+        ack: Ack,
     },
     /// Agreement: counts each key once; test-and-set when the threshold is 1.
     Count {

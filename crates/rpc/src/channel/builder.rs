@@ -1,13 +1,16 @@
 //! Opens a channel, with options.
 
+use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_proto::manifest::Manifest;
 use tonic::transport::Endpoint;
 
+use super::journal::{Journal, JournalError};
 use super::session::Slot;
 use super::stats::Counters;
 use super::transport::Transport;
@@ -29,6 +32,7 @@ pub struct Builder {
     endpoint: Endpoint,
     catalogue: Catalogue,
     options: Options,
+    journal: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +59,9 @@ pub enum ConnectError {
     /// The manifests do not fit together.
     #[error(transparent)]
     Manifest(#[from] Disagreement),
+    /// The journal can't be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
 }
 
 impl Builder {
@@ -73,6 +80,7 @@ impl Builder {
         Ok(Self {
             endpoint,
             catalogue,
+            journal: None,
             options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO },
         })
     }
@@ -110,6 +118,23 @@ impl Builder {
         self
     }
 
+    /// Keeps a journal in this file, which is made if it is not there: calls with an id (metadata
+    /// `pathcall-call-id`, 1 to 128 bytes, the application's choice) are noted in it before they are sent
+    /// and when they are done. A process that was killed opens the same journal and makes its calls again,
+    /// with the same ids: one that is known to be done is answered at once, any other takes effect unless
+    /// it had. That holds for calls that add under keys and get nothing; each is done by the server, whole
+    /// and in one step, past the element. A handler behind one may see it again, with its id.
+    ///
+    /// DATA_LOSS says that the server can't know whether a repeated call had taken effect: it has started
+    /// anew, or has not heard of this journal for an hour.
+    ///
+    /// The journal is written to the system's page cache: it survives the process, and not the loss of
+    /// the machine. It grows with every call; a run that is over can remove it.
+    pub fn journal(mut self, path: impl Into<PathBuf>) -> Self {
+        self.journal = Some(path.into());
+        self
+    }
+
     /// Connects to the server. Applications are joined when they are first used.
     ///
     /// # Errors
@@ -132,9 +157,16 @@ impl Builder {
 
     fn channel(self, transport: Transport) -> Result<Channel, ConnectError> {
         let applications = self.catalogue.applications()?;
+        let journal = self.journal.as_deref().map(Journal::open).transpose()?;
         let slot = |(name, application)| (name, Slot::new(application, self.options));
-        let slots = applications.into_iter().map(slot).collect();
-        let inner = Inner { transport, catalogue: self.catalogue, slots, counters: Counters::default() };
+        let slots: BTreeMap<_, Slot> = applications.into_iter().map(slot).collect();
+        // What an earlier process had there may be gone with the server that had it.
+        for (name, slot) in &slots {
+            if let Some(book) = journal.as_ref().and_then(|journal: &Journal| journal.book(name)) {
+                slot.invest_in(book.server);
+            }
+        }
+        let inner = Inner { transport, catalogue: self.catalogue, slots, journal, counters: Counters::default() };
         Ok(Channel { inner: Arc::new(inner) })
     }
 }

@@ -8,6 +8,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::Inner;
+use super::named::{self, Done};
 use crate::deadline::Deadline;
 use crate::message::frame::{self, FrameError};
 use crate::message::keys;
@@ -36,6 +37,18 @@ impl Inner {
         let Some(slot) = self.slots.get(method.app) else {
             return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
         };
+        if let Some(id) = named::id_of(&parts.headers) {
+            let work = request.typed.map(|typed| Work::new(method, typed));
+            let done = self.named(method, slot, &id, work.and_then(|work| work.operation)).await?;
+            self.counters.named.add();
+            // What was done before has had its handler.
+            let handler = request.handler.filter(|_| done == Done::Now);
+            let response = match handler {
+                Some(message) => Some(self.handler(method, parts, &message, deadline).await?),
+                None => None,
+            };
+            return assemble::reply(method, response, &Answer::Done).await;
+        }
         let session = slot.session(method, &self.transport).await?;
         slot.check_loss(method, &session)?;
 
@@ -68,12 +81,7 @@ impl Inner {
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let dropped = answer == Answer::Counted { forwarded: false };
         let response = match request.handler {
-            Some(message) if !dropped => {
-                self.counters.handler.add();
-                mark(&mut parts.headers, headers::CALL, deadline);
-                let request = assemble::handler_request(method, parts, &message)?;
-                Some(self.transport.call(request).await?)
-            }
+            Some(message) if !dropped => Some(self.handler(method, parts, &message, deadline).await?),
             _ => None,
         };
         assemble::reply(method, response, &answer).await
@@ -81,6 +89,19 @@ impl Inner {
 }
 
 impl Inner {
+    /// Has the handler see the rest of a call.
+    async fn handler(
+        &self,
+        method: &Method,
+        mut parts: http::request::Parts,
+        message: &[u8],
+        deadline: Deadline,
+    ) -> Result<http::Response<Body>, Status> {
+        self.counters.handler.add();
+        mark(&mut parts.headers, headers::CALL, deadline);
+        self.transport.call(assemble::handler_request(method, parts, message)?).await
+    }
+
     /// The keys of the map, for a method that clears it and has no field to name them.
     async fn all_keys(
         &self,

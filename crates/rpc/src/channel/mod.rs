@@ -8,11 +8,16 @@
 //! ```
 //!
 //! `builder` opens a channel; `transport` is the gRPC connection beneath it; `session` is its
-//! part in one application; `long_keys` has keys numbered that no frame carries; `call` takes a call through; `stats` counts.
+//! part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered that
+//! no frame carries; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
+//! counts.
 
 pub mod builder;
 mod call;
+mod carry;
+pub mod journal;
 mod long_keys;
+mod named;
 mod session;
 pub mod stats;
 mod transport;
@@ -28,6 +33,7 @@ use tonic::body::Body;
 use tonic::transport::Endpoint;
 
 use self::builder::{Builder, ConnectError};
+use self::journal::Journal;
 use self::session::Slot;
 use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
@@ -56,6 +62,10 @@ use crate::deadline::Deadline;
 /// the call that reaches the threshold, `CntFwd` does not forward it, so the handler does not run,
 /// and the reply has defaults and the metadata `pathcall-forwarded: false`.
 ///
+/// A process that may be killed and started again gives its channel a journal ([`Builder::journal`])
+/// and its calls ids (metadata `pathcall-call-id`): it repeats the calls that it does not know to be
+/// done, and each takes effect once. Such calls go past the element.
+///
 /// Stubs must not compress requests: a compressed message can't be looked into.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -68,6 +78,7 @@ struct Inner {
     catalogue: Catalogue,
     /// One for each application, by name.
     slots: BTreeMap<&'static str, Slot>,
+    journal: Option<Journal>,
     counters: Counters,
 }
 

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Each time it is joined the caller is a new incarnation, so what was left of the last one on the
-//! way can't be taken for its own.
+//! way can't be taken for its own. A server that does not answer by UDP is joined once more, by a
+//! caller whose frames are carried over HTTP/2; a later join tries UDP again.
 
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +17,7 @@ use std::time::Duration;
 use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::client::{ClientConfig, ClientStats};
+use pathcall_endpoint::map::client::{ClientConfig, ClientStats, Reach};
 use pathcall_endpoint::map::lease::Era;
 use pathcall_endpoint::map::{Applied, CallError, Operation, Output, Renewal};
 use pathcall_proto::manifest::{Kind, Method};
@@ -27,7 +29,8 @@ use tokio::task::AbortHandle;
 use tonic::{Code, Status, Streaming};
 
 use super::builder::Options;
-use super::stats::{ApplicationStats, Counter, sum};
+use super::carry::Carry;
+use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
 use crate::names::Known;
@@ -35,6 +38,9 @@ use crate::status;
 
 /// A server that has not answered a join after this time is taken for unavailable.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that has not answered by UDP after this time can't be reached by it, or can't reach us:
+/// the first time, and when it was so the last time.
+const UDP_TIMEOUT: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(250)];
 
 /// The place of an application in a channel.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ pub(super) struct Slot {
     joining: tokio::sync::Mutex<()>,
     joins: Counter,
     /// What the sessions before the current one did.
-    past: Mutex<ClientStats>,
+    past: Mutex<(ClientStats, CarriedStats)>,
     /// The server's incarnation that holds something of this caller.
     invested: Mutex<Option<u32>>,
 }
@@ -59,7 +65,7 @@ impl Slot {
             current: Mutex::default(),
             joining: tokio::sync::Mutex::default(),
             joins: Counter::default(),
-            past: Mutex::new(ClientStats::default()),
+            past: Mutex::default(),
             invested: Mutex::default(),
         }
     }
@@ -88,6 +94,11 @@ impl Slot {
         }
     }
 
+    /// The same of a call with an id, past every session.
+    pub(super) fn invest_in(&self, server: u32) {
+        lock(&self.invested).get_or_insert(server);
+    }
+
     /// A server that started anew has nothing of what its predecessor had in memory: whoever asks
     /// for it is told so, once, and never gets a silent zero (NOTES: "Who owns the truth").
     pub(super) fn check_loss(&self, method: &Method, session: &Session) -> Result<(), Status> {
@@ -104,9 +115,10 @@ impl Slot {
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
-        let current = lock(&self.current).as_ref().map(|session| session.handle.stats());
-        let map = sum(*lock(&self.past), current.unwrap_or_default());
-        ApplicationStats { name: self.application.name, joins: self.joins.read(), map }
+        let current = lock(&self.current).as_ref().map(|session| (session.handle.stats(), session.handle.carried()));
+        let (past, current) = (*lock(&self.past), current.unwrap_or_default());
+        let (map, carried) = (sum(past.0, current.0), sum_carried(past.1, current.1));
+        ApplicationStats { name: self.application.name, joins: self.joins.read(), map, carried }
     }
 
     fn live(&self) -> Option<Arc<Session>> {
@@ -125,7 +137,8 @@ impl Slot {
     fn retire(&self) {
         if let Some(session) = lock(&self.current).take() {
             let mut past = lock(&self.past);
-            *past = sum(*past, session.handle.stats());
+            let carried = CarriedStats { open: 0, ..session.handle.carried() };
+            *past = (sum(past.0, session.handle.stats()), sum_carried(past.1, carried));
         }
     }
 }
@@ -200,10 +213,12 @@ impl Join<'_> {
                 Status::unavailable(format!("{}: the server's name: {error}", self.transport.uri()))
             })?,
         };
+        let mut udp = true;
         loop {
             let link = bind(ip)?;
             let incarnation = rand::random_range(1..=u32::MAX);
-            let (grant, stream) = self.request(link.local_addr().port(), incarnation).await?;
+            let port = if udp { link.local_addr().port() } else { 0 };
+            let (grant, stream) = self.request(port, incarnation).await?;
             let Some(server) = self.transport.peer() else {
                 return Err(Status::internal(format!("{}: no connection to join over", self.transport.uri())));
             };
@@ -212,8 +227,26 @@ impl Join<'_> {
                 ip = self.transport.any_address().await.map_err(|error| Status::unavailable(error.to_string()))?;
                 continue;
             }
-            return self.session(link, incarnation, server, &grant, stream);
+            let session = self.session(link, incarnation, server, &grant, stream, !udp)?;
+            if udp {
+                let blocked = !self.answers(&session).await;
+                self.transport.note_udp(blocked);
+                if blocked {
+                    udp = false;
+                    session.end("UDP does not get through".into());
+                    continue;
+                }
+            }
+            return Ok(session);
         }
+    }
+
+    /// Whether the server answers by UDP.
+    async fn answers(&self, session: &Session) -> bool {
+        let mut reach = session.handle.reach();
+        let answers = reach.wait_for(|reach| *reach == Reach::Answers);
+        let limit = UDP_TIMEOUT[usize::from(self.transport.udp_blocked())];
+        tokio::time::timeout(limit, answers).await.is_ok_and(|answers| answers.is_ok())
     }
 
     async fn request(&self, udp_port: u16, incarnation: u32) -> Result<(JoinGrant, Streaming<JoinGrant>), Status> {
@@ -258,6 +291,7 @@ impl Join<'_> {
         server: IpAddr,
         grant: &JoinGrant,
         stream: Streaming<JoinGrant>,
+        carried: bool,
     ) -> Result<Session, Status> {
         let nonsense = |what| {
             let (name, uri) = (self.application.name, self.transport.uri());
@@ -282,6 +316,7 @@ impl Join<'_> {
             rows: grant.rows,
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
+            votes: self.application.votes,
             start_chunk: grant.start_chunk,
             lease: Duration::from_millis(grant.lease_ms),
             era: Era::from_number(grant.era),
@@ -292,10 +327,23 @@ impl Join<'_> {
         let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
             .busy_poll(self.options.busy_poll);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
+        let carry = Carry {
+            channel: self.transport.channel(),
+            application: self.application.name,
+            endpoint: grant.endpoint,
+            incarnation,
+            map: handle.feed(),
+        };
+        let carrying = carry.keep(handle.reach(), carried);
         let uri = self.transport.uri().to_string();
         let watcher = tokio::spawn(async move {
+            let roads = async {
+                carrying.await;
+                pending::<()>().await;
+            };
             tokio::select! {
                 () = follow(stream, teller, over_too, uri) => {}
+                () = roads => {}
                 // What only the element had is the server's by now: the stream may end.
                 _ = ended => {}
             }

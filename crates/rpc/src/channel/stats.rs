@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::client::ClientStats;
 
 /// Counts of a channel and its clones.
@@ -13,6 +14,8 @@ pub struct ChannelStats {
     pub filtered_calls: u64,
     /// Calls that were followed by one of the handler.
     pub handler_calls: u64,
+    /// Calls with ids that are done.
+    pub named_calls: u64,
     /// Calls refused because their message was compressed.
     pub compressed_refused: u64,
     /// One for each application of the manifest, by name.
@@ -28,6 +31,8 @@ pub struct ApplicationStats {
     pub joins: u64,
     /// What travelled as map frames.
     pub map: ClientStats,
+    /// What of that went over HTTP/2 because UDP did not get through; `open` says whether it does now.
+    pub carried: CarriedStats,
 }
 
 /// The counters behind [`ChannelStats`].
@@ -36,6 +41,7 @@ pub(super) struct Counters {
     pub(super) plain: Counter,
     pub(super) filtered: Counter,
     pub(super) handler: Counter,
+    pub(super) named: Counter,
     pub(super) compressed: Counter,
 }
 
@@ -45,6 +51,7 @@ impl Counters {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
             handler_calls: self.handler.read(),
+            named_calls: self.named.read(),
             compressed_refused: self.compressed.read(),
             applications: applications.collect(),
         }
@@ -78,5 +85,16 @@ pub(super) fn sum(a: ClientStats, b: ClientStats) -> ClientStats {
         lanes_software: a.lanes_software + b.lanes_software,
         bytes_sent: a.bytes_sent + b.bytes_sent,
         lane_bytes_sent: a.lane_bytes_sent + b.lane_bytes_sent,
+    }
+}
+
+/// What was carried for two endpoints together.
+pub(super) fn sum_carried(a: CarriedStats, b: CarriedStats) -> CarriedStats {
+    CarriedStats {
+        open: a.open + b.open,
+        frames_in: a.frames_in + b.frames_in,
+        frames_out: a.frames_out + b.frames_out,
+        lost_full: a.lost_full + b.lost_full,
+        foreign: a.foreign + b.foreign,
     }
 }

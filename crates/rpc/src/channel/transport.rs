@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -18,6 +19,8 @@ pub(super) struct Transport {
     channel: Channel,
     uri: Uri,
     peer: Peer,
+    /// UDP did not get through when it was last tried.
+    udp_blocked: Arc<AtomicBool>,
 }
 
 /// The address that the connection was last made to.
@@ -29,14 +32,14 @@ impl Transport {
     pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
         let peer = Peer::default();
         let channel = endpoint.connect_with_connector(connector(endpoint, peer.clone())).await?;
-        Ok(Self { channel, uri: endpoint.uri().clone(), peer })
+        Ok(Self { channel, uri: endpoint.uri().clone(), peer, udp_blocked: Arc::default() })
     }
 
     /// Connects at the first call.
     pub(super) fn lazy(endpoint: &Endpoint) -> Self {
         let peer = Peer::default();
         let channel = endpoint.connect_with_connector_lazy(connector(endpoint, peer.clone()));
-        Self { channel, uri: endpoint.uri().clone(), peer }
+        Self { channel, uri: endpoint.uri().clone(), peer, udp_blocked: Arc::default() }
     }
 
     /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
@@ -57,6 +60,16 @@ impl Transport {
     /// The server's IP address, if a connection was made.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.peer.last().map(|addr| addr.ip())
+    }
+
+    /// Notes whether UDP gets through.
+    pub(super) fn note_udp(&self, blocked: bool) {
+        self.udp_blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    /// Whether UDP did not get through when it was last tried.
+    pub(super) fn udp_blocked(&self) -> bool {
+        self.udp_blocked.load(Ordering::Relaxed)
     }
 
     /// The unspecified address of the family that the server is, or will be, reached in.

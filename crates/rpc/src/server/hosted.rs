@@ -13,7 +13,7 @@ use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
-use pathcall_endpoint::map::server::{Eviction, ServerConfig, ServerStats, Terms};
+use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
@@ -212,6 +212,14 @@ impl Hosted {
         serving.suspended.filter(|until| Instant::now() < *until)
     }
 
+    /// The application, if it has had a caller.
+    pub(super) fn running(&self) -> Option<Serving> {
+        match &*self.phase() {
+            Phase::Serving(serving) => Some(serving.clone()),
+            Phase::Waiting(..) => None,
+        }
+    }
+
     /// The running application; the first call starts it.
     pub(super) fn serving(&self) -> Serving {
         let mut phase = self.phase();
@@ -247,11 +255,12 @@ impl Hosted {
     }
 
     pub(super) fn stats(&self) -> ApplicationStats {
-        let (element, map) = match &*self.phase() {
-            Phase::Waiting(..) => (false, ServerStats::default()),
-            Phase::Serving(serving) => (serving.memory.is_some(), serving.handle.stats()),
+        let (element, map, carried) = match self.running() {
+            None => Default::default(),
+            Some(Serving { memory, handle, .. }) => (memory.is_some(), handle.stats(), handle.carried()),
         };
-        ApplicationStats { name: self.application.name, members: self.members.load(Ordering::Relaxed), element, map }
+        let members = self.members.load(Ordering::Relaxed);
+        ApplicationStats { name: self.application.name, members, element, map, carried }
     }
 
     fn start(&self, link: Link, grant: Option<&ApplicationGrant>) -> Serving {
@@ -269,7 +278,9 @@ impl Hosted {
             grant: registers,
             threshold: self.application.threshold,
             mapping: self.application.mapping,
+            acked: self.application.acked,
             locks: self.application.locks,
+            votes: self.application.votes,
             eviction: Some(Eviction::default()),
             key_memory: self.key_memory,
             width: self.application.width(),

@@ -8,10 +8,13 @@
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
-//! `builder` starts it; `hosted` is an application and the truth of its map; `registration`
-//! speaks to the controller; `peer` lets callers in; `layer` sorts the calls.
+//! `books` does calls with ids. `builder` starts it; `hosted` is an application and the truth of its map; `registration`
+//! speaks to the controller; `peer` lets callers in; `carry` takes the frames of those that UDP does
+//! not reach; `layer` sorts the calls.
 
+mod books;
 pub mod builder;
+mod carry;
 mod hosted;
 mod layer;
 mod peer;
@@ -20,6 +23,7 @@ mod registration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
 use tokio::sync::watch;
@@ -80,6 +84,8 @@ pub struct ApplicationStats {
     pub element: bool,
     /// What came in and went out as map frames; all 0 before the first caller.
     pub map: ServerStats,
+    /// What of that went over HTTP/2, and of how many callers now: UDP does not reach them.
+    pub carried: CarriedStats,
 }
 
 impl Server {

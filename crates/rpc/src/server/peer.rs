@@ -3,7 +3,7 @@
 //! A caller is a member as long as it reads the stream that it joined by. When the stream is
 //! dropped, because the caller ended it or its connection broke, it has left.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
@@ -13,16 +13,18 @@ use pathcall_endpoint::map::server::{Joined, Member};
 use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, EndpointGrant, JoinGrant, JoinRequest, NameReply, NameRequest, RegisterEndpointRequest,
-    ReleaseEndpointRequest,
+    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, JoinGrant, JoinRequest, NameReply,
+    NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
+use super::books;
+use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::registration::Controller;
 use crate::status;
@@ -40,6 +42,7 @@ pub(super) struct PeerService(pub(super) Arc<Inner>);
 #[tonic::async_trait]
 impl Peer for PeerService {
     type JoinStream = Membership;
+    type CarryStream = Carried;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<Membership>, Status> {
         let Some(remote) = request.remote_addr() else {
@@ -49,11 +52,11 @@ impl Peer for PeerService {
         };
         let request = request.into_inner();
         let hosted = self.application(&request.application, request.filter_digest)?;
-        let port = u16::try_from(request.udp_port).ok().filter(|port| *port != 0);
-        let Some(port) = port else {
+        let Ok(port) = u16::try_from(request.udp_port) else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
         };
-        let caller = Caller { ip: remote.ip().to_canonical(), port, request };
+        let address = (port != 0).then(|| SocketAddr::new(remote.ip().to_canonical(), port));
+        let caller = Caller { address, request };
         caller.join(&self.0, hosted).await.map(Response::new)
     }
 
@@ -65,6 +68,21 @@ impl Peer for PeerService {
         }
         let numbers = hosted.names.number(hosted.application.name, &keys)?;
         Ok(Response::new(NameReply { numbers }))
+    }
+
+    async fn open_book(&self, request: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+        let OpenBookRequest { application, filter_digest } = request.into_inner();
+        books::open(self.application(&application, filter_digest)?).await.map(Response::new)
+    }
+
+    async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+        let request = request.into_inner();
+        let hosted = self.application(&request.application, request.filter_digest)?;
+        books::apply(hosted, request).await.map(Response::new)
+    }
+
+    async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<Carried>, Status> {
+        carry::carry(&self.0, request).await
     }
 }
 
@@ -84,8 +102,8 @@ impl PeerService {
 
 /// Who wants to join.
 struct Caller {
-    ip: IpAddr,
-    port: u16,
+    /// Where its frames come from and go to; none when they are carried.
+    address: Option<SocketAddr>,
     request: JoinRequest,
 }
 
@@ -143,7 +161,7 @@ impl Caller {
     async fn register(&self, inner: &Inner, serving: &Serving, place: &mut Place) -> Option<EndpointGrant> {
         // Also without memory: should there be some one day, the caller is known by the same id.
         let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
-        match controller.register(self.request_for(serving)).await {
+        match controller.register(self.request_for(serving, self.address?)).await {
             Ok(grant) => {
                 let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint };
                 place.registered = Some((controller.clone(), release));
@@ -158,12 +176,11 @@ impl Caller {
     }
 
     async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
-        let address = SocketAddr::new(self.ip, self.port);
         let give_up = Instant::now() + PLACE_TIMEOUT;
         loop {
             let mut left = std::pin::pin!(hosted.left.notified());
             left.as_mut().enable();
-            let error = match serving.handle.join(member, address).await {
+            let error = match serving.handle.join(member, self.address).await {
                 Ok(joined) => return Ok(joined),
                 Err(error) => error,
             };
@@ -174,11 +191,11 @@ impl Caller {
         }
     }
 
-    fn request_for(&self, serving: &Serving) -> RegisterEndpointRequest {
+    fn request_for(&self, serving: &Serving, address: SocketAddr) -> RegisterEndpointRequest {
         RegisterEndpointRequest {
             gaid: serving.gaid,
             incarnation: self.request.incarnation,
-            data_address: SocketAddr::new(self.ip, self.port).to_string(),
+            data_address: address.to_string(),
             flows: self.flows(),
         }
     }
@@ -260,7 +277,7 @@ impl Following {
 
     async fn register(&self, serving: &Serving) -> Option<EndpointGrant> {
         let controller = self.inner.upgrade()?.controller.clone()?;
-        let grant = controller.register(self.caller.request_for(serving)).await;
+        let grant = controller.register(self.caller.request_for(serving, self.caller.address?)).await;
         grant.ok().filter(|grant| grant.endpoint == self.member.endpoint)
     }
 }

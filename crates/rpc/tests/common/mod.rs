@@ -1,6 +1,8 @@
 //! A server with handlers that say what they saw, on a port of its own.
 #![allow(dead_code)] // each test file uses its part
 
+pub(crate) mod wall;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;

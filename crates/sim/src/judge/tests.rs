@@ -33,6 +33,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         width: 256,
         eviction: None,
         purpose,
+        ack: Ack::Element,
         doom: None,
         timing: Timing::default(),
         lease: Duration::from_secs(5),
@@ -48,7 +49,7 @@ fn sum(lanes: &[i64], modify: Modify) -> Step {
 
 fn add(value: i64, get: bool) -> Step {
     let pairs = vec![(Key::from("k"), value)];
-    Step::call(Operation::Add { pairs, modify: Modify::default(), get })
+    Step::call(Operation::Add { pairs, modify: Modify::default(), get, ack: Ack::Element })
 }
 
 fn lock() -> Step {
@@ -158,7 +159,7 @@ fn a_value_that_is_got_counts_its_own_addition() {
 fn at_the_end_values_are_exact_and_a_cancelled_call_took_effect_wholly_or_not() {
     let marker = Key::from((7 << 56) + 1);
     let pairs = vec![(Key::from("k"), 5), (marker.clone(), 1)];
-    let step = Step::call(Operation::Add { pairs, modify: Modify::default(), get: false });
+    let step = Step::call(Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element });
     let scenario = scenario(Purpose::Add, vec![vec![step], vec![add(2, false)]]);
     let ended = |k: i64, mark: i64| {
         let mut judge = Judge::new(&scenario);
@@ -210,7 +211,7 @@ fn a_lock_has_one_holder() {
         judge.hear(*node, report).expect("right so far");
     }
     let (node, late) = granted(OTHER, 8);
-    judge.look_at_rivals(node, &late, |holder, _, token| (holder, token) != (ONE, 7));
+    judge.look_at_rivals(node, &late, |holder, step| (holder, step) != (ONE, 0));
     assert_eq!(judge.hear(node, &late), Ok(()), "the first one has lost it, and knows it");
     judge.hear(ONE, &release(ONE).1).expect("a late release");
     assert_eq!(judge.applications[0].locks.holder(&key()).map(|holding| holding.node), Some(OTHER));

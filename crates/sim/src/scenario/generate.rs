@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::{Ack, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum, votes};
 use crate::random::{Chance, Random};
 
 /// Makes the seed of the chance that an application's frames carry tokens.
@@ -71,6 +71,7 @@ pub fn generate(seed: u64) -> Scenario {
         ..Scenario::default()
     };
     weather.break_over(&mut random, &mut scenario);
+    acknowledge_by_server(&mut random, &mut scenario);
     let mut random = Random::new(seed ^ TOKENS);
     for application in &mut scenario.applications {
         let key = TokenKey::new([random.bits(), random.bits()]);
@@ -79,15 +80,40 @@ pub fn generate(seed: u64) -> Scenario {
     scenario
 }
 
+/// In some applications that add, the server acknowledges: nothing that was reported done may be lost,
+/// and half the time a caller dies about when the element fails.
+fn acknowledge_by_server(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Add) {
+        if !random.happens(Chance::percent(30)) {
+            continue;
+        }
+        plan.ack = Ack::Server;
+        for step in plan.callers.iter_mut().flat_map(|caller| &mut caller.steps) {
+            if let Work::Call(Operation::Add { ack, .. }) = &mut step.work {
+                *ack = Ack::Server;
+            }
+        }
+        if let Some(failure) = scenario.failures.first()
+            && random.happens(Chance::percent(50))
+            && plan.callers.iter().all(|caller| caller.dies.is_none())
+        {
+            let (about, noticed) = (Duration::from_millis(20), Duration::from_millis(500));
+            let at = Instant(failure.at.0.saturating_sub(about.as_nanos() as u64 / 2)) + random.up_to(about);
+            let killed = random.index(plan.callers.len());
+            plan.callers[killed].dies = Some(Death { at, noticed_after: random.up_to(noticed) });
+        }
+    }
+}
+
 fn application(random: &mut Random, index: u32, timing: Timing, elements: usize, given: &mut Given) -> ApplicationPlan {
     let with_element = elements > 0;
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
-    let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add | Purpose::Lock);
+    let holds_memory = !matches!(purpose, Purpose::AddGet);
     let mut row_width = || match purpose {
         Purpose::Sum => sum_width(random),
-        // A lock takes a row and no lanes.
-        Purpose::Lock => 1,
+        // A lock and a ballot take a row and no lanes.
+        Purpose::Lock | Purpose::Count { .. } => 1,
         _ => KEYED_WIDTH as u16,
     };
     let widths = [row_width(), row_width()];
@@ -113,7 +139,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
             let set = keyed::key_set(random);
             (keyed::additions(random, &set, callers, purpose == Purpose::AddGet, memory.is_none()), Some(set))
         }
-        Purpose::Count { threshold, to } => (keyed::counts(random, callers, threshold, to), None),
+        Purpose::Count { threshold, to } => (votes::steps(random, callers, threshold, to), None),
         Purpose::Lock => (keyed::locks(random, callers), None),
     };
     let queries = set.map(|set| keyed::queries(random, &set)).unwrap_or_default();
@@ -133,12 +159,12 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
     };
     let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
     let may_be_killed = match purpose {
-        Purpose::Add | Purpose::AddGet | Purpose::Lock => true,
+        Purpose::Add | Purpose::AddGet | Purpose::Lock | Purpose::Count { .. } => true,
         Purpose::Sum => doom.is_none() && !callers.iter().flat_map(|caller| &caller.steps).any(|step| step.may_starve),
-        Purpose::Count { .. } => false,
     };
     if may_be_killed && random.happens(Chance::percent(20)) {
-        kill(random, &mut callers, given);
+        let unnoticed = purpose == Purpose::Lock && random.happens(Chance::percent(50));
+        if unnoticed { hang(random, &mut callers) } else { kill(random, &mut callers, given) }
     }
     ApplicationPlan {
         gaid: 1000 + index,
@@ -150,9 +176,10 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         width,
         eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
         purpose,
+        ack: Ack::Element,
         doom,
         timing,
-        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
+        lease: random.pick(&[100, 100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }
@@ -240,6 +267,13 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,
     }
+}
+
+/// Kills a caller's process, and nobody ever notices: only a lease takes from it what it held.
+fn hang(random: &mut Random, callers: &mut [CallerPlan]) {
+    let (hung, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
+    let at = Instant(0) + random.up_to(within);
+    callers[hung].dies = Some(Death { at, noticed_after: Duration::from_secs(24 * 3600) });
 }
 
 /// Kills a caller's process; a new one with its slots does a part of what it did.

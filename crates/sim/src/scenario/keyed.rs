@@ -1,10 +1,10 @@
-//! Calls on keys: additions, reads, counts and locks.
+//! Calls on keys: additions, reads and locks.
 
 use std::time::Duration;
 
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Key, Modify, Operation};
-use pathcall_wire::{Instant, OpType, Target};
+use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
+use pathcall_wire::{Instant, OpType};
 
 use super::sum::modify;
 use super::{Query, Step, Work, keys};
@@ -82,7 +82,7 @@ pub(super) fn additions(random: &mut Random, set: &[Key], callers: usize, get: b
                 pairs.push((Key::from("brim"), value));
                 random.shuffle(&mut pairs);
             }
-            let operation = Operation::Add { pairs, modify, get };
+            let operation = Operation::Add { pairs, modify, get, ack: Ack::Element };
             steps.push(Step { pause: random.up_to(most_pause), cancel_after, ..Step::call(operation) });
         }
     }
@@ -123,26 +123,6 @@ pub(super) fn queries(random: &mut Random, set: &[Key]) -> Vec<Query> {
     queries
 }
 
-/// Steps of callers that count: each counts every key once.
-pub(super) fn counts(random: &mut Random, callers: usize, threshold: u32, to: Target) -> Vec<Vec<Step>> {
-    let calls = random.range(1..=15) as usize;
-    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5)]);
-    // Which of several keys was forwarded to the server a call does not say.
-    let per_call = if to == Target::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
-    let mut set = keys::draw(random, calls * per_call);
-    set.truncate(calls * per_call);
-    let mut steps = vec![Vec::new(); callers];
-    for keys in set.chunks(per_call) {
-        for steps in &mut steps {
-            let mut keys = keys.to_vec();
-            random.shuffle(&mut keys);
-            let operation = Operation::Count { keys, threshold, to };
-            steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
-        }
-    }
-    steps
-}
-
 /// Steps of callers that take locks, some of them several at once, some of them impatient.
 pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
     let count = random.pick(&[1, 2, 5]);
@@ -153,7 +133,7 @@ pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
     }
     let most_keys = random.pick(&[1, 1, 3]);
     let calls = random.range(1..=12);
-    let longest = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(20)]);
+    let longest = random.pick(&[0, 1, 20, 20, 200].map(Duration::from_millis));
     let impatient = random.pick(&[Chance(0), Chance::percent(20)]);
     let mut steps = vec![Vec::new(); callers];
     for steps in &mut steps {

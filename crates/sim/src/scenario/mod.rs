@@ -7,6 +7,7 @@ mod generate;
 mod keyed;
 mod keys;
 mod sum;
+mod votes;
 mod weather;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Key, Operation};
+use pathcall_endpoint::map::{Ack, Key, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, Target, TokenKey};
 
@@ -119,6 +120,8 @@ pub struct ApplicationPlan {
     pub eviction: Option<Eviction>,
     /// What its calls ask for.
     pub purpose: Purpose,
+    /// Who must have what is added before a call is done.
+    pub ack: Ack,
     /// Why the last call of every caller can't be done, if so: all must be told.
     pub doom: Option<Doom>,
     /// Timers of owner and callers.
@@ -278,6 +281,12 @@ impl ApplicationPlan {
     #[must_use]
     pub fn element(&self) -> usize {
         self.memory.map_or(0, |memory| memory.element)
+    }
+
+    /// Whether its methods count up to a threshold.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        matches!(self.purpose, Purpose::Count { .. })
     }
 
     /// Whether the element may hold keys: its methods only add, or query.

@@ -76,6 +76,11 @@ impl KeyedCalls {
         Ok(None)
     }
 
+    /// Another kind of call needs what [`MapClient::close`](super::MapClient::close) does for keyed ones.
+    pub(super) fn note_use(&mut self) {
+        self.kept.used = true;
+    }
+
     fn enter(&mut self, now: Instant, id: CallId, mut call: Call, config: &ClientConfig) {
         if call.takes_locks() {
             self.locks.lease.want(now, config);
@@ -122,10 +127,10 @@ impl KeyedCalls {
     }
 
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
+        let Some(call) = self.calls.get_mut(&id) else { return self.kept.cancel(id) };
         call.detached = true;
         self.lines.hurry(now, |of| of == id);
-        if call.nothing_sent() {
+        if call.nothing_sent() && !self.kept.repeats(id) {
             self.calls.remove(&id);
             self.ready.retain(|other| *other != id);
         } else {
@@ -242,7 +247,7 @@ impl KeyedCalls {
                 let mut again = std::mem::take(&mut call.moved);
                 again.append(&mut call.denied);
                 if config.element && current { call.line_up(again) } else { call.denied = again }
-            } else if !call.denied.is_empty() && !call.waits(index as usize) {
+            } else if !call.denied.is_empty() && !call.is_in_line(index as usize) {
                 // The first of several is waited for in line.
                 let denied = std::mem::take(&mut call.denied);
                 call.line_up(denied);
@@ -316,10 +321,13 @@ impl KeyedCalls {
             return;
         }
         self.retries.retain(|(_, other)| *other != id);
-        if !call.detached {
+        if call.must_wait(self.kept.committed()) {
+            call.waits = Some(id);
+        } else if !call.detached {
             let lease = self.locks.lease.until(config).map_or(Duration::ZERO, |until| until.since(now));
-            let output = if call.takes_locks() { call.locked(lease) } else { call.output() };
-            self.done.push_back((id, call.error.take().map_or(Ok(output), Err)));
+            let outcome = call.outcome();
+            let outcome = if call.takes_locks() { outcome.map(|_| call.locked(lease)) } else { outcome };
+            self.done.push_back((id, outcome));
         } else if call.claim {
             self.locks.claimed(&call);
         } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
@@ -334,7 +342,7 @@ impl KeyedCalls {
     }
 
     pub(super) fn next_done(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
-        self.done.pop_front()
+        self.done.pop_front().or_else(|| self.kept.next_acked())
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -345,10 +353,11 @@ impl KeyedCalls {
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.ready.clear();
         self.retries.clear();
-        self.kept = Kept::default();
         self.locks = Locks::default();
         self.lines = Lines::default();
-        std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached).map(|(id, _)| id).collect()
+        let kept = std::mem::take(&mut self.kept).drain();
+        let open = std::mem::take(&mut self.calls).into_iter().filter(|(_, call)| !call.detached);
+        open.map(|(id, _)| id).chain(kept).collect()
     }
 }
 

@@ -8,19 +8,24 @@
 mod doors;
 mod frame;
 mod keyed;
+mod reach;
 mod sum;
+mod votes;
+mod words;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
-use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
+use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use crate::token::Guard;
-use keyed::{Ask, KeyedCalls};
+use keyed::KeyedCalls;
+pub use reach::Reach;
 use sum::SumCalls;
+use votes::VoteCalls;
 
 /// Names a call of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +58,8 @@ pub struct ClientConfig {
     pub width: u16,
     /// Which of the threshold workers this is.
     pub worker: u16,
+    /// Whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Chunk that this caller's first array starts at.
     pub start_chunk: u64,
     /// How long the server lends locks to a caller that does not ask again.
@@ -95,8 +102,12 @@ pub(crate) enum Item {
     Chunk(u64),
     /// A frame of a keyed call.
     Keyed(CallId, u32),
+    /// A frame of a call that counts up to a threshold.
+    Vote(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
+    /// Whether the server hears this caller, and is heard.
+    Hello,
 }
 
 /// Where an item is: which flow, under which number.
@@ -116,8 +127,12 @@ pub struct MapClient {
     cursor: usize,
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
+    reach: Reach,
+    /// The server is to be asked whether it hears this caller.
+    greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
+    votes: VoteCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
     /// Set once nothing can be done any more; every call gets it.
     broken: Option<CallError>,
@@ -134,12 +149,15 @@ impl MapClient {
             flows,
             cursor: 0,
             next_doubt: Instant(0),
+            reach: Reach::Unknown,
+            greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
+            votes: VoteCalls::default(),
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
-            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             guard: Guard::default(),
             config,
         }
@@ -150,6 +168,10 @@ impl MapClient {
         let started = match (&self.broken, operation) {
             (Some(error), _) => Err(error.clone()),
             (None, Operation::Sum { lanes, modify, threshold }) => self.sums.start(id, lanes, modify, threshold),
+            (None, operation @ (Operation::Count { .. } | Operation::Clear { .. })) if self.config.votes => {
+                self.keyed.note_use();
+                self.votes.start(id, operation, &self.config)
+            }
             (None, operation) => self.keyed.start(now, id, operation, &self.config),
         };
         match started {
@@ -163,16 +185,16 @@ impl MapClient {
     /// with half of it (NOTES: "Fallback means the same answer"); a lock that is still granted is
     /// given back. No event follows.
     pub fn cancel(&mut self, now: Instant, id: CallId) {
-        if !self.sums.cancel(id) {
+        if !self.sums.cancel(id) && !self.votes.cancel(now, id, &self.config) {
             self.keyed.cancel(now, id, &self.config);
         }
     }
 
-    /// The fencing token of a lock that this caller holds, as far as it knows by its own clock: it was
-    /// granted, has not been given back, and its lease has not run out.
+    /// In which session this caller holds locks, by its own clock: what was granted in it and not given
+    /// back is its own, and nothing else.
     #[must_use]
-    pub fn holds(&self, now: Instant, key: &Key) -> Option<u64> {
-        self.keyed.holds(now, key, &self.config)
+    pub fn session(&self, now: Instant) -> Option<u32> {
+        self.keyed.session(now, &self.config)
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
@@ -197,6 +219,10 @@ impl MapClient {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
             }
+            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => {
+                self.votes.decided(now, &frame, &self.config);
+                self.finish_votes();
+            }
             // A counter reached its threshold: ask again now.
             Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
                 let (flow, seq, _) = self.sent(&frame)?;
@@ -218,7 +244,10 @@ impl MapClient {
                 self.flows[flow].remove(seq);
             }
             Kind::MapLent => self.keyed.lent(now, &frame, &self.config)?,
-            Kind::MapCommit => self.keyed.commit(base.round()),
+            Kind::MapCommit => {
+                self.keyed.commit(base.round());
+                self.finish_keyed();
+            }
             Kind::MapWithdraw => self.keyed.will_withdraw(&frame, &self.config),
             Kind::MapError => {
                 let error = CallError::from_frame(&frame)?;
@@ -243,12 +272,24 @@ impl MapClient {
     }
 
     fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
+        if frame.base().has(Flags::CROSS) {
+            self.reach = Reach::Answers;
+        }
         let (flow, seq) = self.named(frame)?;
         let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
-        let Item::Keyed(id, index) = item else {
-            self.flows[flow].ack(now, seq, ecn);
-            self.keyed.settled(item);
-            return Some(());
+        let (id, index) = match item {
+            Item::Vote(id, index) => {
+                self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
+                self.flows[flow].ack(now, seq, ecn);
+                self.finish_votes();
+                return Some(());
+            }
+            Item::Keyed(id, index) => (id, index),
+            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
+                self.flows[flow].ack(now, seq, ecn);
+                self.keyed.settled(item);
+                return Some(());
+            }
         };
         match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
             keyed::Verdict::Held => {
@@ -262,9 +303,7 @@ impl MapClient {
             keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
         }
         self.flows[flow].ack(now, seq, ecn);
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.finish_keyed();
         Some(())
     }
 
@@ -289,21 +328,37 @@ impl MapClient {
         }
         self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
+        self.votes.wake(now, &self.config);
         self.flush(now, out);
         if !self.keep_lease(now, out) {
             return;
         }
         while let Some(flow) = self.free_flow() {
-            let Some(item) = self.sums.peek().or_else(|| self.keyed.peek(now, &self.config)) else { break };
+            let Some(item) = self.next_item(now) else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
+                Item::Vote(..) => self.votes.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
+                Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(now, place, item, out);
+        }
+    }
+
+    /// What is to be sent next.
+    fn next_item(&self, now: Instant) -> Option<Item> {
+        let keyed = self.keyed.peek(now, &self.config);
+        match keyed {
+            _ if self.greets => Some(Item::Hello),
+            // Before all else, as soon as it is true: others wait for it.
+            Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
+            Some(Item::Settled { leaving: false, .. }) if !self.votes.is_claiming() => keyed,
+            Some(Item::Settled { .. }) => self.sums.peek().or_else(|| self.votes.peek()),
+            _ => self.sums.peek().or_else(|| self.votes.peek()).or(keyed),
         }
     }
 
@@ -314,7 +369,7 @@ impl MapClient {
 
     /// Writes the frame or frames of an item and hands them out.
     fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
-        let Self { config, sums, keyed, stats, scratch, .. } = self;
+        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
         let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
             stats.frames_sent += 1;
             stats.bytes_sent += frame.len() as u64;
@@ -324,6 +379,7 @@ impl MapClient {
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
             Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
+            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
             Item::Settled { epoch, leaving } => {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
                 let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
@@ -331,73 +387,13 @@ impl MapClient {
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
-        }
-    }
-
-    /// Asks the server to make its own what only the element has of this caller.
-    fn flush(&mut self, now: Instant, out: &mut impl Outbox) {
-        let Some(generation) = self.keyed.flush(now, &self.config) else { return };
-        self.word(Kind::MapFlush, generation, out);
-    }
-
-    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
-    fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
-        let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
-            self.lost_server();
-            return false;
-        };
-        loop {
-            match self.keyed.lines.due(now, &self.config) {
-                Ok(None) => break,
-                Ok(Some((place, item))) => {
-                    self.stats.retransmits += 1;
-                    self.emit(now, place, item, out);
-                }
-                Err(()) => {
-                    self.lost_server();
-                    return false;
-                }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
         }
-        if let Some(Ask { request, session, resigns }) = ask {
-            let place = Place { flow: 0, seq: 0 };
-            let base = frame::base(Kind::MapLease, place, Flags::CROSS, request, &self.config);
-            let flags = MapFlags::BARE | if resigns { MapFlags::CLEAR } else { 0 };
-            let len = frame::bare_of(&base, flags, session, &mut self.scratch);
-            self.hand_out(len, out);
-        }
-        if self.keyed.is_worn_out() {
-            self.word(Kind::MapSilent, 0, out);
-        }
-        true
-    }
-
-    fn lost_server(&mut self) {
-        let millis = self.config.timing.give_up.as_millis() as u64;
-        self.fail(CallError::Unreachable { who: "the server", millis });
-    }
-
-    /// Tells the server that the element does not answer, when it has not for long.
-    fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
-        let by_element = self.config.element && !matches!(item, Item::Settled { .. });
-        if by_element && self.flows[flow].unheard(now, seq) >= self.config.timing.silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
-        }
-    }
-
-    /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
-    fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
-        let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
-        let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
-        self.hand_out(len, out);
-    }
-
-    /// Sends the frame in the scratch to the server.
-    fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
-        self.stats.frames_sent += 1;
-        self.stats.bytes_sent += len as u64;
-        out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);
     }
 
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
@@ -409,28 +405,26 @@ impl MapClient {
             return;
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
+        self.votes.renew(&mut self.flows, &self.config);
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
-        for flow in &mut self.flows {
-            let seqs: Vec<u32> = flow.items().map(|(seq, _)| seq).collect();
-            seqs.into_iter().for_each(|seq| flow.nudge(now, seq));
-        }
-        while let Some((id, outcome)) = self.keyed.next_done() {
-            self.finish(id, outcome);
-        }
+        self.nudge_all(now);
+        self.finish_keyed();
     }
 
     /// No further call comes: what only the element has is made the server's, and then the server is
     /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
     pub fn close(&mut self, now: Instant) {
         self.keyed.close(now, &self.config);
+        self.votes.close(&self.config);
     }
 
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline(&self.config)).min()
+        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline()];
+        self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()
     }
 
     /// The next finished call.
@@ -441,7 +435,7 @@ impl MapClient {
     /// Whether nothing is in flight or waiting to be sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.sums.is_idle() && self.keyed.is_idle()
+        self.sums.is_idle() && self.keyed.is_idle() && self.votes.is_idle()
     }
 
     /// Counters so far.
@@ -459,11 +453,23 @@ impl MapClient {
     /// Fails every call, now and from now on: the place in the application is lost, and only
     /// joining it again gives a sure one.
     fn fail(&mut self, error: CallError) {
-        for id in self.sums.drain().into_iter().chain(self.keyed.drain()) {
+        for id in self.sums.drain().into_iter().chain(self.keyed.drain()).chain(self.votes.drain()) {
             self.finish(id, Err(error.clone()));
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_votes(&mut self) {
+        while let Some((id, outcome)) = self.votes.next_done() {
+            self.finish(id, outcome);
+        }
+    }
+
+    fn finish_keyed(&mut self) {
+        while let Some((id, outcome)) = self.keyed.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish(&mut self, id: CallId, outcome: Result<Output, CallError>) {

@@ -11,8 +11,9 @@ mod leases;
 mod line;
 mod lock;
 mod queries;
-mod sweep;
+pub(super) mod sweep;
 mod table;
+mod whole;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ use pathcall_wire::{
 };
 
 use super::super::lease::Era;
-use super::super::{Dest, Key, Outbox};
+use super::super::{Dest, Key, Modify, Outbox};
 use super::{MemberState, QueryId, ServerConfig, Shared};
 use crate::flow::{Seen, Timing};
 pub use evict::Eviction;
@@ -306,11 +307,7 @@ impl KeyedTruth {
                 id.filter(|_| key.lock.is_some()).into_iter().for_each(|id| self.lines.look_at(id));
             }
         } else if request.flags & MapFlags::ADD != 0 && request.new {
-            let modified = match (request.op, i32::try_from(value)) {
-                (OpType::Nop, _) => Some(value),
-                (op, Ok(value)) => Some(i64::from(op.apply(value, request.para))),
-                (_, Err(_)) => None,
-            };
+            let modified = whole::modified(value, Modify { op: request.op, para: request.para });
             self.evictions.used(key, value);
             if !modified.is_some_and(|value| key.add(value)) {
                 status = Status::Overflow;

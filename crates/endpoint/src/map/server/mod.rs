@@ -5,22 +5,27 @@
 //! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
+pub mod books;
 mod doors;
 mod keyed;
+mod shared;
 mod sum;
+mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
-use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
+use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
+use books::Books;
 use keyed::KeyedTruth;
 pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
+use votes::VoteTruth;
 
 /// Rows that an application without element works with.
 pub const SOFTWARE_ROWS: u32 = 1024;
@@ -49,8 +54,13 @@ pub struct ServerConfig {
     pub threshold: u32,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
+    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
+    /// caller together was never reported done.
+    pub acked: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
     /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
@@ -143,6 +153,10 @@ pub struct ServerStats {
     pub rounds_software: u64,
     /// Pairs and lanes added in software.
     pub software_adds: u64,
+    /// Calls with ids that took effect.
+    pub calls_applied: u64,
+    /// Calls with ids that had taken effect before.
+    pub calls_repeated: u64,
     /// Keys known.
     pub keys: u64,
     /// Keys that the element holds.
@@ -161,6 +175,8 @@ struct MemberState {
     settled: bool,
     /// Whether it said that nothing of it is only in the element, and that it is leaving.
     clean: bool,
+    /// Whether its frames are carried in a stream: it reaches no element.
+    carried: bool,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -199,6 +215,8 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    votes: VoteTruth,
+    books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
     events: Events,
@@ -213,6 +231,8 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            votes: VoteTruth::new(),
+            books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
             shared: Shared {
@@ -221,7 +241,7 @@ impl MapServer {
                 era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
-                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+                scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             },
         }
     }
@@ -251,9 +271,11 @@ impl MapServer {
         let current = member.terms == self.shared.terms;
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
-        let state = MemberState { member, worker, seen: SeenSet::default(), ended: None, settled, clean: false };
+        let seen = SeenSet::default();
+        let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
         self.shared.members.insert(member.endpoint, state);
-        if !member.element && self.keyed.has_locks_away(&self.shared) {
+        let counted_away = settled && self.votes.is_away();
+        if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
             // It can't reach them: they come back here.
             self.events.push_back(Event::ElementSilent);
         }
@@ -277,6 +299,7 @@ impl MapServer {
                 MemberState { member: Member { element: true, .. }, .. } => Left::Uncommitted,
                 _ => Left::Clean,
             };
+            self.votes.leave(endpoint);
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
         }
     }
@@ -284,6 +307,19 @@ impl MapServer {
     /// The element no longer lets in a caller that has left: what it held there can be freed.
     pub fn gone(&mut self, now: Instant, endpoint: u32) {
         self.keyed.gone(now, endpoint, &self.shared);
+    }
+
+    /// This caller's frames are carried in a stream from now on, because UDP does not get through:
+    /// not to the element either, as far as anybody can tell. False when there is no such member.
+    pub fn carry(&mut self, endpoint: u32, incarnation: u32) -> bool {
+        let member = self.shared.members.get_mut(&endpoint).filter(|state| state.member.incarnation == incarnation);
+        let Some(state) = member else { return false };
+        state.carried = true;
+        if state.member.element && self.shared.config.grant.is_some() {
+            // What of it the element has applied, and what not, is known once its epoch has ended.
+            self.events.push_back(Event::ElementSilent);
+        }
+        true
     }
 
     /// The element has restarted, its memory has moved, another serves, or there is none: nothing
@@ -296,6 +332,7 @@ impl MapServer {
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
+        self.votes.renew();
         self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
@@ -309,8 +346,8 @@ impl MapServer {
             return None;
         }
         let config = &self.shared.config;
-        let element = member.element && config.grant.is_some();
         let state = self.shared.members.get_mut(&member.endpoint)?;
+        let element = member.element && config.grant.is_some() && !state.carried;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
         let era = self.shared.era.of_element();
@@ -330,9 +367,12 @@ impl MapServer {
         if base.gaid() != config.gaid || !ours {
             return None;
         }
-        let Self { shared, keyed, sums, events, .. } = self;
+        let Self { shared, keyed, sums, votes, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
+            if frame.kind() == Kind::MapMoved {
+                return if this_epoch { votes.moved(now, &frame) } else { None };
+            }
             return this_epoch.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
         let member = shared.members.get(&base.src())?.member;
@@ -347,7 +387,9 @@ impl MapServer {
             Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
+            Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
+            Kind::MapHello => shared.acknowledge(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
             Kind::MapSilent => {
@@ -361,7 +403,8 @@ impl MapServer {
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline(&self.shared)].into_iter().flatten().min()
+        let keyed = [self.keyed.deadline(&self.shared), self.votes.deadline()];
+        keyed.into_iter().chain([self.sums.deadline()]).flatten().min()
     }
 
     /// What there is to say next.
@@ -373,59 +416,7 @@ impl MapServer {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        let keys = keys + self.votes.len() as u64;
         ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
-    }
-}
-
-impl Shared {
-    /// Base header of a frame from the owner.
-    fn base(&self, kind: Kind, flags: u16) -> BaseRepr {
-        BaseRepr {
-            flags: flags | Flags::FROM_SERVER,
-            gaid: self.config.gaid,
-            epoch: self.config.epoch,
-            src: self.config.endpoint,
-            src_incarnation: self.config.incarnation,
-            ..BaseRepr::new(kind)
-        }
-    }
-
-    /// Base header of an answer to `frame`, addressed to its sender.
-    fn answer(&self, kind: Kind, frame: &MapFrame<&[u8]>) -> BaseRepr {
-        let base = frame.base();
-        BaseRepr {
-            dst: base.src(),
-            dst_incarnation: base.src_incarnation(),
-            slot: base.slot(),
-            seq: base.seq(),
-            round: base.round(),
-            flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
-            ..self.base(kind, 0)
-        }
-    }
-
-    fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {
-        self.stats.frames_sent += 1;
-        out.send(to, &self.scratch[..len]);
-    }
-
-    /// Sends the frame in `scratch[..len]` to every member: one multicast for those that the
-    /// element knows, one copy each for the rest.
-    fn send_to_all(&mut self, len: usize, out: &mut impl Outbox) {
-        use pathcall_wire::Base;
-        let by_element = self.config.grant.is_some();
-        if by_element && self.members.values().any(|m| m.member.element) {
-            self.send(Dest::Element, len, out);
-        }
-        let Self { members, scratch, stats, .. } = self;
-        for state in members.values().filter(|m| !(by_element && m.member.element)) {
-            let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
-            base.set_dst(state.member.endpoint);
-            base.set_dst_incarnation(state.member.incarnation);
-            let flags = base.flags() & !Flags::MCAST;
-            base.set_flags(flags);
-            stats.frames_sent += 1;
-            out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
-        }
     }
 }

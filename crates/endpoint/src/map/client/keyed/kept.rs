@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::super::{Operation, Renewal};
+use super::super::super::{Ack, CallError, Operation, Output, Renewal};
 use super::super::{CallId, ClientConfig, ClientStats, Flow, Item};
 use super::call::{Call, Road, Work};
 use super::{KeyedCalls, OWN_CALLS};
@@ -29,6 +29,10 @@ pub(super) struct Kept {
     committed: u32,
     /// When the server is asked to commit, and the pause after that.
     ask: Option<(Instant, Duration)>,
+    /// The last generation that it was asked for.
+    asked: u32,
+    /// Calls that waited for a commit which has come.
+    acked: VecDeque<(CallId, Result<Output, CallError>)>,
     /// Calls that repeat what an ended epoch had.
     repeating: BTreeSet<CallId>,
     /// What the server is still to be told.
@@ -57,10 +61,13 @@ impl Kept {
             return;
         }
         self.committed = committed;
-        let Self { calls, pairs, .. } = self;
-        calls.retain(|call| {
+        let Self { calls, pairs, acked, .. } = self;
+        calls.retain_mut(|call| {
             let keep = call.uncommitted(committed).is_some();
-            *pairs -= if keep { 0 } else { call.keys.len() };
+            if !keep {
+                *pairs -= call.keys.len();
+                acked.extend(call.waits.map(|id| (id, call.outcome())));
+            }
             keep
         });
         if self.calls.is_empty() {
@@ -75,8 +82,10 @@ impl Kept {
             return;
         }
         self.pairs += call.keys.len();
+        // Calls that finish in a generation which is asked for already share its commit.
+        let waits = call.waits.is_some() && call.uncommitted(self.asked).is_some();
         self.calls.push_back(call);
-        let soon = self.closing || self.pairs >= PAIRS.0;
+        let soon = self.closing || self.pairs >= PAIRS.0 || waits;
         let at = now + if soon { Duration::ZERO } else { FLUSH_AFTER };
         self.ask = Some(self.ask.map_or((at, Duration::ZERO), |(earlier, pause)| (earlier.min(at), pause)));
     }
@@ -97,6 +106,26 @@ impl Kept {
 
     pub(super) fn repeats(&self, id: CallId) -> bool {
         self.repeating.contains(&id)
+    }
+
+    /// The last generation that is the server's, as far as is known.
+    pub(super) fn committed(&self) -> u32 {
+        self.committed
+    }
+
+    /// The next call that waited for a commit and need not any more.
+    pub(super) fn next_acked(&mut self) -> Option<(CallId, Result<Output, CallError>)> {
+        self.acked.pop_front()
+    }
+
+    /// Nobody waits for this call any more.
+    pub(super) fn cancel(&mut self, id: CallId) {
+        self.calls.iter_mut().filter(|call| call.waits == Some(id)).for_each(|call| call.waits = None);
+    }
+
+    /// Calls that somebody waits for.
+    pub(super) fn drain(self) -> impl Iterator<Item = CallId> {
+        self.calls.into_iter().filter_map(|call| call.waits).chain(self.acked.into_iter().map(|(id, _)| id))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -121,6 +150,7 @@ impl KeyedCalls {
         let (at, pause) = self.kept.ask.filter(|(at, _)| *at <= now)?;
         self.kept.ask = None;
         let generation = self.kept.calls.iter().filter_map(|call| call.uncommitted(self.kept.committed)).max()?;
+        self.kept.asked = generation;
         let pause = (pause * 2).clamp(config.timing.rto_initial, config.timing.rto_max);
         self.kept.ask = Some((at.max(now) + pause, pause));
         Some(generation)
@@ -203,7 +233,7 @@ impl KeyedCalls {
         self.repeat_open(renewal, config, stats);
         self.repeat_kept(now, renewal, config, stats);
         let kept = &mut self.kept;
-        (kept.committed, kept.ask) = (0, None);
+        (kept.committed, kept.ask, kept.asked) = (0, None, 0);
         kept.owed = Owed::Settled;
     }
 
@@ -238,20 +268,21 @@ impl KeyedCalls {
     /// Calls that are over.
     fn repeat_kept(&mut self, now: Instant, renewal: &Renewal, config: &ClientConfig, stats: &mut ClientStats) {
         self.kept.pairs = 0;
-        for call in std::mem::take(&mut self.kept.calls) {
+        for mut call in std::mem::take(&mut self.kept.calls) {
             let frames = call.frames.iter().enumerate();
             let gone = |generation| generation > renewal.committed || mutant::on(Mutant::RepeatCommitted);
             let lost = frames.filter(|(_, frame)| frame.generation.is_some_and(gone));
             let pairs = lost.flat_map(|(index, frame)| call.pairs_of(index, !frame.left_out));
             let pairs: Vec<_> = pairs.map(|i| (call.keys[i as usize].clone(), call.values[i as usize])).collect();
             if pairs.is_empty() {
+                self.kept.acked.extend(call.waits.map(|id| (id, call.outcome())));
                 continue;
             }
             stats.lanes_element -= pairs.len() as u64;
             self.own += 1;
-            let id = CallId(OWN_CALLS | self.own);
-            let mut again = Call::new(Operation::Add { pairs, modify: call.modify, get: false });
-            again.detached = true;
+            let id = call.waits.unwrap_or(CallId(OWN_CALLS | self.own));
+            let mut again = Call::new(Operation::Add { pairs, modify: call.modify, get: false, ack: Ack::Server });
+            (again.detached, again.error) = (call.waits.is_none(), call.error);
             self.kept.repeating.insert(id);
             self.enter(now, id, again, config);
         }

@@ -45,7 +45,7 @@ impl KeyedTruth {
         self.reopen = true;
         self.left.1 |= left == Left::Uncommitted;
         self.complete |= self.harvest.as_mut().is_some_and(|harvest| harvest.forget(now, endpoint));
-        if left == Left::Unsettled && shared.config.mapping {
+        if left == Left::Unsettled && shared.config.mapping && !shared.config.acked {
             self.lost = Some("a caller left before it could repeat what the element had held of it");
         }
         self.proceed(now, shared, events);
@@ -60,7 +60,8 @@ impl KeyedTruth {
         shared: &mut Shared,
         events: &mut Events,
     ) {
-        if shared.config.mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
+        let mapping = shared.config.mapping && !shared.config.acked;
+        if mapping && self.table.mapped() > 0 && (self.left.0 || self.left.1) {
             self.lost = Some(reason);
         }
         for (endpoint, state) in shared.members.iter_mut().filter(|(_, state)| state.ended.is_none()) {
@@ -200,11 +201,7 @@ impl KeyedTruth {
             state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
             self.reopen = true;
         }
-        let base = shared.answer(Kind::MapAck, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(repr.flags, 0, 0);
-        emit(&base, &repr, &mut shared.scratch[..len]);
-        shared.send(Dest::Endpoint(name.endpoint), len, out);
+        shared.acknowledge(frame, out)?;
         self.proceed(now, shared, events);
         Some(())
     }

@@ -1,0 +1,322 @@
+//! What a channel must still know after its process was killed: which calls with ids it had begun, in
+//! which of the server's books, and which were done.
+//!
+//! ```text
+//! HEAD, then records: length (2 bytes), kind, application (length, name), book or server, id; check (4 bytes)
+//! ```
+//!
+//! A record is written before what it says is done, and in one piece. It is in the system's page cache
+//! then, so `kill -9` loses nothing; the loss of the whole machine may, for it is not synchronised with
+//! the disk. A last record that is not whole was never acted upon, and is cut off. The file grows by one
+//! or two records a call: a run that is over can remove it.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, IDS_MAX};
+
+/// What a journal begins with.
+const HEAD: &[u8] = b"pathcall journal 1\n";
+/// Kinds of records.
+const BOOK: u8 = 1;
+const BEGUN: u8 = 2;
+const DONE: u8 = 3;
+
+/// Why a journal can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// What the system says.
+    #[error("the journal {}: {source}", path.display())]
+    Io {
+        /// Its path.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error("the journal {} is in use: two channels can't share it", path.display())]
+    InUse {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// It is another file.
+    #[error("{} is not a journal: it does not begin with {:?}", path.display(), "pathcall journal 1")]
+    Foreign {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+/// A book that the server keeps for this journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Book {
+    pub(super) number: u64,
+    /// Incarnation of the server that keeps it.
+    pub(super) server: u32,
+}
+
+/// Where a call with an id stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stands {
+    /// It was never begun.
+    New,
+    /// It may have taken effect, as the book with this number says.
+    Begun(u64),
+    /// It has taken effect.
+    Done,
+    /// Another call with the id is under way.
+    UnderWay,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    applications: HashMap<String, Known>,
+}
+
+/// What is known of an application's calls.
+#[derive(Debug, Default)]
+struct Known {
+    book: Option<Book>,
+    /// Calls that are not done, with their books.
+    begun: HashMap<Vec<u8>, u64>,
+    done: HashSet<Vec<u8>>,
+    under_way: HashSet<Vec<u8>>,
+    /// Done, and the server may still remember them.
+    untold: VecDeque<Vec<u8>>,
+}
+
+impl Journal {
+    /// Opens a journal, or makes one.
+    pub(super) fn open(path: &Path) -> Result<Self, JournalError> {
+        let failed = |source| JournalError::Io { path: path.to_owned(), source };
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut file = file.map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::InUse { path: path.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        let mut applications = HashMap::new();
+        // A process that was killed while it made the file has left a part of the head.
+        let whole = if HEAD.starts_with(&bytes) && bytes.len() < HEAD.len() {
+            file.rewind().and_then(|()| file.write_all(HEAD)).map_err(failed)?;
+            HEAD.len()
+        } else {
+            let records = bytes.strip_prefix(HEAD).ok_or_else(|| JournalError::Foreign { path: path.to_owned() })?;
+            HEAD.len() + replay(records, &mut applications)
+        };
+        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), state: Mutex::new(State { file, applications }) })
+    }
+
+    /// The book that new calls of an application are written in.
+    pub(super) fn book(&self, application: &str) -> Option<Book> {
+        self.lock().applications.get(application)?.book
+    }
+
+    /// Notes a new book.
+    pub(super) fn opened(&self, application: &str, book: Book) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        let server = book.server.to_be_bytes();
+        self.append(&mut state, BOOK, application, book.number, &server)?;
+        let known = state.known(application);
+        known.book = Some(book);
+        known.untold.clear();
+        Ok(())
+    }
+
+    /// Where a call stands; one that is not done is under way from now on.
+    pub(super) fn take(&self, application: &str, id: &[u8]) -> Stands {
+        let mut state = self.lock();
+        let known = state.known(application);
+        if known.done.contains(id) {
+            return Stands::Done;
+        }
+        if !known.under_way.insert(id.to_vec()) {
+            return Stands::UnderWay;
+        }
+        known.begun.get(id).map_or(Stands::New, |book| Stands::Begun(*book))
+    }
+
+    /// Notes that a call is begun, in this book.
+    pub(super) fn begin(&self, application: &str, id: &[u8], book: u64) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        self.append(&mut state, BEGUN, application, book, id)?;
+        state.known(application).begun.insert(id.to_vec(), book);
+        Ok(())
+    }
+
+    /// Notes that a call took effect.
+    pub(super) fn done(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        self.append(&mut state, DONE, application, 0, id)?;
+        state.known(application).done(id);
+        Ok(())
+    }
+
+    /// The call is not under way any more, whatever became of it.
+    pub(super) fn give_back(&self, application: &str, id: &[u8]) {
+        self.lock().known(application).under_way.remove(id);
+    }
+
+    /// Ids that the server need not remember; what is not told after all is told again by the next process.
+    pub(super) fn untold(&self, application: &str) -> Vec<Vec<u8>> {
+        self.lock().known(application).untold.drain(..).collect()
+    }
+
+    /// Writes one record, in one piece.
+    fn append(
+        &self,
+        state: &mut State,
+        kind: u8,
+        application: &str,
+        number: u64,
+        id: &[u8],
+    ) -> Result<(), JournalError> {
+        let record = record(kind, application, number, id);
+        state.file.write_all(&record).map_err(|source| JournalError::Io { path: self.path.clone(), source })
+    }
+
+    /// Held for as long as a record takes, by code that does not panic.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn known(&mut self, application: &str) -> &mut Known {
+        if !self.applications.contains_key(application) {
+            self.applications.insert(application.to_owned(), Known::default());
+        }
+        self.applications.get_mut(application).expect("inserted above")
+    }
+}
+
+impl Known {
+    fn done(&mut self, id: &[u8]) {
+        let book = self.begun.remove(id);
+        self.done.insert(id.to_vec());
+        if book.is_some() && book == self.book.map(|book| book.number) {
+            self.untold.push_back(id.to_vec());
+            if self.untold.len() > IDS_MAX {
+                self.untold.pop_front();
+            }
+        }
+    }
+}
+
+fn record(kind: u8, application: &str, number: u64, id: &[u8]) -> Vec<u8> {
+    let name = &application.as_bytes()[..application.len().min(usize::from(u8::MAX))];
+    let mut body = vec![kind, name.len() as u8];
+    body.extend_from_slice(name);
+    body.extend_from_slice(&number.to_be_bytes());
+    body.extend_from_slice(&id[..id.len().min(ID_BYTES_MAX)]);
+    let mut record = (body.len() as u16).to_be_bytes().to_vec();
+    record.extend_from_slice(&body);
+    record.extend_from_slice(&check(&body).to_be_bytes());
+    record
+}
+
+/// FNV-1a: tells a record that is not whole.
+fn check(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// Takes in the records that are whole; how many bytes they are.
+fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>) -> usize {
+    let mut rest = bytes;
+    while let Some((entry, after)) = next(rest) {
+        let known: &mut Known = applications.entry(entry.application.to_owned()).or_default();
+        match entry.kind {
+            BOOK => {
+                let server = entry.id.try_into().map_or(0, u32::from_be_bytes);
+                known.book = Some(Book { number: entry.number, server });
+                known.untold.clear();
+            }
+            BEGUN => drop(known.begun.insert(entry.id.to_vec(), entry.number)),
+            DONE => known.done(entry.id),
+            _ => {}
+        }
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
+struct Record<'a> {
+    kind: u8,
+    application: &'a str,
+    number: u64,
+    id: &'a [u8],
+}
+
+fn next(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (body, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+    let (sum, rest) = rest.split_first_chunk()?;
+    if u32::from_be_bytes(*sum) != check(body) {
+        return None;
+    }
+    let (&[kind, len], body) = body.split_first_chunk()?;
+    let (name, body) = body.split_at_checked(usize::from(len))?;
+    let (number, id) = body.split_first_chunk()?;
+    let application = std::str::from_utf8(name).ok()?;
+    Some((Record { kind, application, number: u64::from_be_bytes(*number), id }, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_known_again_and_a_torn_end_is_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let book = Book { number: 7, server: 9 };
+        let journal = Journal::open(&path).unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })));
+        journal.opened("A", book).unwrap();
+        for id in [b"one", b"two"] {
+            assert_eq!(journal.take("A", id), Stands::New);
+            journal.begin("A", id, 7).unwrap();
+        }
+        assert_eq!(journal.take("A", b"one"), Stands::UnderWay);
+        journal.done("A", b"one").unwrap();
+        drop(journal);
+
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let journal = Journal::open(&path).unwrap();
+            let one = journal.take("A", b"one");
+            assert!(matches!(one, Stands::New | Stands::Begun(7)), "{one:?} of the first {cut} bytes");
+            // It goes on where the whole records end.
+            journal.begin("A", b"three", 7).unwrap();
+            drop(journal);
+            assert_eq!(Journal::open(&path).unwrap().take("A", b"three"), Stands::Begun(7));
+        }
+        std::fs::write(&path, &whole).unwrap();
+        let journal = Journal::open(&path).unwrap();
+        assert_eq!((journal.book("A"), journal.book("B")), (Some(book), None));
+        assert_eq!((journal.take("A", b"one"), journal.take("A", b"two")), (Stands::Done, Stands::Begun(7)));
+        assert_eq!(journal.take("B", b"one"), Stands::New);
+        assert_eq!(journal.untold("A"), [b"one"]);
+        assert!(journal.untold("A").is_empty());
+        drop(journal);
+
+        std::fs::write(&path, "something else that a user has written").unwrap();
+        assert!(matches!(Journal::open(&path), Err(JournalError::Foreign { .. })));
+    }
+}

@@ -1,0 +1,236 @@
+//! Where UDP does not get through, frames go over HTTP/2, and every result is the same.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::wall::Wall;
+use common::{Running, counts, gradient, int_fp, names, str_int, until};
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{CarryRequest, JoinRequest};
+use pathcall_rpc::channel::stats::ApplicationStats;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::locks_client::LocksClient;
+use pathcall_rpc_stubs::training_client::TrainingClient;
+use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_rpc_stubs::{Indexed, PATHCALL, Wanted};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+
+/// Longer than any of these tests takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A server that leaves its UDP ports free on the wall's address.
+async fn behind_the_wall() -> Running {
+    let pathcall = Server::builder(&PATHCALL).data_address(([127, 0, 0, 1], 0).into());
+    Running::start_with(pathcall.build().await.unwrap(), 0).await
+}
+
+fn stats(channel: &Channel, app: &str) -> ApplicationStats {
+    channel.stats().applications.into_iter().find(|application| application.name == app).unwrap()
+}
+
+async fn value(channel: &Channel, key: &str) -> i64 {
+    let wanted = Wanted { keys: Some(str_int(&[(key, 0)])), ..Wanted::default() };
+    let found = WordsClient::new(channel.clone()).query(wanted).await.unwrap().into_inner();
+    found.kvs.unwrap().map[key]
+}
+
+/// All kinds of application, by two callers.
+async fn all_kinds(one: &Channel, other: &Channel) {
+    let (mut a, mut b) = (TrainingClient::new(one.clone()), TrainingClient::new(other.clone()));
+    for round in 0..5 {
+        let data: Vec<f64> = (0..1000).map(|i| f64::from(i + round)).collect();
+        let (sums, same) = tokio::join!(a.update(gradient(&data)), b.update(gradient(&data)));
+        let expected: Vec<f64> = data.iter().map(|value| value * 2.0).collect();
+        assert_eq!(sums.unwrap().into_inner().tensor.unwrap().data, expected);
+        assert_eq!(same.unwrap().into_inner().tensor.unwrap().data, expected);
+    }
+
+    let (mut a, mut b) = (WordsClient::new(one.clone()), WordsClient::new(other.clone()));
+    for _ in 0..5 {
+        let (one, same) =
+            tokio::join!(a.reduce(counts(&[("x", 1), ("y", 1 << 40)], "")), b.reduce(counts(&[("x", 2)], "")));
+        one.and(same).unwrap();
+    }
+    assert_eq!((value(one, "x").await, value(other, "y").await), (15, 5 << 40));
+    a.bump(Indexed { by: Some(int_fp(&[(1, 0.5)])) }).await.unwrap();
+    let bumped = b.bump(Indexed { by: Some(int_fp(&[(1, 0.5)])) }).await.unwrap().into_inner();
+    assert_eq!(bumped.now, Some(int_fp(&[(1, 1.0)])));
+
+    let (mut a, mut b) = (LocksClient::new(one.clone()), LocksClient::new(other.clone()));
+    a.lock(names(&["door"], "")).await.unwrap();
+    let mut waiting = tokio::spawn(async move { b.lock(names(&["door"], "")).await.map(|_| b) });
+    tokio::time::timeout(Duration::from_millis(100), &mut waiting).await.expect_err("the lock is held");
+    a.release(names(&["door"], "")).await.unwrap();
+    let mut b = waiting.await.unwrap().unwrap();
+    let (yes, also) = tokio::join!(a.vote(names(&["ballot"], "")), b.vote(names(&["ballot"], "")));
+    yes.and(also).unwrap();
+    let (first, second) = (a.elect(names(&["who"], "")).await.unwrap(), b.elect(names(&["who"], "")).await.unwrap());
+    assert_eq!(first.metadata().get("pathcall-forwarded").unwrap(), "false");
+    assert_eq!(second.metadata().get("pathcall-forwarded").unwrap(), "true");
+}
+
+async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
+    let server = behind_the_wall().await;
+    let wall = Wall::before(&server).await;
+    wall.blocked.set(to_server, to_caller);
+    let (behind, before) = (wall.channel().await, server.channel().await);
+    all_kinds(&behind, &before).await;
+    for app in ["T-SUM", "T-WORDS", "T-BUMP", "T-LOCKS", "T-VOTE", "T-ELECT"] {
+        let (behind, before) = (stats(&behind, app), stats(&before, app));
+        assert_eq!((behind.joins, behind.carried.open, behind.carried.lost_full), (1, 1, 0), "{app}");
+        assert!(behind.carried.frames_out > 0 && behind.carried.frames_in > 0, "{app}");
+        assert_eq!((before.carried.open, before.carried.frames_out), (0, 0), "{app}");
+        let server = server.pathcall.stats().into_iter().find(|stats| stats.name == app).unwrap();
+        assert_eq!((server.members, server.carried.open, server.carried.foreign), (2, 1, 0), "{app}");
+    }
+    drop(behind);
+    until(|| server.pathcall.stats().iter().all(|app| app.carried.open == 0 && app.members == 1)).await;
+    // Graceful: no stream keeps it.
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn udp_is_blocked_both_ways() {
+    tokio::time::timeout(LIMIT, blocked_from_the_start(true, true)).await.unwrap();
+}
+
+#[tokio::test]
+async fn udp_is_blocked_to_the_server() {
+    tokio::time::timeout(LIMIT, blocked_from_the_start(true, false)).await.unwrap();
+}
+
+#[tokio::test]
+async fn udp_is_blocked_to_the_caller() {
+    tokio::time::timeout(LIMIT, blocked_from_the_start(false, true)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wall_without_a_block_carries_nothing() {
+    let server = behind_the_wall().await;
+    let wall = Wall::before(&server).await;
+    let (behind, before) = (wall.channel().await, server.channel().await);
+    tokio::time::timeout(LIMIT, all_kinds(&behind, &before)).await.unwrap();
+    for app in behind.stats().applications {
+        assert_eq!((app.carried.open, app.carried.frames_out), (0, 0), "{}", app.name);
+    }
+}
+
+/// Calls go on under one membership while UDP is cut, and go by it again when they are joined anew.
+async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
+    let server = behind_the_wall().await;
+    let wall = Wall::before(&server).await;
+    let (behind, before) = (wall.channel().await, server.channel().await);
+    let done = Arc::new(AtomicU64::new(0));
+    let words = {
+        let (channel, done) = (behind.clone(), Arc::clone(&done));
+        async move {
+            let mut words = WordsClient::new(channel.clone());
+            let mut calls = 0;
+            while stats(&channel, "T-WORDS").carried.frames_in == 0 {
+                words.reduce(counts(&[("a", 1), ("b", -3)], "")).await.expect("it costs time only");
+                calls += 1;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            calls
+        }
+    };
+    let rounds = |channel: Channel, over: Arc<AtomicU64>, leads: bool| async move {
+        let mut training = TrainingClient::new(channel.clone());
+        let mut round = 0;
+        // The one behind the wall says when both end.
+        while round < over.load(Ordering::SeqCst) {
+            let part: Vec<f64> = (0..600).map(|i| (i + round) as f64).collect();
+            let sums = training.update(gradient(&part)).await.expect("it costs time only").into_inner();
+            assert!(sums.tensor.unwrap().data.into_iter().eq(part.iter().map(|value| value * 2.0)), "round {round}");
+            round += 1;
+            if leads && stats(&channel, "T-SUM").carried.frames_in > 0 {
+                over.fetch_min(round + 10, Ordering::SeqCst);
+            }
+        }
+    };
+    let over = Arc::new(AtomicU64::new(u64::MAX));
+    let sums = [
+        tokio::spawn(rounds(behind.clone(), Arc::clone(&over), true)),
+        tokio::spawn(rounds(before.clone(), over, false)),
+    ];
+    let words = tokio::spawn(words);
+    until(|| done.load(Ordering::Relaxed) > 20).await;
+    wall.blocked.set(to_server, to_caller);
+    let calls: i64 = words.await.unwrap();
+    for sums in sums {
+        sums.await.unwrap();
+    }
+    assert_eq!((value(&before, "a").await, value(&behind, "b").await), (calls, -3 * calls));
+    assert_eq!((stats(&behind, "T-WORDS").joins, stats(&behind, "T-WORDS").carried.open), (1, 1));
+    assert_eq!((stats(&behind, "T-SUM").joins, stats(&behind, "T-SUM").carried.open), (1, 1));
+
+    wall.blocked.set(false, false);
+    behind.close().await.unwrap();
+    let carried = stats(&behind, "T-WORDS").carried.frames_out;
+    WordsClient::new(behind.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
+    assert_eq!(value(&behind, "a").await, calls + 1);
+    let stats = stats(&behind, "T-WORDS");
+    assert_eq!((stats.joins, stats.carried.open, stats.carried.frames_out), (2, 0, carried));
+}
+
+#[tokio::test]
+async fn udp_is_cut_in_mid_call() {
+    tokio::time::timeout(LIMIT, blocked_in_mid_call(true, true)).await.unwrap();
+}
+
+#[tokio::test]
+async fn answers_are_cut_in_mid_call() {
+    tokio::time::timeout(LIMIT, blocked_in_mid_call(false, true)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_is_a_member_s_own_and_its_frames_are_hostile() {
+    tokio::time::timeout(LIMIT, hostile_streams()).await.unwrap();
+}
+
+async fn hostile_streams() {
+    let server = Running::start().await;
+    let channel = server.channel().await;
+    WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
+    let mut peer = PeerClient::connect(server.uri()).await.unwrap();
+    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
+    let join =
+        JoinRequest { application: "T-WORDS".into(), filter_digest: digest, udp_port: 0, incarnation: 5, flows: 1 };
+    let mut joined = peer.join(join).await.unwrap().into_inner();
+    let endpoint = joined.message().await.unwrap().unwrap().endpoint;
+    let first = CarryRequest { application: "T-WORDS".into(), endpoint, incarnation: 5, frames: Vec::new() };
+    for (wrong, code) in [
+        (CarryRequest { incarnation: 6, ..first.clone() }, Code::FailedPrecondition),
+        (CarryRequest { endpoint: endpoint + 1, ..first.clone() }, Code::FailedPrecondition),
+        (CarryRequest { application: "no such".into(), ..first.clone() }, Code::FailedPrecondition),
+        // Nobody has joined it.
+        (CarryRequest { application: "T-SUM".into(), ..first.clone() }, Code::FailedPrecondition),
+    ] {
+        assert_eq!(peer.carry(tokio_stream::once(wrong)).await.unwrap_err().code(), code);
+    }
+    assert_eq!(peer.carry(tokio_stream::empty()).await.unwrap_err().code(), Code::InvalidArgument);
+
+    let (frames, requests) = mpsc::channel(4);
+    frames.send(first).await.unwrap();
+    let mut carried = peer.carry(ReceiverStream::new(requests)).await.unwrap().into_inner();
+    let send = |bytes: Vec<u8>| frames.send(CarryRequest { frames: bytes, ..CarryRequest::default() });
+    // No frames, a cut-off one, an empty one, one that is none, and one of another endpoint's.
+    let mut of_another = vec![0; 46];
+    of_another[..8].copy_from_slice(&[0, 44, 0x50, 0x43, 1, 9, 0, 0]);
+    for bytes in [vec![0xff; 3], vec![0, 0], vec![0, 3, 1, 2, 3], of_another, vec![]] {
+        send(bytes).await.unwrap();
+    }
+    let of_words = || server.pathcall.stats().into_iter().find(|stats| stats.name == "T-WORDS").unwrap();
+    until(|| of_words().carried.foreign == 3).await;
+    assert_eq!(of_words().map.keys, 1);
+    // More than a message may hold ends the stream, and nothing else.
+    send(vec![0; 5 << 20]).await.unwrap();
+    while let Ok(Some(_)) = carried.message().await {}
+    until(|| of_words().carried.open == 0).await;
+    assert_eq!((of_words().members, value(&channel, "a").await), (2, 1));
+}
