@@ -86,6 +86,7 @@ fn owner(threshold: u32) -> MapServer {
         grant: Some(Grant { rows: 4, width }),
         threshold,
         mapping: true,
+        acked: false,
         locks: false,
         votes: false,
         acked: false,

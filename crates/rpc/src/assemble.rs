@@ -70,6 +70,7 @@ pub(crate) async fn reply(
         head.insert(headers::FORWARDED, HeaderValue::from_static(if *forwarded { "true" } else { "false" }));
     }
     if let Answer::Locked { tokens, lease } = answer {
+        head.insert(headers::FORWARDED, HeaderValue::from_static("true"));
         head.insert(headers::LEASE_MS, HeaderValue::from(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
         head.extend(headers::of_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
-use pathcall_rpc::{Channel, KEY_BYTES_MAX};
+use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
 use pathcall_rpc_stubs::locks_client::LocksClient;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
@@ -341,4 +341,21 @@ async fn a_key_beyond_its_bound_is_refused_before_anything_is_sent() {
     let wanted = Wanted { keys: Some(str_int(&[("short", 0), (&long, 0)])), text: String::new() };
     let found = words.query(wanted).await.unwrap().into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("short", 1), (&long, 1)])));
+}
+
+#[tokio::test]
+async fn keys_beyond_the_servers_memory_are_refused_by_name() {
+    let pathcall = Server::builder(&PATHCALL).key_memory(200_000).build().await.unwrap();
+    let running = Running::start_with(pathcall, 0).await;
+    let mut words = WordsClient::new(running.channel().await);
+    words.reduce(counts(&[("known", 1)], "")).await.unwrap();
+    let many: Vec<String> = (0..1000).map(|key| format!("key {key}")).collect();
+    let many: Vec<(&str, i64)> = many.iter().map(|key| (key.as_str(), 1)).collect();
+    let error = words.reduce(counts(&many, "")).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted);
+    assert!(error.message().contains("T-WORDS") && error.message().contains("no room"), "{error}");
+    words.reduce(counts(&[("known", 1)], "")).await.unwrap();
+    let wanted = Wanted { keys: Some(str_int(&[("known", 0)])), text: String::new() };
+    let found = words.query(wanted).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("known", 2)])));
 }
