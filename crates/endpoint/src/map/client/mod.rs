@@ -5,6 +5,7 @@
 //! passing, or from the server, and are matched by sequence number or, for results that the
 //! element multicasts, by row and round.
 
+mod acks;
 mod doors;
 mod frame;
 mod keyed;
@@ -239,46 +240,6 @@ impl MapClient {
             }
             _ => return None,
         }
-        Some(())
-    }
-
-    /// The item that an acknowledgement names, if it is in flight.
-    fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
-        let (flow, seq) = self.named(frame)?;
-        Some((flow, seq, self.flows.get(flow)?.item(seq)?))
-    }
-
-    /// The flow and the number that an answer names.
-    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32)> {
-        let base = frame.base();
-        let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
-        Some((base.slot().checked_sub(first)? as usize, base.seq()))
-    }
-
-    fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
-        if frame.base().has(Flags::CROSS) {
-            self.reach = Reach::Answers;
-        }
-        let (flow, seq) = self.named(frame)?;
-        let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
-        let Item::Keyed(id, index) = item else {
-            self.flows[flow].ack(now, seq, ecn);
-            self.keyed.settled(item);
-            return Some(());
-        };
-        match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
-            keyed::Verdict::Held => {
-                self.flows[flow].held(now, seq);
-                return Some(());
-            }
-            keyed::Verdict::InLine => {
-                let place = Place { flow: flow as u32, seq };
-                self.keyed.lines.stands(now, place, (id, index), &self.config);
-            }
-            keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
-        }
-        self.flows[flow].ack(now, seq, ecn);
-        self.finish_keyed();
         Some(())
     }
 
