@@ -6,6 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::base::{MAGIC, VERSION};
@@ -86,8 +87,10 @@ fn owner(threshold: u32) -> MapServer {
         threshold,
         mapping: true,
         locks: false,
+        votes: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
+        lease: LEASE,
         width,
         timing: Timing::default(),
     });
@@ -112,7 +115,10 @@ fn caller() -> MapClient {
         rows: 4,
         width: 256,
         worker: 0,
+        votes: false,
         start_chunk: 0,
+        era: Era::of_epoch(1).of_element(),
+        lease: LEASE,
         timing: Timing::default(),
     });
     let modify = Modify::default();

@@ -1,6 +1,7 @@
 //! Rounds of workers that come late, or whose element comes late.
 
 use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -27,11 +28,13 @@ fn server(workers: u32, element: bool) -> MapServer {
         grant: element.then_some(GRANT),
         threshold: workers,
         mapping: false,
+        acked: false,
         locks: false,
+        votes: false,
         eviction: None,
-        lease: pathcall_endpoint::map::lease::LEASE,
         key_memory: KEY_MEMORY,
         width: 256,
+        lease: LEASE,
         timing: Timing::default(),
     })
 }

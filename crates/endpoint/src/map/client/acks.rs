@@ -25,10 +25,19 @@ impl MapClient {
         }
         let (flow, seq) = self.named(frame)?;
         let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
-        let Item::Keyed(id, index) = item else {
-            self.flows[flow].ack(now, seq, ecn);
-            self.keyed.settled(item);
-            return Some(());
+        let (id, index) = match item {
+            Item::Vote(id, index) => {
+                self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
+                self.flows[flow].ack(now, seq, ecn);
+                self.finish_votes();
+                return Some(());
+            }
+            Item::Keyed(id, index) => (id, index),
+            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
+                self.flows[flow].ack(now, seq, ecn);
+                self.keyed.settled(item);
+                return Some(());
+            }
         };
         match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
             Verdict::Held => {

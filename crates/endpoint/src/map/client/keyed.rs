@@ -76,6 +76,11 @@ impl KeyedCalls {
         Ok(None)
     }
 
+    /// Another kind of call needs what [`MapClient::close`](super::MapClient::close) does for keyed ones.
+    pub(super) fn note_use(&mut self) {
+        self.kept.used = true;
+    }
+
     fn enter(&mut self, now: Instant, id: CallId, mut call: Call, config: &ClientConfig) {
         if call.takes_locks() {
             self.locks.lease.want(now, config);

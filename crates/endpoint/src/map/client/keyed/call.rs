@@ -330,6 +330,8 @@ impl Call {
         match answer.status {
             Status::Denied => self.denied.push(i),
             Status::Overflow => self.error = Some(CallError::Overflow { position }),
+            // Only ballots are.
+            Status::Moved => {}
             Status::Full => self.error = Some(CallError::KeysFull),
             Status::Whole | Status::Logical | Status::Mapped | Status::Held | Status::InLine => match self.work {
                 Work::Count { threshold, to: Target::Server } if answer.value == i64::from(threshold) => {
