@@ -17,7 +17,7 @@ mod words;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
@@ -317,35 +317,6 @@ impl MapClient {
     fn free_flow(&self) -> Option<usize> {
         let n = self.flows.len();
         (0..n).map(|i| (self.cursor + i) % n).find(|i| self.flows[*i].can_send())
-    }
-
-    /// Writes the frame or frames of an item and hands them out.
-    fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
-        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
-        let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
-            stats.frames_sent += 1;
-            stats.bytes_sent += frame.len() as u64;
-            stats.lane_bytes_sent += lane_bytes;
-            out.send(to, frame);
-        };
-        match item {
-            Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
-            Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
-            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
-            Item::Settled { epoch, leaving } => {
-                let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
-                let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
-                let len = frame::bare(&base, flags, scratch);
-                let mut send = send;
-                send(Dest::Endpoint(config.server), &scratch[..len], 0);
-            }
-            Item::Hello => {
-                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
-                let len = frame::bare(&base, MapFlags::BARE, scratch);
-                let mut send = send;
-                send(Dest::Endpoint(config.server), &scratch[..len], 0);
-            }
-        }
     }
 
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or
