@@ -43,7 +43,6 @@ impl World {
             key_memory,
             lease: LEASE,
             width: 64,
-            lease: LEASE,
             timing: Timing::default(),
         });
         let caller = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
