@@ -50,6 +50,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         mapping: false,
         acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 256,

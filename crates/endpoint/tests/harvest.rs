@@ -42,6 +42,7 @@ fn server() -> MapServer {
         mapping: true,
         acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
         width: 64,

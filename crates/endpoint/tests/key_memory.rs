@@ -39,9 +39,10 @@ impl World {
             mapping: true,
             acked: false,
             locks: false,
+            votes: false,
             eviction: None,
             key_memory,
-            lease: LEASE,
+            acked: false,
             width: 64,
             timing: Timing::default(),
         });

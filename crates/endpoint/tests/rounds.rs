@@ -30,10 +30,11 @@ fn server(workers: u32, element: bool) -> MapServer {
         mapping: false,
         acked: false,
         locks: false,
+        votes: false,
         eviction: None,
         key_memory: KEY_MEMORY,
-        lease: LEASE,
         width: 256,
+        lease: LEASE,
         timing: Timing::default(),
     })
 }

@@ -62,7 +62,8 @@ impl Entry {
         }
         let crosses = base.flags & Flags::CROSS != 0;
         let slots = sender.slot_base..sender.slot_base + sender.slots;
-        if context.frame.kind() == Kind::MapData && !from_server && !crosses && !slots.contains(&base.slot) {
+        let numbered = matches!(context.frame.kind(), Kind::MapData | Kind::MapPairs);
+        if numbered && !from_server && !crosses && !slots.contains(&base.slot) {
             self.counters.not_admitted += 1;
             return Err(Refused::NotAdmitted);
         }

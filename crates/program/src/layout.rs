@@ -40,7 +40,7 @@ pub struct Array {
 }
 
 /// All of them.
-pub const ARRAYS: [Array; 8] = [
+pub const ARRAYS: [Array; 9] = [
     Array { name: "generations", stage: 1, per: Per::Row, fields: &[32, 32, 32], steps: 1, visited: 1, after: &[] },
     Array {
         name: "places",
@@ -53,8 +53,19 @@ pub const ARRAYS: [Array; 8] = [
     },
     Array { name: "rounds", stage: 3, per: Per::Row, fields: &[32, 32, 64, 1], steps: 2, visited: 1, after: &[1] },
     Array { name: "counts", stage: 4, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[1, 2] },
+    // In the stage of counts: a frame is of a round or of a ballot. Key, its length, moved, decided, count,
+    // round; the key is compared, or taken, before the vote is counted.
+    Array {
+        name: "ballots",
+        stage: 4,
+        per: Per::Row,
+        fields: &[32, 32, 32, 32, 32, 32, 32, 32, 8, 1, 1, 32, 31],
+        steps: 2,
+        visited: 1,
+        after: &[1],
+    },
     Array { name: "locks", stage: 5, per: Per::Row, fields: &[32, 32], steps: 1, visited: 1, after: &[1] },
-    Array { name: "grants", stage: 6, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[4] },
+    Array { name: "grants", stage: 6, per: Per::Row, fields: &[32], steps: 1, visited: 1, after: &[5] },
     Array {
         name: "lanes",
         stage: 7,
@@ -71,7 +82,7 @@ pub const ARRAYS: [Array; 8] = [
         fields: &[32],
         steps: 1,
         visited: RECORD_PLACES,
-        after: &[1, 6],
+        after: &[1, 4, 7],
     },
 ];
 
@@ -125,8 +136,8 @@ mod tests {
 
     #[test]
     fn memory_is_counted_in_bytes() {
-        // A row: 96 + 129 + 32 + 64 + 32 bits; a lane: 32; a slot: 256 places of 65 + 32 bits.
-        assert_eq!(bytes(&Size { rows: 8, lanes: 0, slots: 0 }), 353);
+        // A row: 96 + 129 + 32 + 329 + 64 + 32 bits; a lane: 32; a slot: 256 places of 65 + 32 bits.
+        assert_eq!(bytes(&Size { rows: 8, lanes: 0, slots: 0 }), 682);
         assert_eq!(bytes(&Size { rows: 0, lanes: 3, slots: 0 }), 12);
         assert_eq!(bytes(&Size { rows: 0, lanes: 0, slots: 1 }), 256 * 97 / 8);
     }

@@ -11,6 +11,7 @@
 //! It does no I/O, reads no clock and allocates nothing per frame.
 
 mod admit;
+mod ballot;
 mod count;
 pub mod counters;
 pub mod emit;
@@ -144,9 +145,11 @@ impl Program {
             return context.forward();
         }
         match context.frame.kind() {
+            Kind::MapPairsAck if from_server && map.flags & MapFlags::COUNT != 0 => self.decided(application, context),
             Kind::MapResult if from_server => self.result(application, context),
             Kind::MapRead if from_server => self.read(application, context),
             Kind::MapClose | Kind::MapPlaces | Kind::MapWipe if from_server => self.harvest(application, context),
+            Kind::MapMove if from_server => self.move_ballot(application, context),
             Kind::MapFree if from_server => self.free(application, context),
             _ if from_server => context.deliver(),
             Kind::MapData if map.flags & (MapFlags::LOGICAL | MapFlags::BARE) != 0 => context.forward(),
@@ -155,6 +158,7 @@ impl Program {
             }
             Kind::MapData if map.flags & MapFlags::LINEAR == 0 => self.keyed(application, context),
             Kind::MapData => self.linear(application, context),
+            Kind::MapPairs if map.flags & (MapFlags::COUNT | MapFlags::CLEAR) != 0 => self.ballot(application, context),
             _ => context.forward(),
         }
     }

@@ -1,5 +1,7 @@
 //! Register arrays, declared with their sizes, and the proof that a frame uses them as a pipeline can.
 
+use pathcall_wire::pairs::MAX_BALLOT_KEY;
+
 use crate::layout::{ARRAYS, Array};
 
 /// One frame's way through the arrays. A debug build panics when an array is touched twice, or
@@ -128,6 +130,23 @@ pub struct Lock {
     pub(crate) tag: u32,
 }
 
+/// A ballot: votes for one key. The first key that comes to a row keeps it until the epoch ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ballot {
+    /// The key, filled up with zeros.
+    pub(crate) key: [u8; MAX_BALLOT_KEY],
+    /// Its length; 0: nobody has the row.
+    pub(crate) len: u8,
+    /// The server counts whatever comes to this row.
+    pub(crate) moved: bool,
+    /// The server has recorded that the threshold was reached.
+    pub(crate) decided: bool,
+    /// Votes since the ballot was cleared.
+    pub(crate) count: u32,
+    /// How often it was cleared.
+    pub(crate) round: u32,
+}
+
 /// All arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
@@ -136,6 +155,8 @@ pub struct Registers {
     pub(crate) places: RegisterArray<Place>,
     pub(crate) rounds: RegisterArray<RoundState>,
     pub(crate) counts: RegisterArray<u32>,
+    /// In the stage of counts: a frame is of a round or of a ballot.
+    pub(crate) ballots: RegisterArray<Ballot>,
     pub(crate) locks: RegisterArray<Lock>,
     /// Beside each lock: how often it was granted, the lower half of its fencing token.
     pub(crate) grants: RegisterArray<u32>,
@@ -146,12 +167,13 @@ pub struct Registers {
 
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
-        let [generations, places, rounds, counts, locks, grants, lanes, overflows] = &ARRAYS;
+        let [generations, places, rounds, counts, ballots, locks, grants, lanes, overflows] = &ARRAYS;
         Self {
             generations: RegisterArray::of(generations, size, Generation::default()),
             places: RegisterArray::of(places, size, Place::default()),
             rounds: RegisterArray::of(rounds, size, RoundState::default()),
             counts: RegisterArray::of(counts, size, 0),
+            ballots: RegisterArray::of(ballots, size, Ballot::default()),
             locks: RegisterArray::of(locks, size, Lock::default()),
             grants: RegisterArray::of(grants, size, 0),
             lanes: RegisterArray::of(lanes, size, 0),

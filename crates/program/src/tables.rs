@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pathcall_wire::{Instant, KEYED_LANES, TokenKey, W_MAX};
 
 use crate::ApplicationCounters;
-use crate::registers::{Generation, Lock, Place, Registers, RoundState};
+use crate::registers::{Ballot, Generation, Lock, Place, Registers, RoundState};
 
 /// Sizes of the register arrays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,6 +270,7 @@ impl Tables {
         let (row, count) = (application.row_base as usize, application.rows as usize);
         self.registers.rounds.reset(row, count, RoundState::default());
         self.registers.counts.reset(row, count, 0);
+        self.registers.ballots.reset(row, count, Ballot::default());
         self.registers.locks.reset(row, count, Lock::default());
         self.registers.grants.reset(row, count, 0);
         self.registers.lanes.reset(application.lane_base as usize, count * application.width as usize, 0);

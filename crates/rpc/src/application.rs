@@ -22,16 +22,42 @@ pub(crate) struct Application {
     pub(crate) acked: bool,
     /// Whether the element may hold locks: every method takes or gives back.
     pub(crate) locks: bool,
+    /// Whether the element may count ballots: every method counts alike, or clears.
+    pub(crate) votes: bool,
+    /// What the methods that count up to a threshold agree on so far.
+    counted: Option<(u32, Target)>,
 }
 
 impl Application {
     fn new(method: &Method) -> Self {
-        Self { name: method.app, digest: method.digest, threshold: 0, mapping: true, acked: true, locks: true }
+        Self {
+            name: method.app,
+            digest: method.digest,
+            threshold: 0,
+            mapping: true,
+            acked: true,
+            locks: true,
+            votes: true,
+            counted: None,
+        }
+    }
+
+    /// The application as a whole: without methods that count there are no ballots.
+    fn whole(self) -> Self {
+        Self { votes: self.votes && self.counted.is_some(), ..self }
     }
 
     fn take_in(&mut self, method: &Method) {
         let takes = matches!(method.kind, Kind::Count { threshold: 1, to: Target::Src });
         self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
+        self.votes &= match method.kind {
+            Kind::Count { threshold: threshold @ 2.., to } if method.request.is_some() => {
+                // NetRPC Table 2: a counter has one threshold.
+                *self.counted.get_or_insert((threshold, to)) == (threshold, to)
+            }
+            Kind::Clear => method.request.is_some(),
+            _ => false,
+        };
         self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
             Kind::Sum { threshold } => self.threshold = threshold,
@@ -44,8 +70,8 @@ impl Application {
     pub(crate) fn width(&self) -> u16 {
         (if self.threshold > 0 {
             LINEAR_LANES
-        } else if self.locks {
-            // A lock takes a row and no lanes.
+        } else if self.locks || self.votes {
+            // A lock and a ballot take a row and no lanes.
             1
         } else {
             KEYED_WIDTH
@@ -54,7 +80,11 @@ impl Application {
 
     /// Whether an element's memory is of use: it can tell so many workers apart, or may hold keys.
     pub(crate) fn fits_an_element(&self) -> bool {
-        if self.threshold > 0 { self.threshold as usize <= MAX_WORKERS } else { self.mapping || self.locks }
+        if self.threshold > 0 {
+            self.threshold as usize <= MAX_WORKERS
+        } else {
+            self.mapping || self.locks || self.votes
+        }
     }
 }
 
@@ -97,7 +127,7 @@ impl Catalogue {
             }
             application.take_in(method);
         }
-        Ok(applications.into_iter().map(|(name, (application, _))| (name, application)).collect())
+        Ok(applications.into_iter().map(|(name, (application, _))| (name, application.whole())).collect())
     }
 }
 
@@ -140,8 +170,17 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&FIRST);
         let applications = catalogue.applications().unwrap();
-        let keyed = Application { name: "keyed", digest: 1, threshold: 0, mapping: true, acked: false, locks: false };
-        let sum = Application { name: "sum", digest: 2, threshold: 3, mapping: true, acked: true, locks: false };
+        let keyed = Application {
+            name: "keyed",
+            digest: 1,
+            threshold: 0,
+            mapping: true,
+            acked: false,
+            locks: false,
+            votes: false,
+            counted: None,
+        };
+        let sum = Application { name: "sum", digest: 2, threshold: 3, acked: true, ..keyed };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pathcall_wire::pairs::{Status, answers};
 use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, W_MAX};
 
 /// A sender that broke the rule.
@@ -123,8 +122,7 @@ impl Windows {
         let base = frame.base();
         match frame.kind() {
             // What the element refuses, it refuses for ever.
-            Kind::MapAck | Kind::MapRefused => self.acknowledge(self.flow(to, &base), base.seq()),
-            Kind::MapPairsAck if answers(frame.payload()).all(|a| a.status != Status::Held) => {
+            Kind::MapAck | Kind::MapPairsAck | Kind::MapRefused => {
                 self.acknowledge(self.flow(to, &base), base.seq());
             }
             Kind::MapResult => {

@@ -100,6 +100,10 @@ pub enum Kind {
     MapFreed = 23,
     /// Server to callers: the registers in the payload hold other keys from mapping version `round` on.
     MapWithdraw = 24,
+    /// Server to element: no ballot takes row `index` any more, its votes are the server's to count.
+    MapMove = 26,
+    /// Element to server: the answer to [`Kind::MapMove`].
+    MapMoved = 27,
     /// Caller to server: lend me locks in session `tag`; `round` counts these requests.
     MapLease = 28,
     /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
@@ -140,6 +144,8 @@ impl Kind {
             22 => Self::MapFree,
             23 => Self::MapFreed,
             24 => Self::MapWithdraw,
+            26 => Self::MapMove,
+            27 => Self::MapMoved,
             28 => Self::MapLease,
             29 => Self::MapLent,
             30 => Self::MapHello,

@@ -118,6 +118,32 @@ mutants! {
     WithdrawnKept,
     /// The client keeps a lock that was granted after its caller gave up.
     CancelledLockKept,
+    /// The element counts a vote each time that it comes.
+    VoteRepeats,
+    /// The element counts a vote for whatever ballot has the row.
+    VoteForAnother,
+    /// The element says that a ballot is decided before the server has recorded it.
+    DecidedUnrecorded,
+    /// The element does not count how often a ballot was cleared.
+    ClearsUncounted,
+    /// The server takes every vote that finds the threshold reached for the one that decides.
+    DecidedTwice,
+    /// The server adds a claim of votes each time that it comes.
+    ClaimTwice,
+    /// The server counts claimed votes of a ballot that was cleared since.
+    ClaimOfCleared,
+    /// The server counts votes before callers have claimed what an ended epoch had.
+    VotesUnsettled,
+    /// The server lets the element count ballots that it has votes of itself.
+    RowsNotMoved,
+    /// The server does not say again, on a repeat, that the element counts a key.
+    MovedSaidOnce,
+    /// The server does not say again, on a repeat, that a vote has decided its ballot.
+    WonSaidOnce,
+    /// The client forgets a vote that the element has acknowledged.
+    VoteForgotten,
+    /// The client gives a vote on its way another number when the epoch changes.
+    VoteRenumbered,
     /// The client believes that it holds locks although their lease has run out.
     LeaseNotChecked,
     /// The client counts its lease as the server does: with clocks that drift it ends later there.

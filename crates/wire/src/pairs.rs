@@ -12,6 +12,8 @@
 pub const MAX_KEY: usize = 1024;
 /// Entries of one frame: so many that their answer fits a frame as well.
 pub const MAX_ENTRIES: usize = 80;
+/// Longest key, with its tag, that a ballot in the element has: its register keeps it whole.
+pub const MAX_BALLOT_KEY: usize = 32;
 /// Bytes of an answer entry.
 pub const ANSWER_LEN: usize = 14;
 
@@ -33,12 +35,15 @@ pub enum Status {
     Mapped = 2,
     /// Test-and-set: somebody else holds it (NOTES: an answer, not a silence).
     Denied = 3,
-    /// Counted; the threshold is not reached yet.
+    /// Counted; the threshold is not reached yet. Of a ballot: ask again, the vote is not needed again.
     Held = 4,
     /// Not done: the sum would leave 64 bits.
     Overflow = 5,
     /// Not done: the server's table of keys is full.
     Full = 6,
+    /// Not done: the element counts this key. `row` is the number of rows that it does so in; 0: ask
+    /// again later, under a new number.
+    Moved = 7,
     /// Test-and-set: somebody else holds it, and the frame stands in line: an answer follows when it
     /// is its turn.
     InLine = 9,
@@ -56,6 +61,7 @@ impl Status {
             4 => Self::Held,
             5 => Self::Overflow,
             6 => Self::Full,
+            7 => Self::Moved,
             9 => Self::InLine,
             _ => return None,
         })

@@ -10,6 +10,7 @@
 //! owner of its truth. Both take frames and `now`, and give frames (to an [`Outbox`]), events and
 //! the next deadline. Neither does I/O or reads a clock.
 
+mod ballot;
 pub mod client;
 mod error;
 mod key;

@@ -280,6 +280,7 @@ impl Hosted {
             mapping: self.application.mapping,
             acked: self.application.acked,
             locks: self.application.locks,
+            votes: self.application.votes,
             eviction: Some(Eviction::default()),
             key_memory: self.key_memory,
             width: self.application.width(),

@@ -1,4 +1,4 @@
-//! Who holds a key, and who has counted it.
+//! Who holds a key.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,12 @@ use pathcall_endpoint::map::Key;
 use super::Failure;
 use crate::party::Node;
 
-/// Holders and counts, by key.
+/// Holders, by key.
 #[derive(Default)]
 pub(super) struct Locks {
     holders: BTreeMap<Key, Holding>,
     /// The last token that was granted, by key.
     tokens: BTreeMap<Key, u64>,
-    /// How many have begun to count a key, and how many were told that theirs was forwarded.
-    counts: BTreeMap<Key, (u32, u32)>,
 }
 
 /// Who was told that it holds a lock.
@@ -61,32 +59,5 @@ impl Locks {
     /// A caller is gone: what it held is free.
     pub(super) fn release_all(&mut self, node: Node) {
         self.holders.retain(|_, holding| holding.node != node);
-    }
-
-    /// A caller begins to count these keys.
-    pub(super) fn count(&mut self, keys: &[Key]) {
-        for key in keys {
-            self.counts.entry(key.clone()).or_default().0 += 1;
-        }
-    }
-
-    /// A caller was told that `CntFwd` forwards its message.
-    pub(super) fn forwarded(&mut self, node: Node, keys: &[Key], threshold: u32) -> Result<(), Failure> {
-        for key in keys {
-            let (counted, forwarded) = self.counts.entry(key.clone()).or_default();
-            *forwarded += 1;
-            if *counted < threshold {
-                return Err(Failure::CountedEarly { node, key: key.clone(), counted: *counted, threshold });
-            }
-        }
-        Ok(())
-    }
-
-    /// Exactly one message was forwarded for every key.
-    pub(super) fn forwarded_once(&self) -> Result<(), Failure> {
-        match self.counts.iter().find(|(_, (_, forwarded))| *forwarded != 1) {
-            Some((key, (_, times))) => Err(Failure::Forwarded { key: key.clone(), times: *times }),
-            None => Ok(()),
-        }
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! Reports of hosts come in; the first one that is wrong comes out as a [`Failure`]. The model
 //! knows the scenario and nothing of frames: [`sums`] adds arrays in 64 bits, [`keys`] keeps the
-//! range that a key's value may be in, [`locks`] who holds what.
+//! range that a key's value may be in, [`locks`] who holds what,
+//! [`votes`] which ballot has its winner.
 
 mod failure;
 mod keys;
 mod locks;
 mod sums;
+mod votes;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +25,7 @@ pub use failure::Failure;
 use keys::{KeyLedger, Snapshot};
 use locks::Locks;
 use sums::Sums;
+use votes::Votes;
 
 /// Where a call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,7 @@ struct Application<'a> {
     before_calls: BTreeMap<(usize, CallId), Snapshot>,
     before_queries: BTreeMap<QueryId, Snapshot>,
     locks: Locks,
+    votes: Votes,
     /// Both a caller and the element are lost: values may be, and that is said, unless the server acknowledges.
     may_lose: bool,
     /// A worker began anew in the middle of the others' array: all may be told that they disagree.
@@ -247,7 +251,9 @@ impl<'a> Judge<'a> {
     /// What can be said only when every call has ended.
     pub(crate) fn at_end(&self) -> Result<(), Failure> {
         self.applications.iter().try_for_each(|application| match application.plan.purpose {
-            Purpose::Count { to: Target::Server, .. } => application.locks.forwarded_once(),
+            Purpose::Count { threshold, to: Target::Server } => {
+                application.votes.at_end(threshold, application.may_lose)
+            }
             _ => Ok(()),
         })
     }
@@ -267,6 +273,7 @@ impl<'a> Application<'a> {
             before_calls: BTreeMap::new(),
             before_queries: BTreeMap::new(),
             locks: Locks::default(),
+            votes: Votes::default(),
         }
     }
 
@@ -298,7 +305,8 @@ impl<'a> Application<'a> {
                 self.keys.begin(operation);
                 self.before_calls.insert((caller, id), self.keys.snapshot_of(operation));
             }
-            Work::Call(Operation::Count { keys, .. }) => self.locks.count(keys),
+            Work::Call(Operation::Count { keys, .. }) => self.votes.begin(node, id, keys, false),
+            Work::Call(Operation::Clear { keys, .. }) => self.votes.begin(node, id, keys, true),
             Work::Lock { .. } | Work::Call(_) => {}
         }
         Ok(())
@@ -353,7 +361,7 @@ impl<'a> Application<'a> {
                 if *to != Target::Server && !forwarded {
                     return Err(wrong("forwarded"));
                 }
-                if *forwarded { self.locks.forwarded(node, keys, *threshold) } else { Ok(()) }
+                self.votes.counted(node, id, keys, (*threshold, *forwarded))
             }
             (Work::Call(Operation::Count { .. }), _) => Err(wrong("a count")),
             (Work::Lock { .. }, Output::Done) if release => Ok(()),
@@ -362,7 +370,10 @@ impl<'a> Application<'a> {
                 self.locks.grant(node, step, keys, &by_key(keys, tokens))
             }
             (Work::Lock { .. }, _) => Err(wrong("a granted lock")),
-            (Work::Call(Operation::Clear { .. }), Output::Done) => Ok(()),
+            (Work::Call(Operation::Clear { keys, .. }), Output::Done) => {
+                self.votes.cleared(node, id, keys);
+                Ok(())
+            }
             (Work::Call(Operation::Clear { .. }), _) => Err(wrong("done")),
         }
     }

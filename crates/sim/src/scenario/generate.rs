@@ -8,7 +8,7 @@ use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
 use super::weather::Weather;
-use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum};
+use super::{ApplicationPlan, CallerPlan, Death, Memory, Move, Purpose, Scenario, Step, Work, keyed, sum, votes};
 use crate::random::{Chance, Random};
 
 /// Makes the seed of the chance that an application's frames carry tokens.
@@ -109,11 +109,11 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
     let with_element = elements > 0;
     let callers = random.range(1..=5) as usize;
     let purpose = purpose(random, callers);
-    let holds_memory = matches!(purpose, Purpose::Sum | Purpose::Add | Purpose::Lock);
+    let holds_memory = !matches!(purpose, Purpose::AddGet);
     let mut row_width = || match purpose {
         Purpose::Sum => sum_width(random),
-        // A lock takes a row and no lanes.
-        Purpose::Lock => 1,
+        // A lock and a ballot take a row and no lanes.
+        Purpose::Lock | Purpose::Count { .. } => 1,
         _ => KEYED_WIDTH as u16,
     };
     let widths = [row_width(), row_width()];
@@ -139,7 +139,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
             let set = keyed::key_set(random);
             (keyed::additions(random, &set, callers, purpose == Purpose::AddGet, memory.is_none()), Some(set))
         }
-        Purpose::Count { threshold, to } => (keyed::counts(random, callers, threshold, to), None),
+        Purpose::Count { threshold, to } => (votes::steps(random, callers, threshold, to), None),
         Purpose::Lock => (keyed::locks(random, callers), None),
     };
     let queries = set.map(|set| keyed::queries(random, &set)).unwrap_or_default();
@@ -159,9 +159,8 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
     };
     let mut callers: Vec<_> = steps.into_iter().map(|steps| caller(random, steps, habits, given)).collect();
     let may_be_killed = match purpose {
-        Purpose::Add | Purpose::AddGet | Purpose::Lock => true,
+        Purpose::Add | Purpose::AddGet | Purpose::Lock | Purpose::Count { .. } => true,
         Purpose::Sum => doom.is_none() && !callers.iter().flat_map(|caller| &caller.steps).any(|step| step.may_starve),
-        Purpose::Count { .. } => false,
     };
     if may_be_killed && random.happens(Chance::percent(20)) {
         let unnoticed = purpose == Purpose::Lock && random.happens(Chance::percent(50));

@@ -1,10 +1,10 @@
-//! Calls on keys: additions, reads, counts and locks.
+//! Calls on keys: additions, reads and locks.
 
 use std::time::Duration;
 
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
-use pathcall_wire::{Instant, OpType, Target};
+use pathcall_wire::{Instant, OpType};
 
 use super::sum::modify;
 use super::{Query, Step, Work, keys};
@@ -121,26 +121,6 @@ pub(super) fn queries(random: &mut Random, set: &[Key]) -> Vec<Query> {
         .collect();
     queries.sort_by_key(|query| query.at);
     queries
-}
-
-/// Steps of callers that count: each counts every key once.
-pub(super) fn counts(random: &mut Random, callers: usize, threshold: u32, to: Target) -> Vec<Vec<Step>> {
-    let calls = random.range(1..=15) as usize;
-    let most_pause = random.pick(&[Duration::ZERO, Duration::from_millis(5)]);
-    // Which of several keys was forwarded to the server a call does not say.
-    let per_call = if to == Target::Server { 1 } else { random.pick(&[1, 1, 3, 100]) };
-    let mut set = keys::draw(random, calls * per_call);
-    set.truncate(calls * per_call);
-    let mut steps = vec![Vec::new(); callers];
-    for keys in set.chunks(per_call) {
-        for steps in &mut steps {
-            let mut keys = keys.to_vec();
-            random.shuffle(&mut keys);
-            let operation = Operation::Count { keys, threshold, to };
-            steps.push(Step { pause: random.up_to(most_pause), ..Step::call(operation) });
-        }
-    }
-    steps
 }
 
 /// Steps of callers that take locks, some of them several at once, some of them impatient.

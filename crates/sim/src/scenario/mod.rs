@@ -7,6 +7,7 @@ mod generate;
 mod keyed;
 mod keys;
 mod sum;
+mod votes;
 mod weather;
 
 use std::collections::BTreeMap;
@@ -280,6 +281,12 @@ impl ApplicationPlan {
     #[must_use]
     pub fn element(&self) -> usize {
         self.memory.map_or(0, |memory| memory.element)
+    }
+
+    /// Whether its methods count up to a threshold.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        matches!(self.purpose, Purpose::Count { .. })
     }
 
     /// Whether the element may hold keys: its methods only add, or query.

@@ -76,6 +76,11 @@ impl KeyedCalls {
         Ok(None)
     }
 
+    /// Another kind of call needs what [`MapClient::close`](super::MapClient::close) does for keyed ones.
+    pub(super) fn note_use(&mut self) {
+        self.kept.used = true;
+    }
+
     fn enter(&mut self, now: Instant, id: CallId, mut call: Call, config: &ClientConfig) {
         if call.takes_locks() {
             self.locks.lease.want(now, config);
@@ -242,7 +247,7 @@ impl KeyedCalls {
                 let mut again = std::mem::take(&mut call.moved);
                 again.append(&mut call.denied);
                 if config.element && current { call.line_up(again) } else { call.denied = again }
-            } else if !call.denied.is_empty() && !call.waits(index as usize) {
+            } else if !call.denied.is_empty() && !call.is_in_line(index as usize) {
                 // The first of several is waited for in line.
                 let denied = std::mem::take(&mut call.denied);
                 call.line_up(denied);

@@ -10,12 +10,13 @@ mod frame;
 mod keyed;
 mod reach;
 mod sum;
+mod votes;
 mod words;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
@@ -24,6 +25,7 @@ use crate::token::Guard;
 use keyed::KeyedCalls;
 pub use reach::Reach;
 use sum::SumCalls;
+use votes::VoteCalls;
 
 /// Names a call of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +58,8 @@ pub struct ClientConfig {
     pub width: u16,
     /// Which of the threshold workers this is.
     pub worker: u16,
+    /// Whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Chunk that this caller's first array starts at.
     pub start_chunk: u64,
     /// How long the server lends locks to a caller that does not ask again.
@@ -98,6 +102,8 @@ pub(crate) enum Item {
     Chunk(u64),
     /// A frame of a keyed call.
     Keyed(CallId, u32),
+    /// A frame of a call that counts up to a threshold.
+    Vote(CallId, u32),
     /// What the epoch before this one had held is repeated; `leaving`: and there is nothing more.
     Settled { epoch: u32, leaving: bool },
     /// Whether the server hears this caller, and is heard.
@@ -126,6 +132,7 @@ pub struct MapClient {
     greets: bool,
     sums: SumCalls,
     keyed: KeyedCalls,
+    votes: VoteCalls,
     events: VecDeque<(CallId, Result<Output, CallError>)>,
     /// Set once nothing can be done any more; every call gets it.
     broken: Option<CallError>,
@@ -146,10 +153,11 @@ impl MapClient {
             greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
+            votes: VoteCalls::default(),
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
-            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             guard: Guard::default(),
             config,
         }
@@ -160,6 +168,10 @@ impl MapClient {
         let started = match (&self.broken, operation) {
             (Some(error), _) => Err(error.clone()),
             (None, Operation::Sum { lanes, modify, threshold }) => self.sums.start(id, lanes, modify, threshold),
+            (None, operation @ (Operation::Count { .. } | Operation::Clear { .. })) if self.config.votes => {
+                self.keyed.note_use();
+                self.votes.start(id, operation, &self.config)
+            }
             (None, operation) => self.keyed.start(now, id, operation, &self.config),
         };
         match started {
@@ -173,7 +185,7 @@ impl MapClient {
     /// with half of it (NOTES: "Fallback means the same answer"); a lock that is still granted is
     /// given back. No event follows.
     pub fn cancel(&mut self, now: Instant, id: CallId) {
-        if !self.sums.cancel(id) {
+        if !self.sums.cancel(id) && !self.votes.cancel(now, id, &self.config) {
             self.keyed.cancel(now, id, &self.config);
         }
     }
@@ -206,6 +218,10 @@ impl MapClient {
                 while let Some((id, sums)) = self.sums.next_done() {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
+            }
+            Kind::MapSoft if frame.map().has(MapFlags::COUNT) => {
+                self.votes.decided(now, &frame, &self.config);
+                self.finish_votes();
             }
             // A counter reached its threshold: ask again now.
             Kind::MapSoft if !frame.map().has(MapFlags::ROUND) => {
@@ -261,10 +277,19 @@ impl MapClient {
         }
         let (flow, seq) = self.named(frame)?;
         let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
-        let Item::Keyed(id, index) = item else {
-            self.flows[flow].ack(now, seq, ecn);
-            self.keyed.settled(item);
-            return Some(());
+        let (id, index) = match item {
+            Item::Vote(id, index) => {
+                self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
+                self.flows[flow].ack(now, seq, ecn);
+                self.finish_votes();
+                return Some(());
+            }
+            Item::Keyed(id, index) => (id, index),
+            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
+                self.flows[flow].ack(now, seq, ecn);
+                self.keyed.settled(item);
+                return Some(());
+            }
         };
         match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
             keyed::Verdict::Held => {
@@ -303,24 +328,37 @@ impl MapClient {
         }
         self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
+        self.votes.wake(now, &self.config);
         self.flush(now, out);
         if !self.keep_lease(now, out) {
             return;
         }
         while let Some(flow) = self.free_flow() {
-            let hello = self.greets.then_some(Item::Hello);
-            let item = hello.or_else(|| self.sums.peek()).or_else(|| self.keyed.peek(now, &self.config));
-            let Some(item) = item else { break };
+            let Some(item) = self.next_item(now) else { break };
             let seq = self.flows[flow].send(now, item);
             let place = Place { flow: flow as u32, seq };
             match item {
                 Item::Chunk(_) => self.sums.sent(place),
                 Item::Keyed(..) => self.keyed.sent(),
+                Item::Vote(..) => self.votes.sent(),
                 Item::Settled { .. } => self.keyed.settling(&self.config),
                 Item::Hello => self.greets = false,
             }
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(now, place, item, out);
+        }
+    }
+
+    /// What is to be sent next.
+    fn next_item(&self, now: Instant) -> Option<Item> {
+        let keyed = self.keyed.peek(now, &self.config);
+        match keyed {
+            _ if self.greets => Some(Item::Hello),
+            // Before all else, as soon as it is true: others wait for it.
+            Some(Item::Settled { leaving: true, .. }) if self.votes.is_idle() => keyed,
+            Some(Item::Settled { leaving: false, .. }) if !self.votes.is_claiming() => keyed,
+            Some(Item::Settled { .. }) => self.sums.peek().or_else(|| self.votes.peek()),
+            _ => self.sums.peek().or_else(|| self.votes.peek()).or(keyed),
         }
     }
 
@@ -331,7 +369,7 @@ impl MapClient {
 
     /// Writes the frame or frames of an item and hands them out.
     fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
-        let Self { config, sums, keyed, stats, scratch, .. } = self;
+        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
         let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
             stats.frames_sent += 1;
             stats.bytes_sent += frame.len() as u64;
@@ -341,6 +379,7 @@ impl MapClient {
         match item {
             Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
             Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
+            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
             Item::Settled { epoch, leaving } => {
                 let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
                 let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
@@ -366,6 +405,7 @@ impl MapClient {
             return;
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
+        self.votes.renew(&mut self.flows, &self.config);
         for place in self.sums.renew(element) {
             self.flows[place.flow as usize].nudge(now, place.seq);
         }
@@ -377,12 +417,14 @@ impl MapClient {
     /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
     pub fn close(&mut self, now: Instant) {
         self.keyed.close(now, &self.config);
+        self.votes.close(&self.config);
     }
 
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.flows.iter().filter_map(Flow::deadline).chain(self.keyed.deadline(&self.config)).min()
+        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline()];
+        self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()
     }
 
     /// The next finished call.
@@ -393,7 +435,7 @@ impl MapClient {
     /// Whether nothing is in flight or waiting to be sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.sums.is_idle() && self.keyed.is_idle()
+        self.sums.is_idle() && self.keyed.is_idle() && self.votes.is_idle()
     }
 
     /// Counters so far.
@@ -411,11 +453,17 @@ impl MapClient {
     /// Fails every call, now and from now on: the place in the application is lost, and only
     /// joining it again gives a sure one.
     fn fail(&mut self, error: CallError) {
-        for id in self.sums.drain().into_iter().chain(self.keyed.drain()) {
+        for id in self.sums.drain().into_iter().chain(self.keyed.drain()).chain(self.votes.drain()) {
             self.finish(id, Err(error.clone()));
         }
         self.flows.iter_mut().for_each(|flow| *flow = Flow::new(self.config.timing));
         self.broken = Some(error);
+    }
+
+    fn finish_votes(&mut self) {
+        while let Some((id, outcome)) = self.votes.next_done() {
+            self.finish(id, outcome);
+        }
     }
 
     fn finish_keyed(&mut self) {

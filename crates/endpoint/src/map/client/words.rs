@@ -13,7 +13,8 @@ impl MapClient {
         self.word(Kind::MapFlush, generation, out);
     }
 
-    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
+    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has
+    /// not answered for long.
     pub(super) fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
         let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
             self.lost_server();

@@ -51,6 +51,7 @@ impl MapServer {
         let out = &mut guard.signing(out);
         self.sums.poll(now, &mut self.shared, out);
         self.keyed.poll(now, &mut self.shared, out, &mut self.events);
+        self.votes.poll(now, &mut self.shared, out, &mut self.events);
         self.guard = guard;
     }
 }

@@ -11,7 +11,7 @@ mod leases;
 mod line;
 mod lock;
 mod queries;
-mod sweep;
+pub(super) mod sweep;
 mod table;
 mod whole;
 

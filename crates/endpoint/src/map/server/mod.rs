@@ -10,11 +10,12 @@ mod doors;
 mod keyed;
 mod shared;
 mod sum;
+mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::{Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
@@ -24,6 +25,7 @@ use books::Books;
 use keyed::KeyedTruth;
 pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
+use votes::VoteTruth;
 
 /// Rows that an application without element works with.
 pub const SOFTWARE_ROWS: u32 = 1024;
@@ -57,6 +59,8 @@ pub struct ServerConfig {
     pub acked: bool,
     /// Keyed: whether the element may hold locks (every method takes or gives back).
     pub locks: bool,
+    /// Keyed: whether every method counts to one threshold above one, or clears.
+    pub votes: bool,
     /// Keyed: when keys give their registers to others; `None`: never.
     pub eviction: Option<Eviction>,
     /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
@@ -211,6 +215,7 @@ pub struct MapServer {
     shared: Shared,
     sums: SumTruth,
     keyed: KeyedTruth,
+    votes: VoteTruth,
     books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
@@ -226,6 +231,7 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
+            votes: VoteTruth::new(),
             books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
@@ -235,7 +241,7 @@ impl MapServer {
                 era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
-                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+                scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             },
         }
     }
@@ -268,7 +274,8 @@ impl MapServer {
         let seen = SeenSet::default();
         let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
         self.shared.members.insert(member.endpoint, state);
-        if !member.element && self.keyed.has_locks_away(&self.shared) {
+        let counted_away = settled && self.votes.is_away();
+        if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
             // It can't reach them: they come back here.
             self.events.push_back(Event::ElementSilent);
         }
@@ -292,6 +299,7 @@ impl MapServer {
                 MemberState { member: Member { element: true, .. }, .. } => Left::Uncommitted,
                 _ => Left::Clean,
             };
+            self.votes.leave(endpoint);
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
         }
     }
@@ -324,6 +332,7 @@ impl MapServer {
         let grant = grant.filter(|grant| grant.rows >= rows && grant.width >= self.shared.config.width);
         (self.shared.terms, self.shared.config.epoch, self.shared.config.grant) = (number, epoch, grant);
         self.sums.renew(now, grant.is_some());
+        self.votes.renew();
         self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
@@ -356,10 +365,13 @@ impl MapServer {
         if base.gaid() != config.gaid || base.dst() != config.endpoint {
             return None;
         }
-        let Self { shared, keyed, sums, events, .. } = self;
+        let Self { shared, keyed, sums, votes, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
             let own = this_epoch && base.dst_incarnation() == config.incarnation;
+            if frame.kind() == Kind::MapMoved {
+                return if own { votes.moved(now, &frame) } else { None };
+            }
             return own.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
         let member = shared.members.get(&base.src())?.member;
@@ -374,6 +386,7 @@ impl MapServer {
             Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
             Kind::MapData => keyed.logical(&frame, shared, out),
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
+            Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
             Kind::MapHello => shared.acknowledge(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
@@ -389,7 +402,8 @@ impl MapServer {
     /// When [`MapServer::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        [self.sums.deadline(), self.keyed.deadline(&self.shared)].into_iter().flatten().min()
+        let keyed = [self.keyed.deadline(&self.shared), self.votes.deadline()];
+        keyed.into_iter().chain([self.sums.deadline()]).flatten().min()
     }
 
     /// What there is to say next.
@@ -401,6 +415,7 @@ impl MapServer {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
+        let keys = keys + self.votes.len() as u64;
         ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
     }
 }

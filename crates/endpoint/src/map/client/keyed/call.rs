@@ -291,7 +291,7 @@ impl Call {
     }
 
     /// Whether a frame waits in line.
-    pub(super) fn waits(&self, index: usize) -> bool {
+    pub(super) fn is_in_line(&self, index: usize) -> bool {
         self.frames.get(index).is_some_and(|frame| frame.waits.is_some())
     }
 
@@ -330,6 +330,8 @@ impl Call {
         match answer.status {
             Status::Denied => self.denied.push(i),
             Status::Overflow => self.error = Some(CallError::Overflow { position }),
+            // Only ballots are.
+            Status::Moved => {}
             Status::Full => self.error = Some(CallError::KeysFull),
             Status::Whole | Status::Logical | Status::Mapped | Status::Held | Status::InLine => match self.work {
                 Work::Count { threshold, to: Target::Server } if answer.value == i64::from(threshold) => {

@@ -10,7 +10,7 @@ use crate::flow::Timing;
 const WINDOW: usize = 64;
 
 /// The questions `0..n`. Each may be asked again: asking changes nothing twice.
-pub(super) struct Sweep {
+pub(in super::super) struct Sweep {
     there: Vec<bool>,
     /// All questions before it are answered.
     oldest: usize,
@@ -23,21 +23,21 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn new(questions: usize, now: Instant, timing: Timing) -> Self {
+    pub(in super::super) fn new(questions: usize, now: Instant, timing: Timing) -> Self {
         let there = vec![false; questions];
         Self { there, oldest: 0, next: 0, deadline: now, pause: timing.rto_min, heard: now, timing }
     }
 
-    pub(super) fn deadline(&self) -> Instant {
+    pub(in super::super) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(in super::super) fn is_done(&self) -> bool {
         self.oldest == self.there.len()
     }
 
     /// Notes an answer; false when it is none that is waited for.
-    pub(super) fn answered(&mut self, now: Instant, question: usize) -> bool {
+    pub(in super::super) fn answered(&mut self, now: Instant, question: usize) -> bool {
         if self.there.get(question) != Some(&false) {
             return false;
         }
@@ -60,7 +60,7 @@ impl Sweep {
     }
 
     /// Asks what is due; false when nothing was answered for the give-up time.
-    pub(super) fn poll(&mut self, now: Instant, mut ask: impl FnMut(usize)) -> bool {
+    pub(in super::super) fn poll(&mut self, now: Instant, mut ask: impl FnMut(usize)) -> bool {
         if now < self.deadline {
             return true;
         }
