@@ -42,7 +42,6 @@ impl World {
             votes: false,
             eviction: None,
             key_memory,
-            acked: false,
             width: 64,
             timing: Timing::default(),
         });
