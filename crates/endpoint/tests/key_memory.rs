@@ -43,6 +43,7 @@ impl World {
             eviction: None,
             key_memory,
             width: 64,
+            lease: LEASE,
             timing: Timing::default(),
         });
         let caller = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
