@@ -68,8 +68,14 @@ pub(crate) async fn reply(
         }
     }
     let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
-    if let Answer::Counted { forwarded } = answer {
-        head.insert(headers::FORWARDED, HeaderValue::from_static(if *forwarded { "true" } else { "false" }));
+    let forwarded = match answer {
+        Answer::Counted { forwarded } => Some(*forwarded),
+        // What is not granted is no answer.
+        Answer::Locked { .. } => Some(true),
+        _ => None,
+    };
+    if let Some(forwarded) = forwarded {
+        head.insert(headers::FORWARDED, HeaderValue::from_static(if forwarded { "true" } else { "false" }));
     }
     if let Answer::Locked { tokens, until } = answer {
         // The handler may have taken its time.
