@@ -85,6 +85,7 @@ fn owner(threshold: u32) -> MapServer {
         grant: Some(Grant { rows: 4, width }),
         threshold,
         mapping: true,
+        acked: false,
         locks: false,
         votes: false,
         eviction: Some(Eviction::default()),
@@ -121,7 +122,7 @@ fn caller() -> MapClient {
     let lanes = vec![1; 700].into();
     client.start(Instant(0), CallId(1), Operation::Sum { lanes, modify, threshold: 2 });
     let pairs = (0..90).map(|key| (Key::from(key), key)).collect();
-    client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false });
+    client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
     let keys = vec![Key::from("a lock")];
     client.start(Instant(0), CallId(3), Operation::Count { keys, threshold: 1, to: Target::Src });
     client.poll(Instant(0), &mut Sent::default());

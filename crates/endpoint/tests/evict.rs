@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
 use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
@@ -72,10 +72,10 @@ impl Owner {
             acked: false,
             locks: false,
             votes: false,
-            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
-            key_memory: KEY_MEMORY,
-            width: 64,
             lease: LEASE,
+            key_memory: KEY_MEMORY,
+            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
+            width: 64,
             timing: Timing::default(),
         });
         let member = Member { endpoint: 10, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 };
@@ -184,8 +184,8 @@ fn caller() -> (MapClient, Vec<u8>) {
         worker: 0,
         votes: false,
         start_chunk: 0,
+        era: Era::of_epoch(1),
         lease: LEASE,
-        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     });
     let mut out = Sent::default();
@@ -208,7 +208,11 @@ fn caller() -> (MapClient, Vec<u8>) {
 
 fn add(client: &mut MapClient, id: u64, out: &mut Sent) {
     let pairs = vec![("a".into(), 1), ("b".into(), 1)];
-    client.start(Instant(1), CallId(id), Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element });
+    client.start(
+        Instant(1),
+        CallId(id),
+        Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element },
+    );
     client.poll(Instant(1), out);
 }
 

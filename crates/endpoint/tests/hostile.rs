@@ -33,7 +33,7 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         votes: false,
-       start_chunk: 0,
+        start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),

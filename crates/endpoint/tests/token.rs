@@ -4,7 +4,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Dest, Key, Modify, Operation, Outbox, Output};
+use pathcall_endpoint::map::{Ack, Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
 
@@ -53,6 +53,7 @@ fn server(key: Option<TokenKey>) -> MapServer {
         grant: None,
         threshold: 0,
         mapping: true,
+        acked: false,
         locks: false,
         votes: false,
         eviction: None,
@@ -71,7 +72,11 @@ fn server(key: Option<TokenKey>) -> MapServer {
 fn request(key: Option<TokenKey>) -> (MapClient, Vec<u8>) {
     let mut client = client(key);
     let pairs = (0..90).map(|i| (Key::from(format!("{i:0300}").as_str()), 1)).collect();
-    client.start(Instant(0), CallId(1), Operation::Add { pairs, modify: Modify::default(), get: true });
+    client.start(
+        Instant(0),
+        CallId(1),
+        Operation::Add { pairs, modify: Modify::default(), get: true, ack: Ack::Element },
+    );
     let mut out = Sent::default();
     client.poll(Instant(0), &mut out);
     (client, out.0.swap_remove(0))
@@ -81,7 +86,11 @@ fn request(key: Option<TokenKey>) -> (MapClient, Vec<u8>) {
 fn a_call_goes_to_its_end_in_signed_frames() {
     let (mut client, mut server) = (client(Some(KEY)), server(Some(KEY)));
     let pairs: Vec<_> = (0..90).map(|i| (Key::from(format!("{i:0300}").as_str()), i)).collect();
-    client.start(Instant(0), CallId(1), Operation::Add { pairs, modify: Modify::default(), get: true });
+    client.start(
+        Instant(0),
+        CallId(1),
+        Operation::Add { pairs, modify: Modify::default(), get: true, ack: Ack::Element },
+    );
     let mut event = None;
     while event.is_none() {
         let (mut there, mut back) = (Sent::default(), Sent::default());

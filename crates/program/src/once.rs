@@ -11,9 +11,10 @@ pub enum Profile {
     /// The last full sequence number: right however late a repeat comes.
     #[default]
     FullSequence,
-    /// One bit, as in the paper: what hardware has room for. Right as long as no repeat is a window late,
-    /// and a slot gets another holder only when nothing of the last one is on its way: an element that
-    /// admits by endpoint and incarnation sees to the latter itself, for others the controller waits.
+    /// One bit, as in the paper: what hardware has room for. Right as long as no repeat is a window late, no
+    /// frame is refused (its bit would stay, and the next at its place look like a repeat), and a slot gets
+    /// another holder only when nothing of the last one is on its way: an element that admits by endpoint
+    /// and incarnation sees to that itself, for others the controller waits.
     FlipBit,
 }
 

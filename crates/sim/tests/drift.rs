@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Key, Modify, Operation};
+use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::random::Random;
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
@@ -39,9 +39,13 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
     let weights: Vec<u64> = (1..=WORDS).map(|ranks| (0..ranks).map(weight).sum()).collect();
     let mut steps = || -> Vec<Step> {
         let shifts = (0..DRIFTS).map(|n| n * drifts / DRIFTS);
-        let operations = shifts.flat_map(|shift| std::iter::repeat_n(shift, CALLS as usize)).map(|shift| {
-            Operation::Add { pairs: words(&mut random, &weights, shift), modify: Modify::default(), get: false }
-        });
+        let operations =
+            shifts.flat_map(|shift| std::iter::repeat_n(shift, CALLS as usize)).map(|shift| Operation::Add {
+                pairs: words(&mut random, &weights, shift),
+                modify: Modify::default(),
+                get: false,
+                ack: Ack::Element,
+            });
         operations.map(|operation| Step { pause: Duration::from_millis(10), ..Step::call(operation) }).collect()
     };
     let caller = |number: u32, steps: Vec<Step>| CallerPlan {
@@ -72,6 +76,7 @@ fn counting(eviction: Option<Eviction>, drifts: u64, zipf: bool) -> Outcome {
             width: 64,
             eviction,
             purpose: Purpose::Add,
+            ack: Ack::Element,
             doom: None,
             timing: Timing::default(),
             callers: vec![caller(0, steps()), caller(1, steps())],

@@ -62,6 +62,10 @@ mutants! {
     ServerToken,
     /// The server does not answer a question about a round that is over.
     DropBackup,
+    /// The server answers a worker's question about a round that it had no part in.
+    BackupForAnybody,
+    /// The server does not announce rounds that were begun while there was no element.
+    BegunUnannounced,
     /// The server takes an element's lane at the end of its range for a sum.
     SaturatedKept,
     /// The server announces a software round once.

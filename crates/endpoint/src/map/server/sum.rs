@@ -116,7 +116,7 @@ impl SumTruth {
         self.announce.clear();
         for (row, state) in self.rows.iter_mut().enumerate() {
             let begun = state.soft.get_or_insert_default().lanes > 0;
-            if begun && element {
+            if begun && element && !mutant::on(Mutant::BegunUnannounced) {
                 self.announce.push_back((now, row as u32, state.backup.round + 1));
             }
         }
@@ -138,7 +138,7 @@ impl SumTruth {
             return None;
         }
         let round = base.round();
-        if round == row.backup.round && map.tag() != row.backup.tag {
+        if round == row.backup.round && map.tag() != row.backup.tag && !mutant::on(Mutant::BackupForAnybody) {
             // Of a worker that began anew, and has no part in what its predecessor had a part in.
             return self.fail(now, CallError::Disagree { round }, shared, out);
         }

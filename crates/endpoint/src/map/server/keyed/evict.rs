@@ -172,8 +172,8 @@ impl Evictions {
         let better = |(id, (cold, _)): &(u32, (u32, u32))| uses(*id) > cold.saturating_mul(policy.margin);
         let registers: Vec<_> =
             hot.into_iter().zip(cold).take_while(better).map(|(id, (_, register))| (register, id)).collect();
-        if !registers.is_empty() {
-            let next = version.wrapping_add(1).max(1);
+        // Versions only grow; one change a second could go on for 136 years.
+        if let (false, Some(next)) = (registers.is_empty(), version.checked_add(1)) {
             let version = if mutant::on(Mutant::EvictUnversioned) { version } else { next };
             self.change = Some(Change { version, registers });
         }
@@ -189,8 +189,12 @@ impl Evictions {
     /// A generation that was closed with `version` is the server's: the change holds, if there is one.
     pub(super) fn apply(&mut self, version: u32, table: &mut KeyTable) {
         let Some(change) = self.change.take_if(|change| change.version == version) else { return };
-        self.done += change.registers.len() as u64;
         for (register, id) in change.registers {
+            if !table.state(id).may_be_mapped() {
+                // It has been given a free one since.
+                continue;
+            }
+            self.done += 1;
             let usage = &mut table.give(register, id).usage;
             (usage.given, usage.given_in) = (usage.given.saturating_add(1), self.window);
         }
