@@ -123,7 +123,7 @@ async fn an_application_is_registered_with_what_it_needs() {
         asked,
         [
             ("T-BUMP", 64, 0),
-            ("T-ELECT", 64, 0),
+            ("T-ELECT", 1, 1024),
             ("T-LOCKS", 1, 1024),
             ("T-SUM", 256, 1024),
             ("T-VOTE", 64, 0),
