@@ -149,6 +149,13 @@ async fn a_lock_is_held_by_one() {
     let locked = owner.lock(names(&["door"], "mine")).await.unwrap();
     assert_eq!(locked.metadata().get("pathcall-forwarded").unwrap(), "true");
     assert_eq!(locked.get_ref().text, "mine");
+    let number = |reply: &tonic::Response<_>, name: &str| -> u64 {
+        let _: &pathcall_rpc_stubs::Said = reply.get_ref();
+        reply.metadata().get(name).expect(name).to_str().unwrap().parse().unwrap()
+    };
+    // Four fifths of the five seconds that the server lends it.
+    assert!((1..=4000).contains(&number(&locked, "pathcall-lease-ms")));
+    let first = number(&locked, "pathcall-fencing-token");
     let denied = other.lock(within(50, names(&["door", "gate"], "mine"))).await.unwrap_err();
     assert_eq!(denied.code(), Code::DeadlineExceeded);
     // The denied call did not reach the handler, and holds nothing.
@@ -157,7 +164,29 @@ async fn a_lock_is_held_by_one() {
 
     let waiting = tokio::spawn(async move { other.lock(names(&["door"], "")).await });
     owner.release(names(&["door"], "")).await.unwrap();
-    waiting.await.unwrap().unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    assert!(number(&second, "pathcall-fencing-token") > first);
+}
+
+#[tokio::test]
+async fn a_release_may_name_the_grants_that_it_gives_back() {
+    let server = Running::start().await;
+    let mut owner = LocksClient::new(server.channel().await);
+    let mut other = LocksClient::new(server.channel().await);
+    let both = owner.lock(names(&["gate", "door"], "")).await.unwrap();
+    let tokens = both.metadata().get("pathcall-fencing-token").unwrap().clone();
+    let named = |tokens: tonic::metadata::AsciiMetadataValue| {
+        let mut request = tonic::Request::new(names(&["gate", "door"], ""));
+        request.metadata_mut().insert("pathcall-fencing-token", tokens);
+        request
+    };
+    let wrong = owner.release(named("7".parse().unwrap())).await.unwrap_err();
+    assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+    owner.release(named("7,8".parse().unwrap())).await.unwrap();
+    let denied = other.lock(within(50, names(&["door"], ""))).await.unwrap_err();
+    assert_eq!(denied.code(), Code::DeadlineExceeded, "those were other grants");
+    owner.release(named(tokens)).await.unwrap();
+    other.lock(names(&["door", "gate"], "")).await.unwrap();
 }
 
 #[tokio::test]

@@ -76,11 +76,11 @@ impl Report {
         for (element, size) in &self.memories {
             let name = name(*element);
             // Writing to a String can't fail.
-            let _ = writeln!(text, "stages and register arrays, {name}\n{}", arrays_text(size));
+            let _ = write!(text, "stages and register arrays, {name}\n{}\n", arrays_text(size));
             let _ = writeln!(text, "a {}-stage pipeline, {name}: an estimate", TOFINO.stages);
             let _ = writeln!(text, "{}", pipeline_text(size, &TOFINO));
         }
-        let _ = writeln!(text, "register memory by application\n{}", self.applications_text());
+        let _ = write!(text, "register memory by application\n{}\n", self.applications_text());
         text.push_str("rules of the estimate\n");
         for rule in RULES {
             let _ = writeln!(text, "- {rule}");

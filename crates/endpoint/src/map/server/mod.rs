@@ -231,7 +231,7 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
-            votes: VoteTruth::new(),
+            votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
