@@ -41,7 +41,6 @@ impl World {
             votes: false,
             eviction: None,
             key_memory,
-            acked: false,
             width: 64,
             lease: LEASE,
             timing: Timing::default(),
