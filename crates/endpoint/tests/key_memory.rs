@@ -37,6 +37,7 @@ impl World {
             grant: None,
             threshold: 0,
             mapping: true,
+            acked: false,
             locks: false,
             votes: false,
             eviction: None,
