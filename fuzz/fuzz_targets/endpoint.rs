@@ -8,7 +8,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, Target};
 
@@ -86,8 +86,10 @@ fn owner(threshold: u32) -> MapServer {
         grant: Some(Grant { rows: 4, width }),
         threshold,
         mapping: true,
+        acked: false,
         locks: false,
         votes: false,
+        acked: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
         lease: LEASE,
@@ -125,7 +127,7 @@ fn caller() -> MapClient {
     let lanes = vec![1; 700].into();
     client.start(Instant(0), CallId(1), Operation::Sum { lanes, modify, threshold: 2 });
     let pairs = (0..90).map(|key| (Key::from(key), key)).collect();
-    client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false });
+    client.start(Instant(0), CallId(2), Operation::Add { pairs, modify, get: false, ack: Ack::Element });
     let keys = vec![Key::from("a lock")];
     client.start(Instant(0), CallId(3), Operation::Count { keys, threshold: 1, to: Target::Src });
     client.poll(Instant(0), &mut Sent::default());

@@ -6,20 +6,17 @@
 mod model;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use apps_report::way::{Bytes, Lanes, Transport, Way};
 use apps_report::{Report, digest};
 use clap::Parser;
 use model::{Data, Model};
 use pathcall::types::FpArray;
-use prost::Message;
-use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -36,18 +33,11 @@ const SCALE: f64 = 1e8;
 /// Trains a small network in the network.
 #[derive(Debug, Clone, Parser)]
 struct Args {
-    /// Controller; without one everything is done in software
-    #[arg(long)]
-    controller: Option<String>,
-    /// Plain gRPC: the handler sums
-    #[arg(long)]
-    plain: bool,
+    #[command(flatten)]
+    way: Way,
     /// Passes over the data
     #[arg(long, default_value_t = 60)]
     epochs: usize,
-    /// One line of JSON
-    #[arg(long)]
-    json: bool,
 }
 
 /// The service. With Pathcall, a call without untyped content never gets here.
@@ -56,14 +46,14 @@ struct Handler {
     round: Arc<Mutex<Vec<Vec<f64>>>>,
     full: Arc<Barrier>,
     read: Arc<Barrier>,
-    bytes: Arc<AtomicU64>,
+    bytes: Arc<Bytes>,
 }
 
 #[tonic::async_trait]
 impl Training for Handler {
     async fn update(&self, request: Request<pb::NewGrad>) -> Result<Response<pb::AgtrGrad>, Status> {
         let request = request.into_inner();
-        self.bytes.fetch_add(request.encoded_len() as u64, Ordering::Relaxed);
+        self.bytes.count(&request);
         let lock = || self.round.lock().unwrap_or_else(PoisonError::into_inner);
         lock().push(request.tensor.unwrap_or_default().data);
         self.full.wait().await;
@@ -96,31 +86,15 @@ async fn run(args: Args) -> Result<()> {
         read: Arc::new(Barrier::new(WORKERS)),
         bytes: Arc::default(),
     };
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let service = TrainingServer::new(handler.clone());
-    let mut server = None;
-    if args.plain {
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-    } else {
-        let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
-        if let Some(controller) = &args.controller {
-            builder = builder.controller(controller);
-        }
-        let owner = builder.build().await?;
-        let layered = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
-        tokio::spawn(layered.serve_with_incoming(incoming));
-        server = Some(owner);
-    }
+    let host = args.way.serve(TrainingServer::new(handler.clone()), &pb::PATHCALL).await?;
 
     let expected = one_worker(&data, args.epochs);
     let began = Instant::now();
     let mut workers = JoinSet::new();
     for i in 0..WORKERS {
-        workers.spawn(worker(url.clone(), args.plain, data.clone(), i, args.epochs));
+        workers.spawn(worker(host.url.clone(), args.way.plain, data.clone(), i, args.epochs));
     }
-    let (mut latencies, mut share, mut losses) = (Vec::new(), (0, 0), Vec::new());
+    let (mut latencies, mut lanes, mut losses) = (Vec::new(), Lanes::default(), Vec::new());
     // Whichever ends first: the others of a round wait for one that failed.
     while let Some(done) = workers.join_next().await {
         let done = done??;
@@ -128,20 +102,17 @@ async fn run(args: Args) -> Result<()> {
         ensure!(same, "the loss curve differs from one worker's: {:?}, expected {expected:?}", done.losses);
         latencies.extend(done.latencies);
         losses = done.losses;
-        share = (share.0 + done.element, share.1 + done.software);
+        lanes.add(done.lanes);
     }
     let took = began.elapsed();
 
-    let mut report = Report::new("training", args.plain, latencies, took);
-    report.server_bytes = match &server {
-        Some(server) => server.stats().iter().map(|app| app.map.lane_bytes_received).sum(),
-        None => handler.bytes.load(Ordering::Relaxed),
-    };
-    report.element_share = server.is_some().then(|| share.0 as f64 / (share.0 + share.1).max(1) as f64);
+    let mut report = Report::new("training", args.way.plain, latencies, took);
+    report.server_bytes = host.bytes(&handler.bytes);
+    report.element_share = lanes.share();
     let bits: Vec<[u8; 8]> = losses.iter().map(|loss| loss.to_be_bytes()).collect();
     report.digest = digest(bits.iter().map(|b| &b[..]));
-    report.print(args.json);
-    if !args.json {
+    report.print(args.way.json);
+    if !args.way.json {
         let (first, last) = (losses.first().unwrap_or(&0.0), losses.last().unwrap_or(&0.0));
         println!("  {} parameters, loss {first:.4} to {last:.4} in {} epochs", Model::SIZE, args.epochs);
     }
@@ -151,36 +122,37 @@ async fn run(args: Args) -> Result<()> {
 struct Done {
     losses: Vec<f64>,
     latencies: Vec<Duration>,
-    element: u64,
-    software: u64,
+    lanes: Lanes,
 }
 
 async fn worker(url: String, plain: bool, data: Arc<Data>, index: usize, epochs: usize) -> Result<Done> {
-    let mut done = Done { losses: Vec::new(), latencies: Vec::new(), element: 0, software: 0 };
-    let mut model = Model::new();
     let shard = data.shard(index, WORKERS);
     if plain {
-        let mut client = TrainingClient::connect(url).await?;
-        for _ in 0..epochs {
-            // The plain path sums doubles; it is given quantised ones to be comparable.
-            let gradient = model.gradient(&shard, data.rows()).into_iter().map(quantise).collect();
-            let began = Instant::now();
-            let reply = client.update(pb::NewGrad { tensor: Some(FpArray { data: gradient }) }).await?;
-            done.step(&mut model, &data, reply.into_inner(), began);
-        }
-        return Ok(done);
+        // The plain path sums doubles; it is given quantised ones to be comparable.
+        return descend(TrainingClient::connect(url).await?, &data, &shard, epochs, quantise).await;
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
-    let mut client = TrainingClient::new(channel.clone());
+    let client = TrainingClient::new(channel.clone());
+    let mut done = descend(client, &data, &shard, epochs, |value| value).await?;
+    done.lanes.count(&channel);
+    Ok(done)
+}
+
+/// One worker's steps; each part of its gradients is sent as `given` makes it.
+async fn descend(
+    mut client: TrainingClient<impl Transport>,
+    data: &Data,
+    shard: &Data,
+    epochs: usize,
+    given: fn(f64) -> f64,
+) -> Result<Done> {
+    let mut done = Done { losses: Vec::new(), latencies: Vec::new(), lanes: Lanes::default() };
+    let mut model = Model::new();
     for _ in 0..epochs {
-        let gradient = model.gradient(&shard, data.rows());
+        let gradient = model.gradient(shard, data.rows()).into_iter().map(given).collect();
         let began = Instant::now();
         let reply = client.update(pb::NewGrad { tensor: Some(FpArray { data: gradient }) }).await?;
-        done.step(&mut model, &data, reply.into_inner(), began);
-    }
-    for application in channel.stats().applications {
-        done.element += application.map.lanes_element;
-        done.software += application.map.lanes_software;
+        done.step(&mut model, data, reply.into_inner(), began);
     }
     Ok(done)
 }

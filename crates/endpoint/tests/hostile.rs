@@ -150,6 +150,7 @@ fn frames_of_another_application_epoch_or_incarnation_change_nothing() {
         BaseRepr { src_incarnation: 6, ..own() },
         BaseRepr { src: 99, ..own() },
         BaseRepr { dst: 2, ..own() },
+        BaseRepr { dst_incarnation: 6, ..own() },
     ];
     for base in wrong {
         let (mut server, mut out) = (server(2), Sent::default());

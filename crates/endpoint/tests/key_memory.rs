@@ -37,7 +37,6 @@ impl World {
             grant: None,
             threshold: 0,
             mapping: true,
-            acked: false,
             locks: false,
             votes: false,
             eviction: None,

@@ -56,8 +56,8 @@ impl Network {
         Self { controller, element }
     }
 
-    async fn server(&self, manifest: &'static Manifest) -> Running {
-        let builder = Server::builder(manifest).controller(self.controller.url());
+    async fn server(&self, manifest: &'static Manifest, tokens: bool) -> Running {
+        let builder = Server::builder(manifest).controller(self.controller.url()).authenticate_frames(tokens);
         Running::start_with(builder.build().await.expect("the controller is there"), 0).await
     }
 
@@ -164,8 +164,8 @@ fn pairs_frame(base: BaseRepr, turn: u64) -> Vec<u8> {
     bytes
 }
 
-/// What somebody outside sends who knows ids and epochs, and no incarnation: noise, cut frames, and
-/// frames in the name of others.
+/// What somebody outside sends who knows every id, epoch and incarnation, and no key: noise, cut frames,
+/// and frames in the name of others.
 fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u64, &mut Vec<u8>) -> SocketAddr {
     let owner = application.endpoints.iter().find(|endpoint| endpoint.slots == 0).expect("an owner").clone();
     let callers: Vec<_> = application.endpoints.iter().filter(|endpoint| endpoint.slots > 0).cloned().collect();
@@ -189,7 +189,7 @@ fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u6
             kind,
             flags: Flags::FROM_SERVER,
             src: owner.endpoint,
-            src_incarnation: owner.incarnation ^ 1,
+            src_incarnation: owner.incarnation,
             dst: caller.endpoint,
             dst_incarnation: caller.incarnation,
             ..base
@@ -206,7 +206,7 @@ fn hostile(application: ApplicationStatus, element: SocketAddr) -> impl FnMut(u6
                 return ports[turn as usize / 8 % ports.len()];
             }
             3 => BaseRepr { gaid: application.gaid.wrapping_add(1000 + (chance >> 50) as u32), ..base },
-            4 => BaseRepr { src_incarnation: caller.incarnation ^ (1 + (chance >> 40) as u32), ..base },
+            4 => BaseRepr { src_incarnation: caller.incarnation ^ ((chance >> 40) as u32 & 1), ..base },
             5 => BaseRepr { epoch: application.epoch ^ 1, kind, ..base },
             // In the server's name, and by a caller who says it is the server.
             6 => server_says,
@@ -249,7 +249,7 @@ async fn value(channel: &Channel, key: &str) -> i64 {
 
 async fn floods() {
     let network = Network::start().await;
-    let running = network.server(&PATHCALL).await;
+    let running = network.server(&PATHCALL, true).await;
     let channels = [running.channel().await, running.channel().await];
     // Both applications have their members before anybody attacks them.
     for channel in &channels {
@@ -281,7 +281,7 @@ async fn floods() {
     assert_eq!(value(&channels[0], "key 7").await, calls as i64, "each addition once");
 
     let counted = network.counted(0).await;
-    for reason in ["drop_malformed", "drop_forged", "drop_not_admitted"] {
+    for reason in ["drop_malformed", "drop_unauthentic", "drop_not_admitted"] {
         assert!(counted(reason) > 0, "{reason}");
     }
     let servers = running.pathcall.stats();
@@ -366,8 +366,8 @@ impl OfKind for BaseRepr {
 
 async fn isolation() {
     let network = Network::start().await;
-    let words = network.server(part(&["T-WORDS"])).await;
-    let others = network.server(part(&["T-SUM", "T-LOCKS"])).await;
+    let words = network.server(part(&["T-WORDS"]), false).await;
+    let others = network.server(part(&["T-SUM", "T-LOCKS"]), false).await;
     let channel = words.channel().await;
     add(channel.clone(), Arc::new(AtomicBool::new(true)), 3).await;
     let victim = network.application("T-WORDS").await;
@@ -379,10 +379,14 @@ async fn isolation() {
     until(|| flood.sent() >= FLOOD).await;
     // Its server stops, and starts anew, while it floods.
     others.stop().await;
-    let others = network.server(part(&["T-SUM", "T-LOCKS"])).await;
+    let others = network.server(part(&["T-SUM", "T-LOCKS"]), false).await;
     let workers = [others.channel().await, others.channel().await];
     let [a, b] = workers.clone();
     tokio::join!(sum(a, 0, 5), sum(b, 1, 5));
+    // It waited until its predecessor's lease was over, and has the element again.
+    for worker in &workers {
+        assert!(worker.stats().applications.iter().any(|app| app.map.lanes_element > 0), "{:?}", worker.stats());
+    }
     stop.store(true, Ordering::Relaxed);
     // Its calls have a deadline each: none was starved.
     let calls = 3 + adding.await.expect("no panic");
@@ -392,6 +396,7 @@ async fn isolation() {
     let after = network.application("T-WORDS").await;
     assert_eq!((after.epoch, &after.memory, &after.endpoints), (victim.epoch, &victim.memory, &victim.endpoints));
     let counted = network.counted(victim.gaid).await;
+    assert!(counted("drop_not_admitted") > 0, "frames in the name of its server went nowhere");
     assert!(counted("not_admitted") >= FLOOD / 8, "what reached for it was turned away: {}", counted("not_admitted"));
     let stats = channel.stats();
     let app = stats.applications.iter().find(|app| app.name == "T-WORDS").expect("joined");
@@ -401,7 +406,7 @@ async fn isolation() {
 /// A worker's process ends in the middle of a round, three times; each time another takes its place.
 async fn dying_workers() {
     let network = Network::start().await;
-    let running = network.server(&PATHCALL).await;
+    let running = network.server(&PATHCALL, false).await;
     let mut training = TrainingClient::new(running.channel().await);
     for _ in 0..3 {
         // As when a process is killed: its sockets are closed, and nothing is said.

@@ -198,3 +198,7 @@ impl Mark {
         (round + 1) & (u32::MAX >> 1)
     }
 }
+
+#[cfg(test)]
+#[path = "ballot_tests.rs"]
+mod tests;

@@ -1,7 +1,7 @@
 //! The switch program: what an element does to a frame in passing.
 //!
 //! ```text
-//! frame ─► admit ─► generation ─► once ─► round ─► count ─► lock ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
+//! frame ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► modify, map ─► emit ─► forward │ reflect │ multicast │ drop
 //! ```
 //!
 //! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that

@@ -5,6 +5,10 @@
 pub mod manifest;
 pub mod types;
 
+/// Metadata of a controller's refusal of a name that its last owner's lease still holds: milliseconds
+/// until that is over, unless the owner comes back.
+pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
+
 /// Generated from `proto/pathcall/control.proto`.
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {

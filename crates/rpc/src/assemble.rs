@@ -1,6 +1,8 @@
 //! A reply of a method with a filter, put together: untyped fields from the handler, if it ran, and
 //! the typed field from the map.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -66,10 +68,19 @@ pub(crate) async fn reply(
         }
     }
     let body = frame::close(body).map_err(|error| status::of_frame(method, error))?;
-    if let Answer::Counted { forwarded } = answer {
-        head.insert(headers::FORWARDED, HeaderValue::from_static(if *forwarded { "true" } else { "false" }));
+    let forwarded = match answer {
+        Answer::Counted { forwarded } => Some(*forwarded),
+        // What is not granted is no answer.
+        Answer::Locked { .. } => Some(true),
+        _ => None,
+    };
+    if let Some(forwarded) = forwarded {
+        head.insert(headers::FORWARDED, HeaderValue::from_static(if forwarded { "true" } else { "false" }));
     }
-    if let Answer::Locked { tokens, lease } = answer {
+    if let Answer::Locked { tokens, until } = answer {
+        // The handler may have taken its time.
+        let lease = until.saturating_duration_since(Instant::now());
+        head.insert(headers::FORWARDED, HeaderValue::from_static("true"));
         head.insert(headers::LEASE_MS, HeaderValue::from(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)));
         head.extend(headers::of_tokens(tokens).map(|tokens| (headers::FENCING_TOKEN, tokens)));
     }

@@ -6,7 +6,7 @@
 //! encoded: a field that holds its default is not. With `to: SERVER` the typed field stays in the
 //! handler's message as well.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use bytes::Bytes;
 use pathcall_endpoint::map::{Ack, Key, Lanes, Modify, Operation, Output};
@@ -78,8 +78,8 @@ pub(crate) enum Answer {
     Pairs(Vec<(Key, i64)>),
     /// Nothing; whether `CntFwd` forwards the call.
     Counted { forwarded: bool },
-    /// Nothing; the tokens of the locks that were granted, and for how long at least.
-    Locked { tokens: Vec<u64>, lease: Duration },
+    /// Nothing; the tokens of the locks that were granted, and until when they are so at least.
+    Locked { tokens: Vec<u64>, until: Instant },
     /// Nothing.
     Done,
 }
@@ -138,7 +138,7 @@ impl Work {
             (Some(Output::Sums(sums)), _) => Answer::Lanes(sums),
             (Some(Output::Values(values)), _) => Answer::Pairs(self.keys.into_iter().zip(values).collect()),
             (Some(Output::Counted { forwarded }), _) => Answer::Counted { forwarded },
-            (Some(Output::Locked { tokens, lease }), _) => Answer::Locked { tokens, lease },
+            (Some(Output::Locked { tokens, lease }), _) => Answer::Locked { tokens, until: Instant::now() + lease },
             (None, Kind::Sum { .. }) => Answer::Lanes(Lanes::default()),
             // Nobody else can hold, or has yet to vote for, any of no keys.
             (None, Kind::Count { .. }) => Answer::Counted { forwarded: true },

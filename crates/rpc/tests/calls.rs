@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
-use pathcall_rpc::{Channel, KEY_BYTES_MAX};
+use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
 use pathcall_rpc_stubs::locks_client::LocksClient;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
@@ -149,6 +149,13 @@ async fn a_lock_is_held_by_one() {
     let locked = owner.lock(names(&["door"], "mine")).await.unwrap();
     assert_eq!(locked.metadata().get("pathcall-forwarded").unwrap(), "true");
     assert_eq!(locked.get_ref().text, "mine");
+    let number = |reply: &tonic::Response<_>, name: &str| -> u64 {
+        let _: &pathcall_rpc_stubs::Said = reply.get_ref();
+        reply.metadata().get(name).expect(name).to_str().unwrap().parse().unwrap()
+    };
+    // Four fifths of the five seconds that the server lends it.
+    assert!((1..=4000).contains(&number(&locked, "pathcall-lease-ms")));
+    let first = number(&locked, "pathcall-fencing-token");
     let denied = other.lock(within(50, names(&["door", "gate"], "mine"))).await.unwrap_err();
     assert_eq!(denied.code(), Code::DeadlineExceeded);
     // The denied call did not reach the handler, and holds nothing.
@@ -157,7 +164,29 @@ async fn a_lock_is_held_by_one() {
 
     let waiting = tokio::spawn(async move { other.lock(names(&["door"], "")).await });
     owner.release(names(&["door"], "")).await.unwrap();
-    waiting.await.unwrap().unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    assert!(number(&second, "pathcall-fencing-token") > first);
+}
+
+#[tokio::test]
+async fn a_release_may_name_the_grants_that_it_gives_back() {
+    let server = Running::start().await;
+    let mut owner = LocksClient::new(server.channel().await);
+    let mut other = LocksClient::new(server.channel().await);
+    let both = owner.lock(names(&["gate", "door"], "")).await.unwrap();
+    let tokens = both.metadata().get("pathcall-fencing-token").unwrap().clone();
+    let named = |tokens: tonic::metadata::AsciiMetadataValue| {
+        let mut request = tonic::Request::new(names(&["gate", "door"], ""));
+        request.metadata_mut().insert("pathcall-fencing-token", tokens);
+        request
+    };
+    let wrong = owner.release(named("7".parse().unwrap())).await.unwrap_err();
+    assert_eq!(wrong.code(), Code::InvalidArgument, "{wrong}");
+    owner.release(named("7,8".parse().unwrap())).await.unwrap();
+    let denied = other.lock(within(50, names(&["door"], ""))).await.unwrap_err();
+    assert_eq!(denied.code(), Code::DeadlineExceeded, "those were other grants");
+    owner.release(named(tokens)).await.unwrap();
+    other.lock(names(&["door", "gate"], "")).await.unwrap();
 }
 
 #[tokio::test]
@@ -341,4 +370,21 @@ async fn a_key_beyond_its_bound_is_refused_before_anything_is_sent() {
     let wanted = Wanted { keys: Some(str_int(&[("short", 0), (&long, 0)])), text: String::new() };
     let found = words.query(wanted).await.unwrap().into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("short", 1), (&long, 1)])));
+}
+
+#[tokio::test]
+async fn keys_beyond_the_servers_memory_are_refused_by_name() {
+    let pathcall = Server::builder(&PATHCALL).key_memory(200_000).build().await.unwrap();
+    let running = Running::start_with(pathcall, 0).await;
+    let mut words = WordsClient::new(running.channel().await);
+    words.reduce(counts(&[("known", 1)], "")).await.unwrap();
+    let many: Vec<String> = (0..1000).map(|key| format!("key {key}")).collect();
+    let many: Vec<(&str, i64)> = many.iter().map(|key| (key.as_str(), 1)).collect();
+    let error = words.reduce(counts(&many, "")).await.unwrap_err();
+    assert_eq!(error.code(), Code::ResourceExhausted);
+    assert!(error.message().contains("T-WORDS") && error.message().contains("no room"), "{error}");
+    words.reduce(counts(&[("known", 1)], "")).await.unwrap();
+    let wanted = Wanted { keys: Some(str_int(&[("known", 0)])), text: String::new() };
+    let found = words.query(wanted).await.unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("known", 2)])));
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pathcall_proto::LAPSES_IN_MS;
 use tonic::{Code, Status};
 
 /// Why a call is refused or a registration ends.
@@ -110,6 +111,12 @@ impl Refusal {
 
 impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Self {
-        Self::new(refusal.code(), refusal.to_string())
+        let mut status = Self::new(refusal.code(), refusal.to_string());
+        if let Refusal::Lapsing { left, .. } = refusal {
+            // A moment more: the name is free after it, not at it.
+            let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            status.metadata_mut().insert(LAPSES_IN_MS, millis.into());
+        }
+        status
     }
 }

@@ -162,7 +162,8 @@ impl Builder {
     }
 
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
-    /// it grants before an application's first caller comes is still used.
+    /// it grants before an application's first caller comes is still used. While the lease of a server that
+    /// has died still holds a name, its end is waited for: some seconds.
     ///
     /// # Errors
     /// When there is no port, or the controller refuses an application.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_proto::LAPSES_IN_MS;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{
     ApplicationGrant, EndpointGrant, RegisterApplicationRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
@@ -23,6 +24,9 @@ use super::hosted::Hosted;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// One that is gone without a word is noticed within twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Longest time that a server waits for the end of its predecessor's lease before it starts: longer than
+/// any grace of a controller.
+const LAPSE_MAX: Duration = Duration::from_secs(12);
 /// Pauses between attempts to reach it: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -112,7 +116,7 @@ impl Owner {
     /// Takes ownership, or finds that the controller can't be reached; the future that comes back
     /// keeps it from then on.
     pub(super) async fn register(self) -> Result<impl Future<Output = ()> + Send + 'static, BuildError> {
-        let stream = match self.attempt().await {
+        let stream = match self.first_attempt().await {
             Ok(stream) => Some(stream),
             Err(error) if is_unreachable(&error) => {
                 tracing::warn!(
@@ -132,6 +136,24 @@ impl Owner {
             }
         };
         Ok(self.keep(stream))
+    }
+
+    /// Takes ownership; while the lease of a predecessor that has died still holds the name, waits for its
+    /// end. Whoever began without would not get the element: callers know an application by the id that
+    /// it was started with.
+    async fn first_attempt(&self) -> Result<Streaming<ApplicationGrant>, Status> {
+        let mut patience = LAPSE_MAX;
+        loop {
+            let error = match self.attempt().await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            let Some(left) = lapses_in(&error).filter(|left| *left <= patience) else { return Err(error) };
+            let (application, left_ms) = (self.hosted.application.name, left.as_millis());
+            tracing::info!(application, left_ms, "waiting until the lease of the last owner is over");
+            patience -= left;
+            tokio::time::sleep(left).await;
+        }
     }
 
     /// Follows the grants; when their stream breaks, asks for them again, for ever.
@@ -207,6 +229,12 @@ impl Owner {
         self.hosted.granted(grant);
         Ok(stream)
     }
+}
+
+/// How long the name is still leased to an owner that is gone, if that is why it is refused.
+fn lapses_in(error: &Status) -> Option<Duration> {
+    let millis = error.metadata().get(LAPSES_IN_MS)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_millis(millis))
 }
 
 fn is_unreachable(error: &Status) -> bool {

@@ -221,7 +221,7 @@ fn purpose(random: &mut Random, callers: usize) -> Purpose {
         68..78 => Purpose::AddGet,
         // A threshold of 1 is test-and-set: a lock.
         78..88 if callers > 1 => {
-            let to = random.pick(&[Target::All, Target::All, Target::Src, Target::Server]);
+            let to = random.pick(&[Target::All, Target::Src, Target::Server, Target::Server]);
             Purpose::Count { threshold: random.range(2..=callers as u64) as u32, to }
         }
         _ => Purpose::Lock,

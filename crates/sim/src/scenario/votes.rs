@@ -22,6 +22,7 @@ pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: Tar
     set.truncate(ballots * per_call);
     // Who waits for a ballot that is cleared waits for another one: nobody would hold it.
     let clears = to == Target::Server && random.happens(Chance::percent(50));
+    let clearing = random.pick(&[Chance::percent(5), Chance::percent(25)]);
     let rounds = if clears { random.range(1..=6) } else { 1 };
     let mut steps = vec![Vec::new(); callers];
     for _ in 0..rounds {
@@ -30,7 +31,7 @@ pub(super) fn steps(random: &mut Random, callers: usize, threshold: u32, to: Tar
                 let mut keys = keys.to_vec();
                 random.shuffle(&mut keys);
                 let pause = random.up_to(most_pause);
-                if clears && random.happens(Chance::percent(15)) {
+                if clears && random.happens(clearing) {
                     steps.push(Step {
                         pause,
                         ..Step::call(Operation::Clear { keys: keys.clone(), tokens: Vec::new() })

@@ -5,6 +5,7 @@
 //! passing, or from the server, and are matched by sequence number or, for results that the
 //! element multicasts, by row and round.
 
+mod acks;
 mod doors;
 mod frame;
 mod keyed;
@@ -16,7 +17,7 @@ mod words;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
@@ -258,55 +259,6 @@ impl MapClient {
         Some(())
     }
 
-    /// The item that an acknowledgement names, if it is in flight.
-    fn sent(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32, Item)> {
-        let (flow, seq) = self.named(frame)?;
-        Some((flow, seq, self.flows.get(flow)?.item(seq)?))
-    }
-
-    /// The flow and the number that an answer names.
-    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<(usize, u32)> {
-        let base = frame.base();
-        let first = if base.has(Flags::CROSS) { 0 } else { self.config.slot_base };
-        Some((base.slot().checked_sub(first)? as usize, base.seq()))
-    }
-
-    fn acknowledged(&mut self, now: Instant, frame: &MapFrame<&[u8]>, ecn: bool) -> Option<()> {
-        if frame.base().has(Flags::CROSS) {
-            self.reach = Reach::Answers;
-        }
-        let (flow, seq) = self.named(frame)?;
-        let item = self.flows.get(flow)?.item(seq).or_else(|| self.keyed.lines.item(flow as u32, seq))?;
-        let (id, index) = match item {
-            Item::Vote(id, index) => {
-                self.votes.answer(now, id, index, frame, &self.config, &mut self.stats)?;
-                self.flows[flow].ack(now, seq, ecn);
-                self.finish_votes();
-                return Some(());
-            }
-            Item::Keyed(id, index) => (id, index),
-            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
-                self.flows[flow].ack(now, seq, ecn);
-                self.keyed.settled(item);
-                return Some(());
-            }
-        };
-        match self.keyed.answer(now, id, index, frame, &self.config, &mut self.stats)? {
-            keyed::Verdict::Held => {
-                self.flows[flow].held(now, seq);
-                return Some(());
-            }
-            keyed::Verdict::InLine => {
-                let place = Place { flow: flow as u32, seq };
-                self.keyed.lines.stands(now, place, (id, index), &self.config);
-            }
-            keyed::Verdict::Done => self.keyed.lines.leave(flow as u32, seq),
-        }
-        self.flows[flow].ack(now, seq, ecn);
-        self.finish_keyed();
-        Some(())
-    }
-
     /// Sends what may be sent and what is due again.
     fn send(&mut self, now: Instant, out: &mut impl Outbox) {
         for flow in 0..self.flows.len() {
@@ -365,35 +317,6 @@ impl MapClient {
     fn free_flow(&self) -> Option<usize> {
         let n = self.flows.len();
         (0..n).map(|i| (self.cursor + i) % n).find(|i| self.flows[*i].can_send())
-    }
-
-    /// Writes the frame or frames of an item and hands them out.
-    fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
-        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
-        let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
-            stats.frames_sent += 1;
-            stats.bytes_sent += frame.len() as u64;
-            stats.lane_bytes_sent += lane_bytes;
-            out.send(to, frame);
-        };
-        match item {
-            Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
-            Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
-            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
-            Item::Settled { epoch, leaving } => {
-                let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
-                let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
-                let len = frame::bare(&base, flags, scratch);
-                let mut send = send;
-                send(Dest::Endpoint(config.server), &scratch[..len], 0);
-            }
-            Item::Hello => {
-                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
-                let len = frame::bare(&base, MapFlags::BARE, scratch);
-                let mut send = send;
-                send(Dest::Endpoint(config.server), &scratch[..len], 0);
-            }
-        }
     }
 
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or

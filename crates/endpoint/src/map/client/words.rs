@@ -1,12 +1,42 @@
-//! What a caller says that is no item of a flow: it is said again when it had no effect.
+//! Frames of a caller: those of a flow's items, and words that are none of one, which are said again when
+//! they had no effect.
 
-use pathcall_wire::{Flags, Instant, Kind, MapFlags};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags};
 
 use super::super::{CallError, Dest, Outbox};
 use super::keyed::Ask;
-use super::{MapClient, Place, frame};
+use super::{Item, MapClient, Place, frame};
 
 impl MapClient {
+    /// Writes the frame or frames of an item and hands them out.
+    pub(super) fn emit(&mut self, now: Instant, place: Place, item: Item, out: &mut impl Outbox) {
+        let Self { config, sums, keyed, votes, stats, scratch, .. } = self;
+        let send = |to: Dest, frame: &[u8], lane_bytes: u64| {
+            stats.frames_sent += 1;
+            stats.bytes_sent += frame.len() as u64;
+            stats.lane_bytes_sent += lane_bytes;
+            out.send(to, frame);
+        };
+        match item {
+            Item::Chunk(chunk) => sums.emit(chunk, place, config, scratch, send),
+            Item::Keyed(id, index) => keyed.emit(id, index, (now, place), config, scratch, send),
+            Item::Vote(id, index) => votes.emit(id, index, place, config, scratch, send),
+            Item::Settled { epoch, leaving } => {
+                let base = BaseRepr { epoch, ..frame::base(Kind::MapSettled, place, Flags::CROSS, 0, config) };
+                let flags = MapFlags::BARE | if leaving { MapFlags::CLEAR } else { 0 };
+                let len = frame::bare(&base, flags, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
+            Item::Hello => {
+                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                let len = frame::bare(&base, MapFlags::BARE, scratch);
+                let mut send = send;
+                send(Dest::Endpoint(config.server), &scratch[..len], 0);
+            }
+        }
+    }
+
     /// Asks the server to make its own what only the element has of this caller.
     pub(super) fn flush(&mut self, now: Instant, out: &mut impl Outbox) {
         let Some(generation) = self.keyed.flush(now, &self.config) else { return };

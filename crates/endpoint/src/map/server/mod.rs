@@ -231,7 +231,7 @@ impl MapServer {
             guard: Guard::default(),
             sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
             keyed: KeyedTruth::new(&config),
-            votes: VoteTruth::new(),
+            votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
             events: VecDeque::new(),
@@ -362,17 +362,18 @@ impl MapServer {
     fn take(&mut self, now: Instant, bytes: &[u8], out: &mut impl Outbox) -> Option<()> {
         let frame = MapFrame::new_checked(bytes).ok()?;
         let (base, config) = (frame.base(), self.shared.config);
-        if base.gaid() != config.gaid || base.dst() != config.endpoint {
+        // A frame to a predecessor of this process is not for us, whatever its names are now.
+        let ours = base.dst() == config.endpoint && base.dst_incarnation() == config.incarnation;
+        if base.gaid() != config.gaid || !ours {
             return None;
         }
         let Self { shared, keyed, sums, votes, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
-            let own = this_epoch && base.dst_incarnation() == config.incarnation;
             if frame.kind() == Kind::MapMoved {
-                return if own { votes.moved(now, &frame) } else { None };
+                return if this_epoch { votes.moved(now, &frame) } else { None };
             }
-            return own.then(|| keyed.element(now, &frame, shared, events, out))?;
+            return this_epoch.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
         let member = shared.members.get(&base.src())?.member;
         // What came past the element is the same in every epoch; what it has touched is not.

@@ -23,14 +23,11 @@ use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, Target, W_MAX, mutant};
 
 use super::super::{Dest, Key, Outbox};
-use super::{Events, Shared};
+use super::{Events, ServerConfig, Shared};
 use crate::flow::Seen;
 use ballot::Ballot;
 use claims::Standing;
 use road::Road;
-
-/// Ballots of one application; votes for further ones are refused by name.
-const MAX_BALLOTS: usize = 1 << 24;
 
 /// Names a frame for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +59,8 @@ struct Request {
 
 pub(super) struct VoteTruth {
     ballots: HashMap<Key, Ballot>,
+    /// Bytes that ballots may still take.
+    room: usize,
     /// By place in the repeat filter, so bounded.
     answered: BTreeMap<(u32, u32, u32), Answered>,
     road: Road,
@@ -70,9 +69,10 @@ pub(super) struct VoteTruth {
 }
 
 impl VoteTruth {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
             ballots: HashMap::new(),
+            room: config.key_memory,
             answered: BTreeMap::new(),
             road: Road::default(),
             standing: Standing::default(),
@@ -236,9 +236,9 @@ impl VoteTruth {
     /// The ballot of a key, made if it is new; `None` when there is no room, or it is no key.
     fn ballot(&mut self, key: &[u8]) -> Option<&mut Ballot> {
         if !self.ballots.contains_key(key) {
-            if self.ballots.len() >= MAX_BALLOTS {
-                return None;
-            }
+            // A table that grows is there twice for a moment.
+            let taken = key.len() + 2 * size_of::<(Key, Ballot)>();
+            self.room = self.room.checked_sub(taken)?;
             self.ballots.insert(Key::from_bytes(key)?, Ballot::default());
         }
         self.ballots.get_mut(key)
