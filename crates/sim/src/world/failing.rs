@@ -7,7 +7,7 @@
 //! silent, says an owner, and goes on ──────┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use pathcall_endpoint::map::Renewal;
@@ -51,6 +51,9 @@ pub(super) struct Controller {
     gone: BTreeSet<usize>,
     /// When the last word comes to a node: words keep their order.
     words: BTreeMap<Node, Instant>,
+    /// What is on its way: to owners, by application; to callers, what holds and the element to send by.
+    to_owners: BTreeMap<usize, VecDeque<OwnerWord>>,
+    to_callers: BTreeMap<(usize, usize), VecDeque<(Renewal, Option<usize>)>>,
     random: Random,
 }
 
@@ -61,6 +64,8 @@ impl Controller {
             given: scenario.applications.iter().map(given).collect(),
             gone: BTreeSet::new(),
             words: BTreeMap::new(),
+            to_owners: BTreeMap::new(),
+            to_callers: BTreeMap::new(),
             random: Random::new(!scenario.seed),
         }
     }
@@ -149,7 +154,8 @@ impl World<'_> {
         }
         let word = OwnerWord { epoch, memory, element: serves.then_some(number), word_within };
         let at = self.controller.word(self.now, Node::Owner(application), word_within);
-        self.queue.push(at, Event::Renew(application, word));
+        self.controller.to_owners.entry(application).or_default().push_back(word);
+        self.queue.push(at, Event::Renew(application));
         Ok(())
     }
 
@@ -162,7 +168,8 @@ impl World<'_> {
         let again = self.now + self.controller.random.up_to(SUSPENSION);
         self.queue.push(again, Event::AskAnew(application));
         let word = OwnerWord { epoch, memory: None, element: None, word_within: Duration::from_millis(1) };
-        self.renew_owner(application, word)
+        self.controller.to_owners.entry(application).or_default().push_back(word);
+        self.renew_owner(application)
     }
 
     /// The controller gives an owner that asks for it the memory that it has, under another epoch: nobody
@@ -195,12 +202,14 @@ impl World<'_> {
     }
 
     /// An owner hears of what it has now, and tells its callers.
-    pub(super) fn renew_owner(&mut self, application: usize, word: OwnerWord) -> Result<(), Failure> {
+    pub(super) fn renew_owner(&mut self, application: usize) -> Result<(), Failure> {
         let node = Node::Owner(application);
         if let Some(later) = self.later(node) {
-            self.queue.push(later, Event::Renew(application, word));
+            self.queue.push(later, Event::Renew(application));
             return Ok(());
         }
+        let waiting = self.controller.to_owners.get_mut(&application);
+        let Some(word) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
         let now = self.shown(node);
         let mut effects = std::mem::take(&mut self.effects);
         let owner = &mut self.parties.owners[application];
@@ -208,24 +217,22 @@ impl World<'_> {
         for (number, caller) in self.scenario.applications[application].callers.iter().enumerate() {
             let Some(renewal) = owner.rejoin(caller) else { continue };
             let at = self.controller.word(self.now, Node::Caller(application, number), word.word_within);
-            self.queue.push(at, Event::Word(application, number, renewal, word.element));
+            let waiting = self.controller.to_callers.entry((application, number)).or_default();
+            waiting.push_back((renewal, word.element));
+            self.queue.push(at, Event::Word(application, number));
         }
         self.carry_out(node, effects, false)
     }
 
     /// A caller hears of the new epoch.
-    pub(super) fn renew_caller(
-        &mut self,
-        application: usize,
-        number: usize,
-        renewal: Renewal,
-        element: Option<usize>,
-    ) -> Result<(), Failure> {
+    pub(super) fn renew_caller(&mut self, application: usize, number: usize) -> Result<(), Failure> {
         let node = Node::Caller(application, number);
         if let Some(later) = self.later(node) {
-            self.queue.push(later, Event::Word(application, number, renewal, element));
+            self.queue.push(later, Event::Word(application, number));
             return Ok(());
         }
+        let waiting = self.controller.to_callers.get_mut(&(application, number));
+        let Some((renewal, element)) = waiting.and_then(VecDeque::pop_front) else { return Ok(()) };
         self.windows.renewed(self.scenario.applications[application].callers[number].endpoint);
         self.trace.told(self.now, node, &renewal);
         let now = self.shown(node);

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_endpoint::map::server::{QueryId, ServerStats};
-use pathcall_endpoint::map::{Dest, Key, Renewal};
+use pathcall_endpoint::map::{Dest, Key};
 use pathcall_wire::Instant;
 
 use crate::caller::Caller;
@@ -74,9 +74,9 @@ enum Event {
     /// It asks the controller for memory again.
     AskAnew(usize),
     /// The controller's word comes to an application's owner.
-    Renew(usize, OwnerWord),
+    Renew(usize),
     /// The owner's word comes to a caller: what holds, and the element that it is to send by.
-    Word(usize, usize, Renewal, Option<usize>),
+    Word(usize, usize),
 }
 
 pub(crate) struct World<'a> {
@@ -244,10 +244,8 @@ impl<'a> World<'a> {
                 self.remove(application, element);
                 Ok(())
             }
-            Event::Renew(application, word) => self.renew_owner(application, word),
-            Event::Word(application, number, renewal, element) => {
-                self.renew_caller(application, number, renewal, element)
-            }
+            Event::Renew(application) => self.renew_owner(application),
+            Event::Word(application, number) => self.renew_caller(application, number),
         }
     }
 
