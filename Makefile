@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: demo test lint sim mutants soak loc bench
+.PHONY: demo test lint sim mutants soak fuzz loc bench
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table.
 demo:
@@ -32,6 +32,11 @@ mutants:
 # The same as sim, more of it; for hours with SEEDS=1000000.
 soak: SEEDS = 10000
 soak: sim
+
+# Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.
+SECONDS ?= 10
+fuzz:
+	SECONDS_EACH=$(SECONDS) fuzz/run
 
 # Network lines of code of the applications, beside the paper's Table 4.
 loc:

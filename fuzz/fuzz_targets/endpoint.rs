@@ -6,8 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, Target};
 
@@ -90,6 +91,7 @@ fn owner(threshold: u32) -> MapServer {
         votes: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
+        lease: LEASE,
         width,
         timing: Timing::default(),
     });
@@ -116,6 +118,8 @@ fn caller() -> MapClient {
         worker: 0,
         votes: false,
         start_chunk: 0,
+        era: Era::of_epoch(1).of_element(),
+        lease: LEASE,
         timing: Timing::default(),
     });
     let modify = Modify::default();

@@ -337,8 +337,8 @@ fn a_holder_takes_its_locks_for_lost_before_the_server_does() {
     let Some((_, Ok(Output::Locked { tokens, lease }))) = client.next_event() else { panic!("it is held") };
     let end = Instant(2) + lease;
     assert_eq!(end, Instant(1) + held_for(LEASE), "counted from when it was asked for");
-    assert_eq!(client.holds(Instant(end.0 - 1), &key), Some(tokens[0]));
-    assert_eq!(client.holds(end, &key), None);
+    assert_eq!(tokens, [Era::of_epoch(1).token(1)]);
+    assert_eq!((client.session(Instant(end.0 - 1)), client.session(end)), (Some(1), None));
     let mut sent = Sent::default();
     client.poll(end, &mut sent);
     client.start(end, CallId(2), Operation::Clear { keys: vec![key.clone()], tokens: Vec::new() });

@@ -1,14 +1,34 @@
-//! Every command that a page shows is run here, or by continuous integration.
+//! Every command that a page shows is run here, or by name elsewhere.
 //!
-//! Commands stand in blocks marked `sh`. What this command can do at once is done; targets of make
-//! must exist and be called by `.ci/run`; packages that cargo is to run must be in the workspace.
-//! Anything else fails: nobody would notice when it stops working.
+//! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
+//! done, on a controller and an element of this test's own where it needs any; the rest is in
+//! [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// Targets that continuous integration does not call, with the reason.
-const NOT_IN_CI: [(&str, &str); 1] = [("bench", "measures for long; its parts have tests")];
+/// Who runs a target of make that takes long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Runner {
+    /// `.ci/run` calls it.
+    Ci,
+    /// `make test` calls it, which `.ci/run` calls.
+    Test,
+    /// Nobody regularly, for this reason; its parts have tests.
+    Hand(&'static str),
+}
+
+/// Targets that are not made here.
+const ELSEWHERE: [(&str, Runner); 7] = [
+    ("demo", Runner::Ci),
+    ("test", Runner::Ci),
+    ("fuzz", Runner::Ci),
+    ("sim", Runner::Test),
+    ("mutants", Runner::Test),
+    ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
+    ("soak", Runner::Hand("more of what make sim does")),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -25,52 +45,129 @@ fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Commands with their place.
+/// Commands with their page: the lines of `sh` blocks, and what stands between backquotes and begins
+/// like a command with arguments.
 fn commands() -> Vec<(String, Vec<String>)> {
     let mut commands = Vec::new();
     for (page, text) in pages() {
-        let mut fence = None;
-        for (number, line) in text.lines().enumerate() {
+        let (mut fence, mut prose) = (None, String::new());
+        let mut push = |command: &str| {
+            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            if !words.is_empty() {
+                commands.push((page.clone(), words));
+            }
+        };
+        for line in text.lines() {
             if let Some(language) = line.trim_start().strip_prefix("```") {
                 fence = if fence.is_some() { None } else { Some(language.to_owned()) };
             } else if fence.as_deref() == Some("sh") {
-                let command = line.split(" #").next().unwrap_or_default();
-                let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-                if !words.is_empty() {
-                    commands.push((format!("{page}:{}", number + 1), words));
-                }
+                push(line.split(" #").next().unwrap_or_default());
+            } else if fence.is_none() {
+                prose.push_str(line);
+                prose.push('\n');
             }
         }
         assert!(fence.is_none(), "{page}: a block that does not end");
+        for quoted in prose.split('`').skip(1).step_by(2) {
+            let mut words = quoted.split_whitespace();
+            let begins = matches!(words.next(), Some("make" | "pathcall" | "cargo"));
+            if begins && words.next().is_some() {
+                push(quoted);
+            }
+        }
     }
     commands
 }
 
 #[test]
 fn every_command_in_the_pages_works() {
-    let ci = std::fs::read_to_string(root().join(".ci/run")).expect("continuous integration");
     let commands = commands();
-    assert!(commands.len() >= 4, "the pages show commands: {commands:?}");
-    for (place, words) in commands {
+    assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
+    let up = Up::start();
+    for (page, words) in commands {
+        let place = format!("{page}: {}", words.join(" "));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[..] {
+            // It runs until it is told to stop, and it has said that it is ready.
+            ["pathcall", "up"] => {}
             ["pathcall", ref arguments @ ..] => {
+                // A seed that stands for any.
+                let arguments = arguments.iter().map(|word| if *word == "N" { "1" } else { *word });
                 let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
-                succeeds(&place, command.args(arguments).current_dir(root()));
+                command.args(arguments).current_dir(root());
+                if matches!(words[1], "status" | "program") {
+                    command.args(["--controller", &up.url]);
+                }
+                succeeds(&place, &mut command);
             }
-            ["make", target, ..] => {
-                // Without doing it: the target and all that it needs are there.
-                succeeds(&place, Command::new("make").arg("-n").args(&words[1..]).current_dir(root()));
-                let called = ci.lines().any(|line| line.trim() == format!("make {target}"));
-                let excused = NOT_IN_CI.iter().any(|(name, _)| *name == target);
-                assert!(called || excused, "{place}: .ci/run does not call make {target}");
-            }
+            ["make", target, ..] => made(&place, target, &words[1..]),
             ["cargo", "run", ..] => {
-                let at = words.iter().position(|word| *word == "-p").unwrap_or_else(|| panic!("{place}: no -p"));
-                succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", words[at + 1]]).current_dir(root()));
+                let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
+                let package = package.unwrap_or_else(|| panic!("{place}: no -p"));
+                let after = words.iter().position(|word| *word == "--").map_or(&[][..], |at| &words[at + 1..]);
+                run_package(&place, package, after);
             }
-            _ => panic!("{place}: nobody runs this command: {}", words.join(" ")),
+            _ => panic!("{place}: nobody runs this command"),
         }
+    }
+}
+
+/// A target of make: made here if it is cheap.
+fn made(place: &str, target: &str, words: &[&str]) {
+    let mut command = Command::new("make");
+    command.current_dir(root());
+    let Some((_, runner)) = ELSEWHERE.iter().find(|(name, _)| *name == target) else {
+        return succeeds(place, command.args(words));
+    };
+    // Without doing it: the target and all that it needs are there.
+    succeeds(place, command.arg("-n").args(words));
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).expect("a tracked file");
+    let calls = |text: &str, call: &str| {
+        text.lines().any(|line| line.trim() == call || line.trim().starts_with(&format!("{call} ")))
+    };
+    match runner {
+        Runner::Ci => assert!(calls(&read(".ci/run"), &format!("make {target}")), "{place}: .ci/run does not call it"),
+        Runner::Test => {
+            let makefile = read("Makefile");
+            let (_, rest) = makefile.split_once("\ntest:").expect("a target");
+            let recipe = rest.split("\n\n").next().expect("text");
+            assert!(calls(recipe, &format!("$(MAKE) {target}")), "{place}: make test does not call it");
+        }
+        Runner::Hand(reason) => assert!(!reason.is_empty()),
+    }
+}
+
+/// The program as it was built beside this test, if it was: by `cargo test --workspace` it is.
+fn run_package(place: &str, package: &str, arguments: &[&str]) {
+    succeeds(place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
+    let program = Path::new(env!("CARGO_BIN_EXE_pathcall")).with_file_name(package);
+    if program.is_file() {
+        succeeds(place, Command::new(program).args(arguments).current_dir(root()));
+    }
+}
+
+/// A controller and an element on free ports, until it is dropped.
+struct Up {
+    child: Child,
+    url: String,
+}
+
+impl Up {
+    fn start() -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
+        command.args(["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the command is built");
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
+        let url = ready.strip_prefix("ready: controller at ").and_then(|rest| rest.split(',').next());
+        let url = url.unwrap_or_else(|| panic!("no ready line: {ready:?}")).to_owned();
+        Self { child, url }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("a child of ours");
     }
 }
 

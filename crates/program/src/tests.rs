@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod locks;
+
 const APPLICATION: Application =
     Application { gaid: 7, epoch: 3, owner: 1, row_base: 2, rows: 4, lane_base: 64, width: 64 };
 /// Where the first pair of [`add`] is: row 1, the bank of generation 1.
@@ -194,39 +196,6 @@ fn what_is_not_admitted_is_passed_on_untouched_and_flagged() {
     assert_eq!(run(&mut program, frame(forged, MapRepr::default(), &[])).0, Action::Drop(Reason::Forged));
     let nobody = BaseRepr { gaid: 8, ..base(Kind::MapData, 10, 1) };
     assert_eq!(run(&mut program, frame(nobody, MapRepr::default(), &[])).0, Action::Drop(Reason::NotAdmitted));
-}
-
-#[test]
-fn a_lock_belongs_to_one_acquiring_until_that_gives_it_back() {
-    let mut program = program();
-    let word = |src, seq, flags, tag| {
-        let map = MapRepr { flags, threshold: 1, index: 2, tag, ..MapRepr::default() };
-        frame(base(Kind::MapData, src, seq), map, &[])
-    };
-    let take = |src, seq, tag| word(src, seq, MapFlags::COUNT, tag);
-    let give = |src, seq, tag| word(src, seq, MapFlags::CLEAR, tag);
-    let free = |endpoint| of_server(Kind::MapFree, 0, MapRepr { index: 2, threshold: endpoint, ..MapRepr::default() });
-    let mut granted = |bytes: Vec<u8>, to| {
-        let (action, bytes) = run(&mut program, bytes);
-        assert_eq!(
-            (action, answer(&bytes).0),
-            (Action::Forward(to), if to == 1 { Kind::MapFreed } else { Kind::MapAck })
-        );
-        !MapFrame::new_checked(&bytes[..]).expect("own frame").map().has(MapFlags::DENIED)
-    };
-    assert!(granted(take(10, 1, 5), 10) && granted(take(10, 1, 5), 10), "a repeat is granted again");
-    assert!(!granted(take(11, 1, 5), 11), "another endpoint");
-    assert!(!granted(take(10, 2, 6), 10), "another acquiring of the same endpoint");
-    granted(give(11, 2, 5), 11);
-    granted(give(10, 3, 6), 10);
-    assert!(!granted(take(11, 3, 7), 11), "nobody but its own release frees it");
-    granted(give(10, 4, 5), 10);
-    assert!(!granted(take(10, 1, 5), 10), "a late repeat takes nothing");
-    assert!(granted(take(11, 4, 7), 11));
-    granted(free(10), 1);
-    assert!(!granted(take(10, 5, 8), 10));
-    granted(free(11), 1);
-    assert!(granted(take(10, 6, 8), 10), "its holder has left");
 }
 
 #[test]

@@ -42,10 +42,10 @@ pub(crate) struct Caller<'a> {
     /// It was let in, and has not left.
     member: bool,
     killed: bool,
+    /// Of locks that are held, by step: the session, and the tokens in the order of the step's keys.
+    held: BTreeMap<usize, (Option<u32>, Vec<u64>)>,
     /// The element that it sends by.
     element: Option<usize>,
-    /// Of locks that are held, by step: the tokens in the order of the step's keys.
-    tokens: BTreeMap<usize, Vec<u64>>,
 }
 
 impl<'a> Caller<'a> {
@@ -59,8 +59,8 @@ impl<'a> Caller<'a> {
             tasks_made: 0,
             member: false,
             killed: false,
+            held: BTreeMap::new(),
             element: None,
-            tokens: BTreeMap::new(),
         }
     }
 
@@ -118,9 +118,10 @@ impl<'a> Caller<'a> {
         self.settle(now, effects);
     }
 
-    /// Whether it believes, by its own clock, that it holds a lock by this token.
-    pub(crate) fn holds(&self, now: Instant, key: &Key, token: u64) -> bool {
-        self.client.as_ref().and_then(|client| client.holds(now, key)) == Some(token)
+    /// Whether it believes, by its own clock, that it holds the locks of a step.
+    pub(crate) fn holds(&self, now: Instant, step: usize) -> bool {
+        let session = self.client.as_ref().and_then(|client| client.session(now));
+        session.is_some() && self.held.get(&step).is_some_and(|(granted, _)| *granted == session)
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -161,7 +162,7 @@ impl<'a> Caller<'a> {
             }
             Task::Release(step) => {
                 if let Work::Lock { keys, .. } = &self.plan.steps[step].work {
-                    let tokens = self.tokens.remove(&step).unwrap_or_default();
+                    let (_, tokens) = self.held.remove(&step).unwrap_or_default();
                     let operation = Operation::Clear { keys: keys.clone(), tokens };
                     self.start(now, call_id(step, true), operation, effects);
                 }
@@ -203,7 +204,8 @@ impl<'a> Caller<'a> {
         match (&step.work, outcome) {
             (Work::Lock { keys, hold }, Ok(outcome)) if !release => {
                 if let Output::Locked { tokens, .. } = outcome {
-                    self.tokens.insert(index, by_key(keys, tokens));
+                    let session = self.client.as_ref().and_then(|client| client.session(now));
+                    self.held.insert(index, (session, by_key(keys, tokens)));
                 }
                 self.at(now + *hold, Task::Release(index));
             }

@@ -145,6 +145,7 @@ fn table(first_seed: u64, report: &Report) -> String {
         ("reordered", share(tally.reordered, tally.frames)),
         ("congestion marks", share(tally.marked, tally.frames)),
         ("hostile datagrams", tally.hostile.to_string()),
+        ("refused by token", tally.unauthentic.to_string()),
         ("pauses of hosts", tally.pauses.to_string()),
         ("retransmits", tally.retransmits.to_string()),
         ("lanes in the element", share(tally.lanes_element, tally.lanes_element + tally.lanes_software)),

@@ -92,6 +92,11 @@ impl Element {
         self.members.retain(|(gaid, _)| !(known && *gaid == plan.gaid));
     }
 
+    /// Frames refused for their token since it started.
+    pub(crate) fn unauthentic(&self) -> u64 {
+        self.program.counters().drop_unauthentic
+    }
+
     /// A caller is gone.
     pub(crate) fn release(&mut self, caller: &CallerPlan) {
         self.program.tables_mut().remove_endpoint(caller.endpoint);

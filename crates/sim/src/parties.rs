@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_endpoint::map::Key;
 use pathcall_wire::Instant;
 
 use crate::caller::Caller;
@@ -47,11 +46,11 @@ impl<'a> Parties<'a> {
         self.hosts.entry(node).or_default()
     }
 
-    /// Whether a caller believes that it holds a lock by this token.
-    pub(crate) fn believes(&mut self, now: Instant, node: Node, key: &Key, token: u64) -> bool {
+    /// Whether a caller believes that it holds the locks of a step.
+    pub(crate) fn believes(&mut self, now: Instant, node: Node, step: usize) -> bool {
         let shown = self.host(node).plan.clock.shows(now);
         let Node::Caller(application, number) = node else { return false };
-        self.callers[application][number].holds(shown, key, token)
+        self.callers[application][number].holds(shown, step)
     }
 
     /// The node that has this endpoint.

@@ -20,6 +20,8 @@ pub struct Tally {
     pub late: u64,
     /// Damaged and forged frames and junk that arrived.
     pub hostile: u64,
+    /// Frames that were refused for their token, as far as those who refused them still live.
+    pub unauthentic: u64,
     /// Times that a host stood still.
     pub pauses: u64,
     /// Frames held back.
@@ -52,6 +54,7 @@ impl AddAssign for Tally {
         self.repeated += other.repeated;
         self.late += other.late;
         self.hostile += other.hostile;
+        self.unauthentic += other.unauthentic;
         self.pauses += other.pauses;
         self.cut += other.cut;
         self.reordered += other.reordered;

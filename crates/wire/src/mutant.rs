@@ -150,7 +150,7 @@ mutants! {
     LeaseWithoutDrift,
     /// The client takes a grant of an earlier session for one of this.
     GrantOfOldSession,
-    /// A release frees whatever its sender's endpoint holds, whichever token it names.
+    /// A release frees the lock, whichever grant it names.
     ReleaseOfAnyToken,
     /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
     TokenResetByEpoch,

@@ -4,7 +4,7 @@ use pathcall_wire::base::{self, TOKEN_LEN};
 use pathcall_wire::map::{self, frame_len};
 use pathcall_wire::pairs::{self, Answer, Status};
 use pathcall_wire::{
-    Base, BaseRepr, Error, Flags, Kind, LINEAR_LANES, MAX_FRAME, MapFlags, MapFrame, MapHeader, MapRepr, OpType,
+    Base, BaseRepr, Error, Flags, Kind, LINEAR_LANES, MAX_UNSIGNED, MapFlags, MapFrame, MapHeader, MapRepr, OpType,
 };
 use proptest::prelude::*;
 
@@ -119,12 +119,12 @@ fn a_stripped_frame_parses_again() {
 
 #[test]
 fn sizes_fit_the_profile() {
-    assert!(frame_len(MapFlags::LINEAR, LINEAR_LANES, 0) <= MAX_FRAME);
+    assert!(frame_len(MapFlags::LINEAR, LINEAR_LANES, 0) <= MAX_UNSIGNED);
     assert!(frame_len(0, 32, 0) <= 400);
     let answers = frame_len(MapFlags::BARE, 0, pairs::MAX_ENTRIES * pairs::ANSWER_LEN);
-    assert!(answers <= MAX_FRAME, "{answers}");
-    assert!(frame_len(0, 0, pairs::entry_len(pairs::MAX_KEY)) <= MAX_FRAME);
-    assert!(frame_len(MapFlags::LINEAR | MapFlags::WIDE, 128, 0) <= MAX_FRAME);
+    assert!(answers <= MAX_UNSIGNED, "{answers}");
+    assert!(frame_len(0, 0, pairs::entry_len(pairs::MAX_KEY)) <= MAX_UNSIGNED);
+    assert!(frame_len(MapFlags::LINEAR | MapFlags::WIDE, 128, 0) <= MAX_UNSIGNED);
 }
 
 #[test]

@@ -77,8 +77,8 @@ impl Report {
             let name = name(*element);
             // Writing to a String can't fail.
             let _ = write!(text, "stages and register arrays, {name}\n{}\n", arrays_text(size));
-            let _ = write!(text, "a {}-stage pipeline, {name}: an estimate\n", TOFINO.stages);
-            let _ = write!(text, "{}\n", pipeline_text(size, &TOFINO));
+            let _ = writeln!(text, "a {}-stage pipeline, {name}: an estimate", TOFINO.stages);
+            let _ = writeln!(text, "{}", pipeline_text(size, &TOFINO));
         }
         let _ = write!(text, "register memory by application\n{}\n", self.applications_text());
         text.push_str("rules of the estimate\n");

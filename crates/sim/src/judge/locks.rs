@@ -21,8 +21,6 @@ pub(super) struct Holding {
     pub(super) node: Node,
     /// The step that took it.
     pub(super) step: usize,
-    /// Its fencing token.
-    pub(super) token: u64,
 }
 
 impl Locks {
@@ -32,8 +30,7 @@ impl Locks {
             if let Some(last) = self.tokens.insert(key.clone(), token).filter(|last| *last >= token) {
                 return Err(Failure::TokenOrder { node, key: key.clone(), token, last });
             }
-            if let Some(Holding { node: holder, .. }) = self.holders.insert(key.clone(), Holding { node, step, token })
-            {
+            if let Some(Holding { node: holder, .. }) = self.holders.insert(key.clone(), Holding { node, step }) {
                 return Err(Failure::HeldTwice { node, key: key.clone(), holder });
             }
         }

@@ -163,7 +163,7 @@ impl<'a> Judge<'a> {
         &mut self,
         node: Node,
         report: &Report,
-        mut believes: impl FnMut(Node, &Key, u64) -> bool,
+        mut believes: impl FnMut(Node, usize) -> bool,
     ) {
         let (Node::Caller(application, caller), Report::Finished(id, Ok(Output::Locked { .. }))) = (node, report)
         else {
@@ -173,7 +173,7 @@ impl<'a> Judge<'a> {
         if let Work::Lock { keys, .. } = model.work(caller, *id) {
             for key in keys {
                 if let Some(holder) = model.locks.holder(key)
-                    && !believes(holder.node, key, holder.token)
+                    && !believes(holder.node, holder.step)
                 {
                     model.locks.lose(key);
                 }

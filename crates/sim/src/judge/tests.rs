@@ -211,7 +211,7 @@ fn a_lock_has_one_holder() {
         judge.hear(*node, report).expect("right so far");
     }
     let (node, late) = granted(OTHER, 8);
-    judge.look_at_rivals(node, &late, |holder, _, token| (holder, token) != (ONE, 7));
+    judge.look_at_rivals(node, &late, |holder, step| (holder, step) != (ONE, 0));
     assert_eq!(judge.hear(node, &late), Ok(()), "the first one has lost it, and knows it");
     judge.hear(ONE, &release(ONE).1).expect("a late release");
     assert_eq!(judge.applications[0].locks.holder(&key()).map(|holding| holding.node), Some(OTHER));

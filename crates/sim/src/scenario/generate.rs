@@ -163,7 +163,8 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         Purpose::Sum => doom.is_none() && !callers.iter().flat_map(|caller| &caller.steps).any(|step| step.may_starve),
     };
     if may_be_killed && random.happens(Chance::percent(20)) {
-        kill(random, &mut callers, given);
+        let unnoticed = purpose == Purpose::Lock && random.happens(Chance::percent(50));
+        if unnoticed { hang(random, &mut callers) } else { kill(random, &mut callers, given) }
     }
     ApplicationPlan {
         gaid: 1000 + index,
@@ -178,7 +179,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         ack: Ack::Element,
         doom,
         timing,
-        lease: random.pick(&[100, 300, 1_000, 5_000].map(Duration::from_millis)),
+        lease: random.pick(&[100, 100, 300, 1_000, 5_000].map(Duration::from_millis)),
         callers,
         queries,
     }
@@ -266,6 +267,13 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,
     }
+}
+
+/// Kills a caller's process, and nobody ever notices: only a lease takes from it what it held.
+fn hang(random: &mut Random, callers: &mut [CallerPlan]) {
+    let (hung, within) = (random.index(callers.len()), random.pick(&[1, 20, 300].map(Duration::from_millis)));
+    let at = Instant(0) + random.up_to(within);
+    callers[hung].dies = Some(Death { at, noticed_after: Duration::from_secs(24 * 3600) });
 }
 
 /// Kills a caller's process; a new one with its slots does a part of what it did.

@@ -133,7 +133,7 @@ pub(super) fn locks(random: &mut Random, callers: usize) -> Vec<Vec<Step>> {
     }
     let most_keys = random.pick(&[1, 1, 3]);
     let calls = random.range(1..=12);
-    let longest = random.pick(&[Duration::ZERO, Duration::from_millis(1), Duration::from_millis(20)]);
+    let longest = random.pick(&[0, 1, 20, 20, 200].map(Duration::from_millis));
     let impatient = random.pick(&[Chance(0), Chance::percent(20)]);
     let mut steps = vec![Vec::new(); callers];
     for steps in &mut steps {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_wire::Instant;
 
-use super::{ElementFailure, Scenario, WireChange};
+use super::{CallerPlan, ElementFailure, Purpose, Scenario, WireChange, Work};
 use crate::host::{Clock, HostPlan};
 use crate::link::{Faults, Outage, WireSpec};
 use crate::party::Node;
@@ -70,6 +70,7 @@ impl Weather {
             scenario.wire_changes = self.wire_changes(random, &nodes);
         }
         scenario.hosts = self.hosts(random, &nodes);
+        self.overtake_leases(random, scenario);
         if !scenario.elements.is_empty() && self.failures {
             scenario.failures = self.failures(random, scenario.elements.len());
             // Some elements fall silent before they fail: what they acknowledge is not heard.
@@ -87,6 +88,33 @@ impl Weather {
                     since,
                     until: failure.at,
                 });
+            }
+        }
+    }
+
+    /// Has callers of locks stand still, or be cut off, for about as long as locks are lent to them.
+    fn overtake_leases(&self, random: &mut Random, scenario: &mut Scenario) {
+        let Scenario { applications, outages, hosts, .. } = scenario;
+        let of_locks = applications.iter_mut().enumerate().filter(|(_, plan)| plan.purpose == Purpose::Lock);
+        for (index, plan) in of_locks.filter(|_| self.pauses || self.outages) {
+            for _ in 0..random.below(4) {
+                let number = random.index(plan.callers.len());
+                if random.happens(Chance::percent(50)) {
+                    hold_long(random, &mut plan.callers[number], plan.lease);
+                }
+                let node = Node::Caller(index, number);
+                let (since, _) = self.spell(random, Duration::ZERO);
+                let until = (since + random.up_to(plan.lease * 2)).min(self.faults_until);
+                match hosts.get_mut(&node) {
+                    Some(host) if self.pauses && (!self.outages || random.happens(Chance::percent(50))) => {
+                        host.pauses.push((since, until.since(since)));
+                    }
+                    _ if self.outages => {
+                        outages.push(Outage { from: Some(node), to: None, since, until });
+                        outages.push(Outage { from: None, to: Some(node), since, until });
+                    }
+                    _ => {}
+                }
             }
         }
     }
@@ -182,6 +210,16 @@ impl Weather {
             }
         }
         hosts
+    }
+}
+
+/// Has a caller hold its locks so long that it may have them again when it gives the lost ones back.
+fn hold_long(random: &mut Random, caller: &mut CallerPlan, lease: Duration) {
+    let longest = (lease * 2).min(Duration::from_millis(400));
+    for step in &mut caller.steps {
+        if let Work::Lock { hold, .. } = &mut step.work {
+            *hold = random.up_to(longest);
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use pathcall_endpoint::map::{Dest, Key, Renewal};
 use pathcall_wire::Instant;
 
 use crate::caller::Caller;
+use crate::element::Element;
 use crate::judge::{Failure, Judge};
 use crate::link::{Arrival, Loss};
 use crate::network::{Datagram, Extra, Network};
@@ -157,6 +158,7 @@ impl<'a> World<'a> {
         let mut tally = Tally { virtual_time: self.now.since(Instant(0)), ..self.tally };
         for stats in self.parties.callers.iter().flatten().map(Caller::stats) {
             tally.retransmits += stats.retransmits;
+            tally.unauthentic += stats.frames_unauthentic;
             tally.lanes_element += stats.lanes_element;
             tally.lanes_software += stats.lanes_software;
             tally.lane_bytes_sent += stats.lane_bytes_sent;
@@ -164,7 +166,9 @@ impl<'a> World<'a> {
         for stats in self.server_stats() {
             tally.lane_bytes_received += stats.lane_bytes_received;
             tally.keys_evicted += stats.keys_evicted;
+            tally.unauthentic += stats.frames_unauthentic;
         }
+        tally.unauthentic += self.parties.elements.iter().map(Element::unauthentic).sum::<u64>();
         tally
     }
 
@@ -293,7 +297,7 @@ impl<'a> World<'a> {
             self.trace.reported(self.now, node, &report);
             self.tally.calls += u64::from(matches!(report, Report::Finished(..) | Report::Cancelled(_)));
             let (parties, now) = (&mut self.parties, self.now);
-            self.judge.look_at_rivals(node, &report, |holder, key, token| parties.believes(now, holder, key, token));
+            self.judge.look_at_rivals(node, &report, |holder, step| parties.believes(now, holder, step));
             self.judge.hear(node, &report)?;
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);

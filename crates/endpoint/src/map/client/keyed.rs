@@ -247,7 +247,7 @@ impl KeyedCalls {
                 let mut again = std::mem::take(&mut call.moved);
                 again.append(&mut call.denied);
                 if config.element && current { call.line_up(again) } else { call.denied = again }
-            } else if !call.denied.is_empty() && !call.waits(index as usize) {
+            } else if !call.denied.is_empty() && !call.is_in_line(index as usize) {
                 // The first of several is waited for in line.
                 let denied = std::mem::take(&mut call.denied);
                 call.line_up(denied);

@@ -11,17 +11,18 @@ mod keyed;
 mod reach;
 mod sum;
 mod votes;
+mod words;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME, MapFlags, MapFrame, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
-use super::{CallError, Dest, Key, Operation, Outbox, Output, Renewal};
+use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
 use crate::token::Guard;
-use keyed::{Ask, KeyedCalls};
+use keyed::KeyedCalls;
 pub use reach::Reach;
 use sum::SumCalls;
 use votes::VoteCalls;
@@ -156,7 +157,7 @@ impl MapClient {
             events: VecDeque::new(),
             broken: None,
             stats: ClientStats::default(),
-            scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+            scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             guard: Guard::default(),
             config,
         }
@@ -189,11 +190,11 @@ impl MapClient {
         }
     }
 
-    /// The fencing token of a lock that this caller holds, as far as it knows by its own clock: it was
-    /// granted, has not been given back, and its lease has not run out.
+    /// In which session this caller holds locks, by its own clock: what was granted in it and not given
+    /// back is its own, and nothing else.
     #[must_use]
-    pub fn holds(&self, now: Instant, key: &Key) -> Option<u64> {
-        self.keyed.holds(now, key, &self.config)
+    pub fn session(&self, now: Instant) -> Option<u32> {
+        self.keyed.session(now, &self.config)
     }
 
     fn take(&mut self, now: Instant, bytes: &[u8]) -> Option<()> {
@@ -393,63 +394,6 @@ impl MapClient {
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
         }
-    }
-
-    /// Asks the server to make its own what only the element has of this caller.
-    fn flush(&mut self, now: Instant, out: &mut impl Outbox) {
-        let Some(generation) = self.keyed.flush(now, &self.config) else { return };
-        self.word(Kind::MapFlush, generation, out);
-    }
-
-    /// Asks the server for the lease of locks, and whose turn it is, when it is time; false when it has not answered for long.
-    fn keep_lease(&mut self, now: Instant, out: &mut impl Outbox) -> bool {
-        let Ok(ask) = self.keyed.ask_for_lease(now, &self.config) else {
-            self.lost_server();
-            return false;
-        };
-        loop {
-            match self.keyed.lines.due(now, &self.config) {
-                Ok(None) => break,
-                Ok(Some((place, item))) => {
-                    self.stats.retransmits += 1;
-                    self.emit(now, place, item, out);
-                }
-                Err(()) => {
-                    self.lost_server();
-                    return false;
-                }
-            }
-        }
-        if let Some(Ask { request, session, resigns }) = ask {
-            let place = Place { flow: 0, seq: 0 };
-            let base = frame::base(Kind::MapLease, place, Flags::CROSS, request, &self.config);
-            let flags = MapFlags::BARE | if resigns { MapFlags::CLEAR } else { 0 };
-            let len = frame::bare_of(&base, flags, session, &mut self.scratch);
-            self.hand_out(len, out);
-        }
-        if self.keyed.is_worn_out() {
-            self.word(Kind::MapSilent, 0, out);
-        }
-        true
-    }
-
-    fn lost_server(&mut self) {
-        let millis = self.config.timing.give_up.as_millis() as u64;
-        self.fail(CallError::Unreachable { who: "the server", millis });
-    }
-
-    /// A frame to the server that is not an item of a flow: it is sent again when it had no effect.
-    fn word(&mut self, kind: Kind, round: u32, out: &mut impl Outbox) {
-        let base = frame::base(kind, Place { flow: 0, seq: 0 }, Flags::CROSS, round, &self.config);
-        let len = frame::bare(&base, MapFlags::BARE, &mut self.scratch);
-        self.hand_out(len, out);
-    }
-
-    /// Sends the frame in the scratch to the server.
-    fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
-        self.stats.frames_sent += 1;
-        self.stats.bytes_sent += len as u64;
-        out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);
     }
 
     /// The epoch has changed: the element has restarted, its memory has moved, another serves, or

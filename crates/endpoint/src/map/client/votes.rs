@@ -234,7 +234,7 @@ impl VoteCalls {
             self.leave(config);
             return;
         }
-        if call.timer.is_none() && !(call.later.is_empty() && !waits) {
+        if (waits || !call.later.is_empty()) && call.timer.is_none() {
             let (first, longest) = if call.later.is_empty() { config.timing.probe } else { AGAIN };
             let directly = self.rows > 0 && call.pauses == 0 && !call.later.is_empty();
             let pause = if directly { Duration::ZERO } else { first.saturating_mul(1 << call.pauses.min(10)) };

@@ -8,19 +8,17 @@
 pub mod books;
 mod doors;
 mod keyed;
+mod shared;
 mod sum;
 mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{
-    BaseRepr, Flags, Instant, Kind, MAX_FRAME, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant,
-};
+use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
-use super::{Applied, CallError, Dest, Grant, Key, Outbox, Renewal};
+use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
 use crate::flow::{SeenSet, Timing};
 use crate::token::Guard;
 use books::Books;
@@ -243,7 +241,7 @@ impl MapServer {
                 era: Era::of_epoch(config.epoch),
                 members: BTreeMap::new(),
                 stats: ServerStats::default(),
-                scratch: vec![0; MAX_FRAME].into_boxed_slice(),
+                scratch: vec![0; MAX_UNSIGNED].into_boxed_slice(),
             },
         }
     }
@@ -419,68 +417,5 @@ impl MapServer {
         let [keys, keys_mapped, keys_evicted] = self.keyed.sizes();
         let keys = keys + self.votes.len() as u64;
         ServerStats { keys, keys_mapped, keys_evicted, ..self.shared.stats }
-    }
-}
-
-impl Shared {
-    /// Base header of a frame from the owner.
-    fn base(&self, kind: Kind, flags: u16) -> BaseRepr {
-        BaseRepr {
-            flags: flags | Flags::FROM_SERVER,
-            gaid: self.config.gaid,
-            epoch: self.config.epoch,
-            src: self.config.endpoint,
-            src_incarnation: self.config.incarnation,
-            ..BaseRepr::new(kind)
-        }
-    }
-
-    /// Base header of an answer to `frame`, addressed to its sender.
-    fn answer(&self, kind: Kind, frame: &MapFrame<&[u8]>) -> BaseRepr {
-        let base = frame.base();
-        BaseRepr {
-            dst: base.src(),
-            dst_incarnation: base.src_incarnation(),
-            slot: base.slot(),
-            seq: base.seq(),
-            round: base.round(),
-            flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
-            ..self.base(kind, 0)
-        }
-    }
-
-    /// Answers a frame that asks for nothing but that.
-    fn acknowledge(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl Outbox) -> Option<()> {
-        let base = self.answer(Kind::MapAck, frame);
-        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(map.flags, 0, 0);
-        emit(&base, &map, self.scratch.get_mut(..len)?);
-        self.send(Dest::Endpoint(frame.base().src()), len, out);
-        Some(())
-    }
-
-    fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {
-        self.stats.frames_sent += 1;
-        out.send(to, &self.scratch[..len]);
-    }
-
-    /// Sends the frame in `scratch[..len]` to every member: one multicast for those that the
-    /// element knows, one copy each for the rest.
-    fn send_to_all(&mut self, len: usize, out: &mut impl Outbox) {
-        use pathcall_wire::Base;
-        let by_element = self.config.grant.is_some();
-        if by_element && self.members.values().any(|m| m.member.element) {
-            self.send(Dest::Element, len, out);
-        }
-        let Self { members, scratch, stats, .. } = self;
-        for state in members.values().filter(|m| !(by_element && m.member.element)) {
-            let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
-            base.set_dst(state.member.endpoint);
-            base.set_dst_incarnation(state.member.incarnation);
-            let flags = base.flags() & !Flags::MCAST;
-            base.set_flags(flags);
-            stats.frames_sent += 1;
-            out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
-        }
     }
 }

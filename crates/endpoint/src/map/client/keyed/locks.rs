@@ -44,8 +44,7 @@ pub(super) struct Held {
 impl Locks {
     /// Takes a held lock out, to be given back, if this is its token; 0: whatever it is.
     pub(super) fn give_back(&mut self, key: &Key, token: u64) -> Option<Held> {
-        let named = token == 0 || mutant::on(Mutant::ReleaseOfAnyToken);
-        self.held.get(key).filter(|held| named || held.token == token)?;
+        self.held.get(key).filter(|held| token == 0 || held.token == token)?;
         self.held.remove(key)
     }
 
@@ -72,7 +71,7 @@ impl KeyedCalls {
             call.push_waiting(denied_for);
         } else if let Some(row) = place(first) {
             let i = call.line.remove(0);
-            self.locks.tags = (self.locks.tags + 1 & LOCK_TAG).max(1);
+            self.locks.tags = ((self.locks.tags + 1) & LOCK_TAG).max(1);
             call.push_lock(i, row, self.locks.tags);
         } else {
             let whole = call.line.iter().take_while(|i| place(i).is_none()).count();
@@ -186,10 +185,9 @@ impl KeyedCalls {
         self.calls.insert(id, call);
     }
 
-    /// The token of a lock that this caller holds, as far as it knows by its clock.
-    pub(in super::super) fn holds(&self, now: Instant, key: &Key, config: &ClientConfig) -> Option<u64> {
-        self.locks.lease.session(now, config)?;
-        self.locks.held.get(key).map(|held| held.token)
+    /// The session in which locks are held, as far as this caller knows by its clock.
+    pub(in super::super) fn session(&self, now: Instant, config: &ClientConfig) -> Option<u32> {
+        self.locks.lease.session(now, config)
     }
 
     /// Notes that the lease has run out, if it has: nothing is held any more, and calls that held some

@@ -129,7 +129,11 @@ impl KeyedTruth {
     /// Ends the sessions of callers that were silent for too long. What comes late to the element of
     /// one that has ended is freed in the next round.
     pub(super) fn poll_leases(&mut self, now: Instant, shared: &Shared) {
-        if self.leases.wake.is_none_or(|wake| now < wake) || mutant::on(Mutant::LeaseForEver) {
+        if self.leases.wake.is_none_or(|wake| now < wake) {
+            return;
+        }
+        if mutant::on(Mutant::LeaseForEver) {
+            self.leases.wake = None;
             return;
         }
         let over = self.leases.sessions.iter().filter(|(_, session)| session.until <= now);

@@ -145,8 +145,8 @@ impl LockState {
 
     /// Frees the lock if this is its token.
     pub(super) fn release(&mut self, endpoint: u32, token: u64) {
-        let any = mutant::on(Mutant::ReleaseOfAnyToken);
-        if self.holder.is_some_and(|holder| holder.frame.endpoint == endpoint && (holder.token == token || any)) {
+        let theirs = |holder: &Holder| holder.frame.endpoint == endpoint && holder.token == token;
+        if self.holder.is_some_and(|holder| theirs(&holder) || mutant::on(Mutant::ReleaseOfAnyToken)) {
             self.holder = None;
         }
     }

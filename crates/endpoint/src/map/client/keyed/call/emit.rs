@@ -1,0 +1,119 @@
+//! Frames of a keyed call, written.
+
+use std::ops::Range;
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, Mutant, Target, mutant, pairs};
+
+use super::super::super::super::{Dest, logical_address};
+use super::super::super::{ClientConfig, Place, frame};
+use super::super::primitives;
+use super::{Call, Frame, LOGICAL_PAIRS, NONE, Road, Work};
+
+impl Call {
+    /// Writes frame `index`; where it goes, its length, and its bytes of lanes. `version`: of the
+    /// mapping that holds now, which a frame that was packed before does not name.
+    pub(in super::super) fn emit(
+        &mut self,
+        index: usize,
+        place: Place,
+        config: &ClientConfig,
+        (version, session): (u32, u32),
+        out: &mut [u8],
+    ) -> (Dest, usize, u64) {
+        let Frame { road, members, emitted, tag, waits, version: packed, .. } = self.frames[index].clone();
+        let version = if mutant::on(Mutant::MappingRestamped) { version } else { packed };
+        if !emitted {
+            (self.frames[index].emitted, self.frames[index].session) = (true, session);
+        }
+        let session = self.frames[index].session;
+        let in_line = match (waits, self.detached) {
+            (None, _) => 0,
+            (Some(_), false) => MapFlags::WAIT,
+            // Who gave up waits no longer.
+            (Some(_), true) => MapFlags::WAIT | MapFlags::CLEAR,
+        };
+        let (threshold, target) = match self.work {
+            Work::Count { threshold, to } => (threshold, to),
+            _ => (0, Target::Src),
+        };
+        let (kind, base_flags, form) = match road {
+            Road::Mapped | Road::Lock => (Kind::MapData, 0, 0),
+            Road::Logical => (Kind::MapData, Flags::CROSS, MapFlags::LOGICAL),
+            Road::Whole => (Kind::MapPairs, Flags::CROSS, MapFlags::BARE),
+        };
+        let base = frame::base(kind, place, base_flags, version, config);
+        let map = MapRepr {
+            op: self.modify.op as u8,
+            to: target as u8,
+            flags: primitives(self.work) | form | in_line | if self.claim { MapFlags::CLAIM } else { 0 },
+            para: self.modify.para,
+            threshold,
+            tag: if self.takes_locks() { session } else { 0 },
+            ..MapRepr::default()
+        };
+        if road == Road::Lock {
+            let map = MapRepr { index: self.rows[members.start], tag, ..map };
+            let len = frame_len(map.flags, 0, 0);
+            emit(&base, &map, &mut out[..len]);
+            return (Dest::Element, len, 0);
+        }
+        let to = if road == Road::Mapped { Dest::Element } else { Dest::Endpoint(config.server) };
+        let (len, lane_bytes) = if road == Road::Whole {
+            self.emit_whole(&base, &map, (members, waits), out)
+        } else {
+            self.emit_lanes(&base, &map, road, members, out)
+        };
+        (to, len, if emitted { 0 } else { lane_bytes })
+    }
+
+    fn emit_whole(
+        &self,
+        base: &BaseRepr,
+        map: &MapRepr,
+        (members, waits): (Range<usize>, Option<u32>),
+        out: &mut [u8],
+    ) -> (usize, u64) {
+        let members = &self.order[members];
+        let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
+        let map = MapRepr { payload_len: payload as u16, ..*map };
+        let len = frame_len(map.flags, 0, payload);
+        let mut frame = emit(base, &map, &mut out[..len]);
+        let mut rest = frame.payload_mut();
+        for &i in members {
+            let i = i as usize;
+            let value = waits.map_or(self.values[i], i64::from);
+            rest = pairs::put(rest, self.keys[i].as_bytes(), value).expect("counted above");
+        }
+        (len, payload as u64)
+    }
+
+    fn emit_lanes(
+        &self,
+        base: &BaseRepr,
+        map: &MapRepr,
+        road: Road,
+        members: Range<usize>,
+        out: &mut [u8],
+    ) -> (usize, u64) {
+        let rows = &self.rows[members.clone()];
+        let members = &self.order[members];
+        let map = MapRepr { lanes: members.len() as u16, ..*map };
+        let len = frame_len(map.flags, members.len(), 0);
+        let mut frame = emit(base, &map, &mut out[..len]);
+        let mut words = [0u32; LOGICAL_PAIRS / 32];
+        for (lane, (&i, &row)) in members.iter().zip(rows).enumerate() {
+            if i == NONE {
+                continue;
+            }
+            let i = i as usize;
+            let address = if road == Road::Mapped { row } else { logical_address(self.keys[i].as_bytes()) };
+            frame.set_keyed(lane, address, self.values[i] as i32);
+            words[lane / 32] |= 1 << (lane % 32);
+        }
+        for (word, bits) in words.into_iter().enumerate().take(members.len().div_ceil(32)) {
+            frame.set_bitmap(word, bits);
+        }
+        (len, members.len() as u64 * 8)
+    }
+}

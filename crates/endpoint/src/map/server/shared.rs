@@ -1,0 +1,69 @@
+//! Frames of the owner: whom they are from, and how they go out.
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr};
+
+use super::super::{Dest, Outbox};
+use super::Shared;
+
+impl Shared {
+    /// Base header of a frame from the owner.
+    pub(super) fn base(&self, kind: Kind, flags: u16) -> BaseRepr {
+        BaseRepr {
+            flags: flags | Flags::FROM_SERVER,
+            gaid: self.config.gaid,
+            epoch: self.config.epoch,
+            src: self.config.endpoint,
+            src_incarnation: self.config.incarnation,
+            ..BaseRepr::new(kind)
+        }
+    }
+
+    /// Base header of an answer to `frame`, addressed to its sender.
+    pub(super) fn answer(&self, kind: Kind, frame: &MapFrame<&[u8]>) -> BaseRepr {
+        let base = frame.base();
+        BaseRepr {
+            dst: base.src(),
+            dst_incarnation: base.src_incarnation(),
+            slot: base.slot(),
+            seq: base.seq(),
+            round: base.round(),
+            flags: Flags::FROM_SERVER | base.flags() & (Flags::ECN | Flags::CROSS),
+            ..self.base(kind, 0)
+        }
+    }
+
+    /// Answers a frame that asks for nothing but that.
+    pub(super) fn acknowledge(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl Outbox) -> Option<()> {
+        let base = self.answer(Kind::MapAck, frame);
+        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, 0);
+        emit(&base, &map, self.scratch.get_mut(..len)?);
+        self.send(Dest::Endpoint(frame.base().src()), len, out);
+        Some(())
+    }
+
+    pub(super) fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {
+        self.stats.frames_sent += 1;
+        out.send(to, &self.scratch[..len]);
+    }
+
+    /// Sends the frame in `scratch[..len]` to every member: one multicast for those that the
+    /// element knows, one copy each for the rest.
+    pub(super) fn send_to_all(&mut self, len: usize, out: &mut impl Outbox) {
+        let by_element = self.config.grant.is_some();
+        if by_element && self.members.values().any(|m| m.member.element) {
+            self.send(Dest::Element, len, out);
+        }
+        let Self { members, scratch, stats, .. } = self;
+        for state in members.values().filter(|m| !(by_element && m.member.element)) {
+            let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
+            base.set_dst(state.member.endpoint);
+            base.set_dst_incarnation(state.member.incarnation);
+            let flags = base.flags() & !Flags::MCAST;
+            base.set_flags(flags);
+            stats.frames_sent += 1;
+            out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
+        }
+    }
+}
