@@ -72,10 +72,10 @@ impl Owner {
             acked: false,
             locks: false,
             votes: false,
-            lease: LEASE,
-            key_memory: KEY_MEMORY,
             eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
+            key_memory: KEY_MEMORY,
             width: 64,
+            lease: LEASE,
             timing: Timing::default(),
         });
         let member = Member { endpoint: 10, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 };
@@ -184,8 +184,8 @@ fn caller() -> (MapClient, Vec<u8>) {
         worker: 0,
         votes: false,
         start_chunk: 0,
-        era: Era::of_epoch(1),
         lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
     });
     let mut out = Sent::default();
