@@ -43,6 +43,9 @@ struct Given {
     element: usize,
 }
 
+/// What holds for a caller from now on, and the element to send by.
+type CallerWord = (Renewal, Option<usize>);
+
 /// What the controller knows, and when its words arrive.
 pub(super) struct Controller {
     /// By application.
@@ -53,7 +56,7 @@ pub(super) struct Controller {
     words: BTreeMap<Node, Instant>,
     /// What is on its way: to owners, by application; to callers, what holds and the element to send by.
     to_owners: BTreeMap<usize, VecDeque<OwnerWord>>,
-    to_callers: BTreeMap<(usize, usize), VecDeque<(Renewal, Option<usize>)>>,
+    to_callers: BTreeMap<(usize, usize), VecDeque<CallerWord>>,
     random: Random,
 }
 

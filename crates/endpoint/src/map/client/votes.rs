@@ -6,16 +6,18 @@
 //! until the epoch ends or this caller leaves. A vote on its way when the epoch ends goes on past the
 //! element under its own number: if the server has met it, it is not counted again.
 
+mod call;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::pairs::{self, MAX_ENTRIES, MAX_KEY, Status};
-use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, MapRepr, Mutant, Target, mutant};
+use pathcall_wire::pairs::{self, MAX_KEY, Status};
+use pathcall_wire::{Instant, Kind, MapFlags, MapFrame, Mutant, mutant};
 
-use super::super::ballot::{Claim, row_of};
+use super::super::ballot::Claim;
 use super::super::{CallError, Dest, Key, Operation, Output};
-use super::{CallId, ClientConfig, ClientStats, Flow, Item, Place, frame};
+use super::{CallId, ClientConfig, ClientStats, Flow, Item, Place};
+use call::{Call, Work};
 
 /// Calls that the client makes itself: claims.
 const OWN_CALLS: u64 = 1 << 63;
@@ -44,54 +46,6 @@ struct Kept {
     claims: BTreeMap<Key, Claim>,
     /// What was counted; all calls count alike.
     counted: Option<Work>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    Count {
-        threshold: u32,
-        to: Target,
-    },
-    Clear,
-    /// Tells the server of votes that the element had acknowledged.
-    Claim {
-        threshold: u32,
-        to: Target,
-    },
-}
-
-struct Call {
-    work: Work,
-    keys: Vec<Key>,
-    values: Vec<i64>,
-    frames: Vec<Frame>,
-    /// First frame that was not sent.
-    next_frame: usize,
-    /// Frames without an answer, unsent ones included.
-    open: usize,
-    /// Keys that are to come again.
-    later: Vec<u32>,
-    /// Keys whose votes are counted and that wait for the decision, with the round of their ballots if
-    /// this epoch's element has counted them.
-    waiting: BTreeMap<u32, Option<u32>>,
-    /// How often it has paused since a key last got further.
-    pauses: u32,
-    timer: Option<Instant>,
-    /// A vote of it has decided its ballot.
-    won: bool,
-    detached: bool,
-    error: Option<CallError>,
-}
-
-struct Frame {
-    /// Row in the element; `None`: past it.
-    row: Option<u32>,
-    members: Vec<u32>,
-    /// It asks whether the ballots that it voted in are decided.
-    asks: bool,
-    done: bool,
-    /// Sent at least once.
-    emitted: bool,
 }
 
 impl VoteCalls {
@@ -381,156 +335,5 @@ impl Kept {
         if round == claim.round {
             claim.votes = claim.votes.saturating_add(1);
         }
-    }
-}
-
-impl Work {
-    /// Whether its caller waits for the decision.
-    fn waits(self) -> bool {
-        matches!(self, Self::Count { to: Target::All | Target::Src, .. })
-    }
-
-    /// Whether an answer with this value says that the vote has decided its ballot.
-    fn wins(self, value: i64) -> bool {
-        matches!(self, Self::Count { threshold, to: Target::Server } if value == i64::from(threshold))
-    }
-}
-
-impl Call {
-    /// The call of an operation.
-    ///
-    /// # Panics
-    /// When it neither counts nor clears.
-    fn new(operation: Operation) -> Self {
-        match operation {
-            Operation::Count { keys, threshold, to } => {
-                let values = vec![1; keys.len()];
-                Self::of(Work::Count { threshold, to }, keys, values)
-            }
-            Operation::Clear { keys, .. } => {
-                let values = vec![0; keys.len()];
-                Self::of(Work::Clear, keys, values)
-            }
-            Operation::Sum { .. } | Operation::Add { .. } => unreachable!("no votes"),
-        }
-    }
-
-    fn of(work: Work, keys: Vec<Key>, values: Vec<i64>) -> Self {
-        Self {
-            won: work.waits(),
-            work,
-            keys,
-            values,
-            frames: Vec::new(),
-            next_frame: 0,
-            open: 0,
-            later: Vec::new(),
-            waiting: BTreeMap::new(),
-            pauses: 0,
-            timer: None,
-            detached: false,
-            error: None,
-        }
-    }
-
-    fn output(&self) -> Output {
-        match self.work {
-            Work::Count { .. } => Output::Counted { forwarded: self.won },
-            Work::Clear | Work::Claim { .. } => Output::Done,
-        }
-    }
-
-    /// Packs keys into frames: by the element one each, past it as many as fit.
-    fn plan(&mut self, members: &[u32], rows: u32) {
-        let rows = if matches!(self.work, Work::Claim { .. }) { 0 } else { rows };
-        let mut past = Vec::new();
-        for &i in members {
-            match row_of(self.keys[i as usize].as_bytes(), rows) {
-                Some(row) => self.push_frame(Some(row), vec![i], false),
-                None => past.push(i),
-            }
-        }
-        self.push_past(&past, false);
-    }
-
-    /// Forgets its frames if all are answered.
-    fn forget_answered(&mut self) {
-        if self.open == 0 {
-            self.frames.clear();
-            self.next_frame = 0;
-        }
-    }
-
-    /// Hears that a key's ballot is decided, in the element's `round` if that is known; whether it
-    /// waited for it.
-    fn hear(&mut self, key: &[u8], round: Option<u32>) -> bool {
-        let Self { waiting, keys, .. } = self;
-        let (mut ask, before) = (Vec::new(), waiting.len());
-        waiting.retain(|i, counted| {
-            let other = keys[*i as usize].as_bytes() != key;
-            if !other && (round.is_none() || *counted != round) {
-                ask.push(*i);
-            }
-            other
-        });
-        let heard = waiting.len() < before;
-        self.push_past(&ask, true);
-        heard
-    }
-
-    fn push_past(&mut self, members: &[u32], asks: bool) {
-        let mut rest = members;
-        while !rest.is_empty() {
-            let (frame, later) = rest.split_at(self.fitting(rest));
-            self.push_frame(None, frame.to_vec(), asks);
-            rest = later;
-        }
-    }
-
-    fn push_frame(&mut self, row: Option<u32>, members: Vec<u32>, asks: bool) {
-        self.frames.push(Frame { row, members, asks, done: false, emitted: false });
-        self.open += 1;
-    }
-
-    /// How many of these keys fit one frame; at least 1.
-    fn fitting(&self, members: &[u32]) -> usize {
-        let room = MAX_UNSIGNED - frame_len(MapFlags::BARE, 0, 0);
-        let mut used = 0;
-        let fitting = members.iter().take(MAX_ENTRIES).take_while(|i| {
-            used += pairs::entry_len(self.keys[**i as usize].as_bytes().len());
-            used <= room
-        });
-        fitting.count().max(1)
-    }
-
-    /// Writes frame `index`; where it goes, its length, and its bytes of lanes.
-    fn emit(&mut self, index: usize, place: Place, config: &ClientConfig, out: &mut [u8]) -> (Dest, usize, u64) {
-        let (flags, threshold, to) = match self.work {
-            Work::Count { threshold, to } => (MapFlags::COUNT, threshold, to),
-            Work::Claim { threshold, to } => (MapFlags::COUNT | MapFlags::CLAIM, threshold, to),
-            Work::Clear => (MapFlags::CLEAR, 0, Target::Src),
-        };
-        let Frame { row, members, asks, emitted, .. } = &mut self.frames[index];
-        let flags = flags | if *asks { MapFlags::GET } else { 0 };
-        let base_flags = if row.is_some() { 0 } else { Flags::CROSS };
-        let base = frame::base(Kind::MapPairs, place, base_flags, 0, config);
-        let payload: usize = members.iter().map(|i| pairs::entry_len(self.keys[*i as usize].as_bytes().len())).sum();
-        let map = MapRepr {
-            to: to as u8,
-            flags: MapFlags::BARE | flags,
-            index: row.unwrap_or(0),
-            threshold,
-            payload_len: payload as u16,
-            ..MapRepr::default()
-        };
-        let len = frame_len(map.flags, 0, payload);
-        let mut written = emit(&base, &map, &mut out[..len]);
-        let mut rest = written.payload_mut();
-        for &i in members.iter() {
-            let i = i as usize;
-            rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("counted above");
-        }
-        let lane_bytes = if std::mem::replace(emitted, true) { 0 } else { payload as u64 };
-        (if row.is_some() { Dest::Element } else { Dest::Endpoint(config.server) }, len, lane_bytes)
     }
 }

@@ -6,6 +6,7 @@
 //! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
 
 pub mod books;
+mod config;
 mod doors;
 mod keyed;
 mod shared;
@@ -13,15 +14,15 @@ mod sum;
 mod votes;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
 use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
-use crate::flow::{SeenSet, Timing};
+use crate::flow::SeenSet;
 use crate::token::Guard;
 use books::Books;
+pub use config::{Member, ServerConfig};
 use keyed::KeyedTruth;
 pub use keyed::{Eviction, KEY_MEMORY};
 use sum::SumTruth;
@@ -36,59 +37,6 @@ pub type Values = Result<Vec<(Key, i64)>, CallError>;
 /// Names a query of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
-
-/// Who the owner is and what its application needs.
-#[derive(Debug, Clone, Copy)]
-pub struct ServerConfig {
-    /// Application.
-    pub gaid: u32,
-    /// Epoch of its registers.
-    pub epoch: u32,
-    /// This endpoint.
-    pub endpoint: u32,
-    /// This process's incarnation.
-    pub incarnation: u32,
-    /// Memory in an element, if any.
-    pub grant: Option<Grant>,
-    /// SyncAgtr: number of workers. 0: the application is keyed.
-    pub threshold: u32,
-    /// Keyed: whether the element may hold keys (every method only adds, or queries).
-    pub mapping: bool,
-    /// Keyed: whether every addition waits until it is committed: what is lost with the element and a
-    /// caller together was never reported done.
-    pub acked: bool,
-    /// Keyed: whether the element may hold locks (every method takes or gives back).
-    pub locks: bool,
-    /// Keyed: whether every method counts to one threshold above one, or clears.
-    pub votes: bool,
-    /// Keyed: when keys give their registers to others; `None`: never.
-    pub eviction: Option<Eviction>,
-    /// Keyed: bytes that keys may take here; further ones are refused. [`KEY_MEMORY`] is usual.
-    pub key_memory: usize,
-    /// Lanes of a row.
-    pub width: u16,
-    /// How long locks are lent to a caller that does not ask again.
-    pub lease: Duration,
-    /// Timers.
-    pub timing: Timing,
-}
-
-/// A caller that joins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Member {
-    /// Its endpoint.
-    pub endpoint: u32,
-    /// Its process's incarnation.
-    pub incarnation: u32,
-    /// Whether the element knows it.
-    pub element: bool,
-    /// First of its flow slots in the element.
-    pub slot_base: u32,
-    /// Number of its flow slots.
-    pub flows: u32,
-    /// The [`Terms::number`] that these slots are of.
-    pub terms: u64,
-}
 
 /// What holds from now on, see [`MapServer::renew`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
