@@ -13,6 +13,7 @@
 
 mod outbox;
 
+use std::cell::Cell;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -37,11 +38,10 @@ const RECV_MESSAGES: usize = quinn_udp::BATCH_SIZE;
 /// Room for one message: the largest that UDP carries, so that none is ever truncated.
 const RECV_MESSAGE_BYTES: usize = 1 << 16;
 
-/// A bound UDP socket with its receive buffers and its open send batches.
+/// A bound UDP socket with its open send batches.
 #[derive(Debug)]
 pub struct Link {
     io: Io,
-    received: Box<[u8]>,
     batches: Batches,
     stats: LinkStats,
     /// Bytes received since the receive buffer was last seen empty.
@@ -118,7 +118,6 @@ impl Link {
         let offload = UdpSocketState::new((&socket).into())?;
         Ok(Self {
             io: Io { socket: Arc::new(socket), offload, local },
-            received: vec![0; RECV_MESSAGES * RECV_MESSAGE_BYTES].into(),
             batches: Batches::default(),
             stats: LinkStats::default(),
             backlog: 0,
@@ -169,7 +168,8 @@ impl Link {
         mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8]),
     ) -> io::Result<usize> {
         let mut meta = [RecvMeta::default(); RECV_MESSAGES];
-        let messages = match self.io.recv(looking, &mut self.received, &mut meta) {
+        let mut received = ReceiveBuffer::of_this_thread();
+        let messages = match self.io.recv(looking, received.bytes(), &mut meta) {
             Ok(messages) => messages,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(e) => return Err(e),
@@ -179,7 +179,7 @@ impl Link {
 
         let mut outbox = Outbox::new(&self.io, &mut self.batches, &mut self.stats, self.backlog);
         let mut frames = 0;
-        for (message, bytes) in messages.iter().zip(self.received.chunks_exact_mut(RECV_MESSAGE_BYTES)) {
+        for (message, bytes) in messages.iter().zip(received.bytes().chunks_exact_mut(RECV_MESSAGE_BYTES)) {
             let from = SocketAddr::new(message.addr.ip().to_canonical(), message.addr.port());
             let ce = message.ecn == Some(EcnCodepoint::Ce);
             // A message is a run of frames of `stride` bytes, the last may be shorter; a datagram
@@ -241,6 +241,31 @@ impl Link {
         self.drained = messages.len() < RECV_MESSAGES;
         self.stats.bytes_in += bytes as u64;
         self.stats.calls_in += u64::from(!messages.is_empty());
+    }
+}
+
+thread_local! {
+    /// Kept between batches, for whichever link of the thread receives next: one that each link had to
+    /// itself would be out of the caches by the time it is used again.
+    static RECEIVE_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// The thread's receive buffer, given back when this is dropped.
+struct ReceiveBuffer(Box<[u8]>);
+
+impl ReceiveBuffer {
+    fn of_this_thread() -> Self {
+        Self(RECEIVE_BUFFER.take().unwrap_or_else(|| vec![0; RECV_MESSAGES * RECV_MESSAGE_BYTES].into()))
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+impl Drop for ReceiveBuffer {
+    fn drop(&mut self) {
+        RECEIVE_BUFFER.set(Some(std::mem::take(&mut self.0)));
     }
 }
 
