@@ -95,9 +95,17 @@ impl Forger {
                 base.set_epoch(if before { base.epoch().wrapping_sub(1) } else { !base.epoch() });
             }
             0 | 1 => {
-                // Who receives checks one of the two.
-                base.set_src_incarnation(base.src_incarnation() ^ random.range(1..=u64::from(u32::MAX)) as u32);
-                base.set_dst_incarnation(base.dst_incarnation() ^ random.range(1..=u64::from(u32::MAX)) as u32);
+                // Who receives checks one of the two; an owner both, of a caller's frame.
+                let owner = self.applications.iter().any(|application| application.owner == base.src());
+                let both = !matches!(to, Node::Owner(..)) || owner;
+                let src = random.happens(Chance::percent(50));
+                let mut other = |incarnation| incarnation ^ random.range(1..=u64::from(u32::MAX)) as u32;
+                if both || src {
+                    base.set_src_incarnation(other(base.src_incarnation()));
+                }
+                if both || !src {
+                    base.set_dst_incarnation(other(base.dst_incarnation()));
+                }
             }
             _ => {
                 let others = self.applications.iter().filter(|application| application.gaid != base.gaid());
