@@ -7,6 +7,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,13 +86,14 @@ fn commands() -> Vec<(String, Vec<String>)> {
 fn every_command_in_the_pages_works() {
     let commands = commands();
     assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
-    let up = Up::start();
+    let up = Service::start("this test", "up", &[]);
     for (page, words) in commands {
         let place = format!("{page}: {}", words.join(" "));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[..] {
-            // It runs until it is told to stop, and it has said that it is ready.
-            ["pathcall", "up"] => {}
+            ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
+                Service::start(&place, service, options);
+            }
             ["pathcall", ref arguments @ ..] => {
                 // A seed that stands for any.
                 let arguments = arguments.iter().map(|word| if *word == "N" { "1" } else { *word });
@@ -146,34 +150,56 @@ fn run_package(place: &str, package: &str, arguments: &[&str]) {
     }
 }
 
-/// A controller and an element on free ports, until it is dropped.
-struct Up {
+/// A command that runs until it is told to stop, on free ports; it has said that it is ready.
+struct Service {
     child: Child,
+    /// Its controller.
     url: String,
 }
 
-impl Up {
-    fn start() -> Self {
+impl Service {
+    #[track_caller]
+    fn start(place: &str, service: &str, options: &[&str]) -> Self {
+        let ports: &[&str] = match service {
+            "up" => &["--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"],
+            "element" => &["--data", "127.0.0.1:0", "--control", "127.0.0.1:0"],
+            _ => &["--listen", "127.0.0.1:0"],
+        };
         let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
-        command.args(["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"]);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the command is built");
+        command.arg(service).args(options).args(ports).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.spawn().expect("the command is built");
+        let mut service = Self { child, url: String::new() };
         let mut ready = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
-        let url = ready.strip_prefix("ready: controller at ").and_then(|rest| rest.split(',').next());
-        let url = url.unwrap_or_else(|| panic!("no ready line: {ready:?}")).to_owned();
-        Self { child, url }
+        let stdout = service.child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready: "), "{place}: {ready:?}");
+        let url = ready.split("controller at ").nth(1).and_then(|rest| rest.split([',', '\n']).next());
+        service.url = url.unwrap_or_default().to_owned();
+        service
     }
 }
 
-impl Drop for Up {
+impl Drop for Service {
     fn drop(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("a child of ours");
     }
 }
 
+/// Longer than any command here takes, even where `make` builds first.
+const COMMAND_MAX: Duration = Duration::from_secs(300);
+
+/// Runs the command to its end; one that does not end is a failure of its own, not of the whole run.
 #[track_caller]
 fn succeeds(place: &str, command: &mut Command) {
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{place}: {error}"));
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let (id, (done, ended)) = (child.id(), mpsc::channel());
+    thread::spawn(move || done.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(COMMAND_MAX) else {
+        let killed = Command::new("kill").args(["-9", &id.to_string()]).status();
+        panic!("{place}: {command:?} runs for more than {COMMAND_MAX:?}; killed: {killed:?}");
+    };
+    let output = output.expect("its output");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{place}: {command:?}: {stderr}{}", String::from_utf8_lossy(&output.stdout));
 }
