@@ -229,6 +229,11 @@ impl Tables {
         self.endpoints.get(&id)
     }
 
+    /// Every endpoint, in no order.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.values()
+    }
+
     /// Every application with the time of its last admitted frame and its counters, in no order.
     pub fn applications(&self) -> impl Iterator<Item = (Application, Option<Instant>, ApplicationCounters)> {
         self.applications.values().map(|entry| (entry.application, entry.last_seen, entry.counters))
