@@ -6,11 +6,23 @@
 //!            └─► execution ─► outcome, registers, counters ─┘
 //! ```
 //!
-//! An execution offers [`Execution`].
+//! An execution offers [`Execution`]. What happens to it is a sequence of [`Step`]s: from a seed, by the
+//! [`generate`] module.
 
+mod decode;
+mod differ;
 mod execution;
+pub mod frame;
+pub mod generate;
+mod random;
 mod reference;
+mod shrink;
 mod state;
+mod step;
 
+pub use decode::Decoded;
+pub use differ::{Difference, What, campaign, differ};
 pub use execution::{Execution, Failure, Outcome};
+pub use random::Random;
 pub use state::{ApplicationState, PlaceState, RowState, State};
+pub use step::{Effect, Step};
