@@ -94,10 +94,7 @@ fn play(reference: &mut impl Execution, other: &mut impl Execution, steps: &[Ste
     let found = compare(reference, other, steps);
     // If one of them can't, that shows as soon as it is to do anything else.
     let _ = empty(reference, steps).and_then(|()| empty(other, steps));
-    match found {
-        Ok(()) => None,
-        Err(found) => Some(found),
-    }
+    found.err()
 }
 
 fn compare(reference: &mut impl Execution, other: &mut impl Execution, steps: &[Step]) -> Result<(), (usize, What)> {

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! An execution offers [`Execution`]. What happens to it is a sequence of [`Step`]s: from a seed, by the
-//! [`generate`] module.
+//! [`generate`] module, or from a file, by the [`corpus`] module.
 
+pub mod corpus;
 mod decode;
 mod differ;
 mod execution;

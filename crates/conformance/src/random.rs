@@ -22,7 +22,7 @@ impl Random {
 
     /// A number below `n`; 0 when `n` is 0.
     pub fn below(&mut self, n: u32) -> u32 {
-        (u64::from(self.bits() as u32) * u64::from(n) >> 32) as u32
+        ((u64::from(self.bits() as u32) * u64::from(n)) >> 32) as u32
     }
 
     /// An index below `len`.

@@ -39,8 +39,8 @@ pub enum Step {
 pub enum Effect {
     /// The tables are changed.
     Changed,
-    /// They are not, as the change contradicts them.
-    Refused(TableError),
+    /// They are not, as the change contradicts them; how, if that is told.
+    Refused(Option<TableError>),
     /// What became of the frame.
     Frame(Outcome),
 }
@@ -75,7 +75,7 @@ impl Step {
         };
         match changed {
             Ok(()) => Ok(Effect::Changed),
-            Err(Failure::Refused(error)) => Ok(Effect::Refused(error)),
+            Err(Failure::Refused(error)) => Ok(Effect::Refused(Some(error))),
             Err(broken) => Err(broken),
         }
     }
@@ -96,7 +96,8 @@ impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Changed => f.write_str("changed"),
-            Self::Refused(error) => write!(f, "refused: {error}"),
+            Self::Refused(None) => f.write_str("refused"),
+            Self::Refused(Some(error)) => write!(f, "refused: {error}"),
             Self::Frame(Outcome::Drop(None)) => f.write_str("dropped"),
             Self::Frame(Outcome::Drop(Some(reason))) => write!(f, "dropped: {reason:?}"),
             Self::Frame(Outcome::Forward(endpoint, frame)) => write!(f, "to {endpoint}: {}", Decoded(frame)),

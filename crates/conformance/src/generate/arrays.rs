@@ -15,7 +15,7 @@ impl Generator {
         let state = self.register(a, index).map(|at| self.program.tables().registers().rounds.peek(at, 1)[0]);
         let state = state.unwrap_or_default();
         let round = self.near(state.round);
-        let base = BaseRepr { round, ..self.from_caller(a, Kind::MapData) };
+        let base = BaseRepr { round, ..self.caller_head(a, Kind::MapData) };
         let agreed = state.workers != 0 && self.random.percent(96);
         let (op, para) = self.operator();
         let map = MapRepr {
@@ -45,7 +45,7 @@ impl Generator {
             _ => self.near(state.unwrap_or_default().round),
         };
         let mcast = self.random.percent(80);
-        let base = BaseRepr { round, ..self.from_server(a, Kind::MapResult, mcast) };
+        let base = BaseRepr { round, ..self.server_head(a, Kind::MapResult, mcast) };
         let flags = MapFlags::LINEAR | MapFlags::GET | MapFlags::CLEAR | MapFlags::ROUND;
         let map = MapRepr { flags: self.flags(flags), index, ..MapRepr::default() };
         let lanes = self.lanes(a, map.flags);
@@ -55,7 +55,7 @@ impl Generator {
 
     /// The server reads registers of a row.
     pub(super) fn read(&mut self, a: usize) -> Vec<u8> {
-        let base = self.from_server(a, Kind::MapRead, false);
+        let base = self.server_head(a, Kind::MapRead, false);
         let width = self.plans[a].application.width;
         let first_lane = if self.random.percent(50) { 0 } else { self.random.below(width + 2) as u16 };
         let rest = width.saturating_sub(first_lane.into());

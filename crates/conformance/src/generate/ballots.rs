@@ -26,7 +26,7 @@ impl Generator {
     pub(super) fn vote(&mut self, a: usize) -> Vec<u8> {
         let index = self.row(a);
         let clears = self.random.percent(15);
-        let base = BaseRepr { round: self.random.below(3), ..self.from_caller(a, Kind::MapPairs) };
+        let base = BaseRepr { round: self.random.below(3), ..self.caller_head(a, Kind::MapPairs) };
         // A key has a row of its own, most of the time.
         let key = match self.random.below(20) {
             0..4 => self.random.pick(&KEYS),
@@ -61,14 +61,14 @@ impl Generator {
         let round = self.ballot(a, index).round;
         let round = self.near(round);
         let mcast = self.random.percent(50);
-        let base = BaseRepr { round, ..self.from_server(a, Kind::MapPairsAck, mcast) };
+        let base = BaseRepr { round, ..self.server_head(a, Kind::MapPairsAck, mcast) };
         let flags = self.bareness() | if self.random.once_in(10) { 0 } else { MapFlags::COUNT };
         frame::bare(&base, &MapRepr { flags, index, payload_len: 14, ..MapRepr::default() })
     }
 
     /// The server counts from now on what comes to a row.
     pub(super) fn moves(&mut self, a: usize) -> Vec<u8> {
-        let base = self.from_server(a, Kind::MapMove, false);
+        let base = self.server_head(a, Kind::MapMove, false);
         let index = self.row(a);
         frame::bare(&base, &MapRepr { flags: self.bareness(), index, ..MapRepr::default() })
     }

@@ -13,7 +13,7 @@ impl Generator {
             0 => self.near(self.generation(a).version.wrapping_add(1)),
             _ => self.generation(a).version,
         };
-        let base = BaseRepr { round, ..self.from_caller(a, Kind::MapData) };
+        let base = BaseRepr { round, ..self.caller_head(a, Kind::MapData) };
         let flags = self.random.weighted(&[
             (8, MapFlags::ADD),
             (8, MapFlags::ADD | MapFlags::GET),
@@ -56,7 +56,7 @@ impl Generator {
     pub(super) fn close(&mut self, a: usize) -> Vec<u8> {
         let state = self.generation(a);
         let round = self.near(state.open);
-        let base = BaseRepr { round, ..self.from_server(a, Kind::MapClose, false) };
+        let base = BaseRepr { round, ..self.server_head(a, Kind::MapClose, false) };
         let index = state.version.wrapping_add(self.random.pick(&[0, 0, 1, 2]));
         frame::bare(&base, &MapRepr { flags: self.bareness(), index, ..MapRepr::default() })
     }
@@ -65,14 +65,14 @@ impl Generator {
     pub(super) fn wipe(&mut self, a: usize) -> Vec<u8> {
         let round = self.generation(a).open.wrapping_sub(1);
         let round = self.near(round);
-        let base = BaseRepr { round, ..self.from_server(a, Kind::MapWipe, false) };
+        let base = BaseRepr { round, ..self.server_head(a, Kind::MapWipe, false) };
         let index = self.row(a);
         frame::bare(&base, &MapRepr { flags: self.bareness(), index, ..MapRepr::default() })
     }
 
     /// The server asks what of a slot was applied.
     pub(super) fn places(&mut self, a: usize) -> Vec<u8> {
-        let base = self.from_server(a, Kind::MapPlaces, false);
+        let base = self.server_head(a, Kind::MapPlaces, false);
         let endpoint = self.plans[a].endpoints[1 + self.random.index(3)];
         let stranger = self.random.once_in(12);
         let slot = endpoint.slot_base + self.random.below(endpoint.slots + u32::from(stranger));

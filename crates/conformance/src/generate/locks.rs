@@ -13,13 +13,13 @@ impl Generator {
         let lock = self.register(a, index).map(|at| self.program.tables().registers().locks.peek(at, 1)[0]);
         let lock = lock.unwrap_or_default();
         let takes = self.random.percent(55);
-        let mut base = self.from_caller(a, Kind::MapData);
+        let mut base = self.caller_head(a, Kind::MapData);
         let holder = self.plans[a].endpoints.iter().position(|endpoint| endpoint.endpoint == lock.owner);
         if let Some(holder) = holder.filter(|holder| *holder > 0 && self.random.percent(if takes { 15 } else { 80 })) {
             // Its own frame: what it does with its lock.
             for _ in 0..8 {
                 if base.src != self.plans[a].endpoints[holder].endpoint {
-                    base = self.from_caller(a, Kind::MapData);
+                    base = self.caller_head(a, Kind::MapData);
                 }
             }
         }
@@ -49,7 +49,7 @@ impl Generator {
             1..30 => grants.saturating_add(self.random.below(5)),
             _ => self.random.below(10),
         };
-        let base = BaseRepr { round, ..self.from_server(a, Kind::MapFree, false) };
+        let base = BaseRepr { round, ..self.server_head(a, Kind::MapFree, false) };
         let tag = lock.tag & !LOCK_WANTED;
         let map = MapRepr {
             flags: self.bareness(),

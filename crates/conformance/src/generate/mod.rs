@@ -213,7 +213,7 @@ impl Generator {
     }
 
     /// The base header of a caller's frame to its server.
-    fn from_caller(&mut self, a: usize, kind: Kind) -> BaseRepr {
+    fn caller_head(&mut self, a: usize, kind: Kind) -> BaseRepr {
         let caller = self.caller(a);
         let endpoint = self.plans[a].endpoints[caller];
         let slot = endpoint.slot_base + self.random.below(endpoint.slots);
@@ -235,7 +235,7 @@ impl Generator {
     }
 
     /// The base header of a server's frame to one of its callers, or to all.
-    fn from_server(&mut self, a: usize, kind: Kind, mcast: bool) -> BaseRepr {
+    fn server_head(&mut self, a: usize, kind: Kind, mcast: bool) -> BaseRepr {
         let caller = self.caller(a);
         let to = self.plans[a].endpoints[caller];
         let owner = self.plans[a].endpoints[self.plans[a].owner()];

@@ -49,10 +49,10 @@ impl Generator {
     pub(super) fn other(&mut self, a: usize) -> Vec<u8> {
         let base = if self.random.percent(50) {
             let kind = self.random.pick(&FROM_CALLERS);
-            self.from_caller(a, kind)
+            self.caller_head(a, kind)
         } else {
             let (kind, mcast) = (self.random.pick(&FROM_SERVERS), self.random.percent(40));
-            self.from_server(a, kind, mcast)
+            self.server_head(a, kind, mcast)
         };
         let cross = if self.random.percent(25) { Flags::CROSS } else { 0 };
         let base = BaseRepr { flags: base.flags | cross, round: self.random.below(3), ..base };
