@@ -18,6 +18,10 @@
 #define PC_LOCK_TAG 0x3fffffff
 #define PC_LOCK_WANTED 0x80000000
 #define PC_LOCK_PARKED 0x40000000
+/* Bit n: there is a kind n. */
+#define PC_KINDS 0x7dfffffeULL
+#define PC_OPS 0xb
+#define PC_TARGETS 0x3
 
 struct pc_base {
 	__be16 magic;
