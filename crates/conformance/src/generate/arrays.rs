@@ -1,6 +1,6 @@
 //! Frames of arrays: workers' parts of rounds, their results, and reading rows.
 
-use pathcall_wire::{BaseRepr, Kind, MAX_UNSIGNED, MapFlags, MapRepr, OpType};
+use pathcall_wire::{BaseRepr, Kind, MAX_UNSIGNED, MapFlags, MapFrame, MapRepr, OpType};
 
 use super::Generator;
 use crate::frame;
@@ -33,7 +33,7 @@ impl Generator {
         };
         let lanes = self.lanes(a, map.flags);
         let values: Vec<_> = (0..lanes).map(|_| self.random.value()).collect();
-        frame::linear(&base, &map, &values)
+        self.marked(frame::linear(&base, &map, &values))
     }
 
     /// The server's result of a round.
@@ -50,7 +50,7 @@ impl Generator {
         let map = MapRepr { flags: self.flags(flags), index, ..MapRepr::default() };
         let lanes = self.lanes(a, map.flags);
         let values: Vec<_> = (0..lanes).map(|_| self.random.value()).collect();
-        frame::linear(&base, &map, &values)
+        self.marked(frame::linear(&base, &map, &values))
     }
 
     /// The server reads registers of a row.
@@ -67,7 +67,20 @@ impl Generator {
         let flags = self.flags(MapFlags::LINEAR | MapFlags::GET);
         let map = MapRepr { flags, first_lane, index: self.row(a), ..MapRepr::default() };
         let lanes = fitting(lanes as usize, map.flags);
-        frame::linear(&base, &map, &vec![0; lanes])
+        self.marked(frame::linear(&base, &map, &vec![0; lanes]))
+    }
+
+    /// The frame, at times with another bitmap.
+    pub(super) fn marked(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        if self.random.percent(30)
+            && let Ok(mut frame) = MapFrame::new_checked(&mut bytes[..])
+        {
+            let anything = self.random.percent(50);
+            for word in 0..frame.lane_count().div_ceil(32) {
+                frame.set_bitmap(word, if anything { self.random.bits() as u32 } else { 0 });
+            }
+        }
+        bytes
     }
 
     /// Lanes of a linear frame: mostly few, at times the whole row or more.

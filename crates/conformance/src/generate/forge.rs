@@ -40,7 +40,7 @@ impl Generator {
                 break;
             }
         }
-        if self.random.percent(15) {
+        if self.random.percent(20) {
             bytes = self.tokened(bytes);
         }
         self.signed_again(bytes)

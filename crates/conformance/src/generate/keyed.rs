@@ -1,7 +1,7 @@
 //! Frames of keyed applications: pairs, and the server's harvests of generations.
 
 use pathcall_program::registers::Generation;
-use pathcall_wire::{BaseRepr, KEYED_LANES, Kind, MapFlags, MapFrame, MapRepr, RECORD_PLACES, W_MAX};
+use pathcall_wire::{BaseRepr, KEYED_LANES, Kind, MapFlags, MapRepr, RECORD_PLACES, W_MAX};
 
 use super::Generator;
 use crate::frame;
@@ -41,15 +41,8 @@ impl Generator {
             _ => self.random.index(9),
         };
         let pairs: Vec<_> = (0..count).map(|_| (self.row(a), self.random.value())).collect();
-        let mut bytes = frame::keyed(&base, &map, &pairs);
-        if count > 0 && self.random.percent(30) {
-            // The element is to work on some alone.
-            let word = self.random.bits() as u32;
-            if let Ok(mut frame) = MapFrame::new_checked(&mut bytes[..]) {
-                frame.set_bitmap(0, word);
-            }
-        }
-        bytes
+        // The element is to work on those that are marked alone.
+        self.marked(frame::keyed(&base, &map, &pairs))
     }
 
     /// The server closes a generation.
@@ -77,7 +70,8 @@ impl Generator {
         let stranger = self.random.once_in(12);
         let slot = endpoint.slot_base + self.random.below(endpoint.slots + u32::from(stranger));
         let places = RECORD_PLACES as u32;
-        let first = places * self.random.below(W_MAX / places + u32::from(stranger));
+        let beyond = self.random.once_in(4);
+        let first = places * self.random.below(W_MAX / places + u32::from(beyond));
         let flags = self.random.weighted(&[(8, MapFlags::LINEAR), (4, 0), (1, MapFlags::LINEAR | MapFlags::BARE)]);
         // Numbers, generations and masks: twelve bytes of each place.
         let lanes = RECORD_PLACES as u16 * 12 / if flags & MapFlags::LINEAR != 0 { 4 } else { 8 };

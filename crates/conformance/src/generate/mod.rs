@@ -141,7 +141,7 @@ impl Generator {
     }
 
     fn draw(&mut self) -> Step {
-        let tables = if self.options.steady { 0 } else { 6 };
+        let tables = if self.options.steady { 0 } else { 9 };
         let what =
             [(780, Draw::Fresh), (140, Draw::Again), (50, Draw::Forged), (24, Draw::Damaged), (tables, Draw::Tables)];
         let bytes = match self.random.weighted(&what) {

@@ -53,7 +53,7 @@ const CHANGES: [(u32, Change); 16] = [
     (6, Change::Remove),
     (20, Change::Restore),
     (8, Change::Reset),
-    (5, Change::Refused),
+    (10, Change::Refused),
     (12, Change::Incarnation),
     (4, Change::SameEndpoint),
     (4, Change::Slots),
@@ -102,11 +102,11 @@ impl Plan {
     fn elsewhere(&self, random: &mut Random) -> Application {
         let width = match self.index {
             0 => random.pick(&[1, 2, 5, 31, 32, 33, 64, 100, 128, 256]),
-            3 => random.pick(&[0, 1, 63, 64, 65, 256]),
+            3 => random.pick(&[0, 1, 63, 64, 64, 65, 256]),
             _ => KEYED_WIDTH as u32,
         };
         let most = LANES.checked_div(width).unwrap_or(ROWS).min(ROWS);
-        let rows = if self.index == 3 && random.once_in(6) { 0 } else { 1 + random.below(most) };
+        let rows = if self.index == 3 && random.once_in(4) { 0 } else { 1 + random.below(most) };
         Application {
             row_base: self.index * ROWS + random.below(ROWS - rows + 1),
             rows,
@@ -167,11 +167,19 @@ impl Generator {
                 let slots = if endpoint.slots == 2 { 1 } else { endpoint.slots };
                 Step::SetEndpoint(Endpoint { slots, ..endpoint })
             }
-            Change::Leave => Step::RemoveEndpoint(endpoint.endpoint + self.random.below(2)),
+            Change::Leave => {
+                let leaver = endpoint.endpoint + u32::from(self.random.once_in(4));
+                if self.random.percent(50) {
+                    // And comes back, no member of its group any more.
+                    self.waiting.push_back(Step::SetEndpoint(endpoint));
+                }
+                Step::RemoveEndpoint(leaver)
+            }
             Change::Desert => Step::SetEndpoint(Endpoint { gaid: 1 + self.random.below(4), ..endpoint }),
             Change::Group => {
                 let ids = self.plans[a].endpoints.map(|endpoint| endpoint.endpoint);
-                Step::SetGroup(application.gaid, ids.into_iter().filter(|_| self.random.percent(60)).collect())
+                let part = if self.random.once_in(5) { 0 } else { 60 };
+                Step::SetGroup(application.gaid, ids.into_iter().filter(|_| self.random.percent(part)).collect())
             }
             Change::Strangers => Step::SetGroup(application.gaid, vec![endpoint.endpoint, 10 + self.random.below(40)]),
             Change::Key if self.options.tokens => {
@@ -184,12 +192,13 @@ impl Generator {
 
     /// A change that does not fit, or takes what is another's, if that is there.
     fn refused(&mut self, application: Application, endpoint: Endpoint) -> Step {
-        match self.random.below(6) {
+        match self.random.below(7) {
             0 => Step::Install(Application { row_base: SIZE.rows as u32 - application.rows + 1, ..application }),
             1 => Step::Install(Application { lane_base: u32::MAX, ..application }),
             2 => Step::Install(Application { gaid: 9, epoch: 1, ..application }),
             3 => Step::SetEndpoint(Endpoint { slot_base: SIZE.slots as u32, slots: 1, ..endpoint }),
             4 => Step::SetEndpoint(Endpoint { endpoint: 60, slots: 1, ..endpoint }),
+            5 => Step::Reset(9),
             _ => Step::Remove(9),
         }
     }

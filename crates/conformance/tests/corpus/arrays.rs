@@ -107,12 +107,18 @@ pub fn rounds() -> Case {
     scene.send(read(3, 0, 8));
     scene.send(result(u32::MAX, 0, MapRepr { index: 3, ..MapRepr::default() }, &[]));
     scene.send(read(3, 2, 6));
+    scene.remark("whatever is marked: what is read is, and what is summed");
+    let unmarked = MapRepr { lanes: 3, ..MapRepr::default() };
+    let flags = MapFlags::LINEAR | MapFlags::GET;
+    scene.send(bare(&server(Kind::MapRead, 11), &MapRepr { flags, index: 3, ..unmarked }));
+    let base = BaseRepr { round: 1, ..caller(11, Kind::MapData, 37) };
+    scene.send(bare(&base, &MapRepr { flags: PART, threshold: 1, index: 2, ..unmarked }));
     scene.remark("reading past a row's end, and in another form");
     scene.send(read(3, 3, 6));
     scene.send(bare(&server(Kind::MapRead, 11), &MapRepr { flags: MapFlags::GET, ..MapRepr::default() }));
     scene.remark("a number that is a window old is stale");
-    scene.send(part(11, 36 + 256, 3, &[1]));
-    scene.send(part(11, 36, 3, &[1]));
+    scene.send(part(11, 37 + 256, 3, &[1]));
+    scene.send(part(11, 37, 3, &[1]));
     scene.end()
 }
 

@@ -10,6 +10,7 @@ mod pcap;
 mod scene;
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use pathcall_conformance::corpus::{Case, Line, Wrong};
 use pathcall_conformance::{Effect, Outcome, Step};
@@ -35,8 +36,24 @@ fn cases() -> Vec<(&'static str, Case)> {
     ]
 }
 
+/// Where the files are; written anew before anybody looks, if that is asked for.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance")
+    static WRITTEN: Once = Once::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");
+    WRITTEN.call_once(|| {
+        if std::env::var_os("UPDATE").is_some() {
+            files().iter().for_each(|(file, bytes)| std::fs::write(folder.join(file), bytes).expect("written"));
+        }
+    });
+    folder
+}
+
+/// Every file with what the reference makes of it.
+fn files() -> Vec<(String, Vec<u8>)> {
+    let both = |(name, case): &(&str, Case)| {
+        [(format!("{name}.jsonl"), case.to_text().into_bytes()), (format!("{name}.pcap"), pcap::write(case))]
+    };
+    cases().iter().flat_map(both).collect()
 }
 
 fn read(name: &str) -> Case {
@@ -54,26 +71,16 @@ fn names(ending: &str) -> Vec<String> {
 
 #[test]
 fn the_files_say_what_the_reference_does() {
-    let update = std::env::var_os("UPDATE").is_some();
-    for (name, case) in cases() {
-        for (file, bytes) in
-            [(format!("{name}.jsonl"), case.to_text().into_bytes()), (format!("{name}.pcap"), pcap::write(&case))]
-        {
-            let path = folder().join(&file);
-            if update {
-                std::fs::create_dir_all(folder()).and_then(|()| std::fs::write(&path, &bytes)).expect("written");
-            }
-            let there = std::fs::read(&path).unwrap_or_default();
-            assert!(there == bytes, "conformance/{file} is not what the reference does; UPDATE=1 writes it anew");
-        }
+    for (file, bytes) in files() {
+        let there = std::fs::read(folder().join(&file)).unwrap_or_default();
+        assert!(there == bytes, "conformance/{file} is not what the reference does; UPDATE=1 writes it anew");
     }
 }
 
 #[test]
 fn nothing_else_is_there_and_it_is_small() {
     let names: Vec<_> = names("").into_iter().filter(|name| name != "README.md").collect();
-    let mut expected: Vec<_> =
-        cases().iter().flat_map(|(name, _)| [format!("{name}.jsonl"), format!("{name}.pcap")]).collect();
+    let mut expected: Vec<_> = files().into_iter().map(|(file, _)| file).collect();
     expected.sort();
     assert_eq!(names, expected);
     let size = |name: &String| std::fs::metadata(folder().join(name)).expect("a file").len();
