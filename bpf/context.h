@@ -76,9 +76,12 @@ struct context {
 	__u32 met;
 	__u32 part;
 	__u32 reached;
-	/* Of keyed pairs: those that would have overflowed, or that name no register (unchanged, and
-	 * flagged), by bits; and how many were added. */
+	/* Of keyed pairs, by bits: those that the element works on, and those that would have overflowed, or
+	 * that name no register (unchanged, and flagged). */
+	__u32 marked;
 	__u32 overflow;
+	/* Whether pairs are added, and how many were. */
+	__u32 adds;
 	__u32 added;
 };
 
@@ -109,6 +112,9 @@ static __always_inline struct frame frame_of(struct xdp_md *xdp)
 		asm volatile("" : "+r"(held_));     \
 		held_;                              \
 	})
+
+/* A field read from memory here and now: not kept in a register whose value the verifier follows. */
+#define now(field) (*(volatile __typeof__(field) *)&(field))
 
 /* What was found so far is in memory, and is read from there again. */
 #define forget() asm volatile("" ::: "memory")

@@ -119,16 +119,14 @@ static __always_inline void lanes_add_plain(struct frame *frame, struct context 
 static __always_inline void lanes_add_by(struct frame *frame, struct context *c, __s32 *cells, __u32 op)
 {
 	__be32 *first = bytes_at(frame, c->lanes_at);
-	__u32 count = c->lanes;
-	__s32 para = c->para;
 
 #pragma unroll 1
 	for (__u32 i = 0; i < PC_LINEAR_LANES; i++) {
 		__be32 *lane = held(first + i);
 
-		if (i >= count || (void *)(lane + 1) > frame->end)
+		if (i >= now(c->lanes) || (void *)(lane + 1) > frame->end)
 			break;
-		lane_add(cells + i, modify(op, bpf_ntohl(*lane), para));
+		lane_add(cells + i, modify(op, bpf_ntohl(*lane), now(c->para)));
 	}
 }
 

@@ -13,13 +13,13 @@ struct pair {
 } __attribute__((packed));
 
 /* Whether the element works on the i-th pair: it is marked, and names a register. */
-static __always_inline int works_on(struct context *c, struct pair *pair, __u32 marked, __u32 i)
+static __always_inline int works_on(struct context *c, struct pair *pair, __u32 i)
 {
-	return marked >> i & 1 && bpf_ntohl(pair->row) < c->app.rows;
+	return now(c->marked) >> i & 1 && bpf_ntohl(pair->row) < now(c->app.rows);
 }
 
 /* Stream.modify of the pairs that the element works on. */
-static __always_inline void pairs_modify_by(struct frame *frame, struct context *c, __u32 marked, __u32 op)
+static __always_inline void pairs_modify_by(struct frame *frame, struct context *c, __u32 op)
 {
 	struct pair *pairs = bytes_at(frame, c->lanes_at);
 
@@ -27,43 +27,42 @@ static __always_inline void pairs_modify_by(struct frame *frame, struct context 
 	for (__u32 i = 0; i < PC_KEYED_LANES; i++) {
 		struct pair *pair = held(pairs + i);
 
-		if (i >= c->lanes || (void *)(pair + 1) > frame->end)
+		if (i >= now(c->lanes) || (void *)(pair + 1) > frame->end)
 			break;
-		if (works_on(c, pair, marked, i))
-			pair->value = bpf_htonl(modify(op, bpf_ntohl(pair->value), c->para));
+		if (works_on(c, pair, i))
+			pair->value = bpf_htonl(modify(op, bpf_ntohl(pair->value), now(c->para)));
 	}
 }
 
-static __always_inline void pairs_modify(struct frame *frame, struct context *c, __u32 marked)
+static __always_inline void pairs_modify(struct frame *frame, struct context *c)
 {
 	switch (c->op) {
 	case PC_OP_MAX:
-		return pairs_modify_by(frame, c, marked, PC_OP_MAX);
+		return pairs_modify_by(frame, c, PC_OP_MAX);
 	case PC_OP_MIN:
-		return pairs_modify_by(frame, c, marked, PC_OP_MIN);
+		return pairs_modify_by(frame, c, PC_OP_MIN);
 	case PC_OP_ADD:
-		return pairs_modify_by(frame, c, marked, PC_OP_ADD);
+		return pairs_modify_by(frame, c, PC_OP_ADD);
 	case PC_OP_ASSIGN:
-		return pairs_modify_by(frame, c, marked, PC_OP_ASSIGN);
+		return pairs_modify_by(frame, c, PC_OP_ASSIGN);
 	case PC_OP_SHIFT_L:
-		return pairs_modify_by(frame, c, marked, PC_OP_SHIFT_L);
+		return pairs_modify_by(frame, c, PC_OP_SHIFT_L);
 	case PC_OP_SHIFT_R:
-		return pairs_modify_by(frame, c, marked, PC_OP_SHIFT_R);
+		return pairs_modify_by(frame, c, PC_OP_SHIFT_R);
 	case PC_OP_BAND:
-		return pairs_modify_by(frame, c, marked, PC_OP_BAND);
+		return pairs_modify_by(frame, c, PC_OP_BAND);
 	case PC_OP_BOR:
-		return pairs_modify_by(frame, c, marked, PC_OP_BOR);
+		return pairs_modify_by(frame, c, PC_OP_BOR);
 	case PC_OP_BNOT:
-		return pairs_modify_by(frame, c, marked, PC_OP_BNOT);
+		return pairs_modify_by(frame, c, PC_OP_BNOT);
 	case PC_OP_BXOR:
-		return pairs_modify_by(frame, c, marked, PC_OP_BXOR);
+		return pairs_modify_by(frame, c, PC_OP_BXOR);
 	}
 }
 
 /* Map.addTo and Map.get: the i-th pair in the i-th position of its row's bank, which starts at `bank`. */
-static __always_inline void pairs_add(struct frame *frame, struct context *c, __u32 marked, __u32 bank)
+static __always_inline void pairs_add(struct frame *frame, struct context *c, __u32 bank)
 {
-	int add = c->met == MET_NEW && c->map_flags & PC_MAP_ADD;
 	struct pair *pairs = bytes_at(frame, c->lanes_at);
 
 #pragma unroll 1
@@ -72,11 +71,11 @@ static __always_inline void pairs_add(struct frame *frame, struct context *c, __
 		__s32 *cell;
 		__s64 sum;
 
-		if (i >= c->lanes || (void *)(pair + 1) > frame->end)
+		if (i >= now(c->lanes) || (void *)(pair + 1) > frame->end)
 			break;
-		if (!(marked >> i & 1))
+		if (!(now(c->marked) >> i & 1))
 			continue;
-		cell = bpf_ntohl(pair->row) < c->app.rows ?
+		cell = bpf_ntohl(pair->row) < now(c->app.rows) ?
 			       lanes_at(c->app.lane_base + bpf_ntohl(pair->row) * PC_KEYED_WIDTH) :
 			       0;
 		if (!cell) {
@@ -85,13 +84,13 @@ static __always_inline void pairs_add(struct frame *frame, struct context *c, __
 		}
 		cell += (bank & PC_KEYED_LANES) + i;
 		sum = held((__s64)*cell + (__s32)bpf_ntohl(pair->value));
-		if (add && sum == (__s32)sum) {
+		if (now(c->adds) && sum == (__s32)sum) {
 			*cell = sum;
 			c->added++;
-		} else if (add) {
+		} else if (now(c->adds)) {
 			c->overflow |= 1U << i;
 		}
-		if (c->map_flags & PC_MAP_GET)
+		if (now(c->map_flags) & PC_MAP_GET)
 			pair->value = bpf_htonl(*cell);
 	}
 }
@@ -100,17 +99,17 @@ static __always_inline void pairs_add(struct frame *frame, struct context *c, __
 static __always_inline void pairs_work(struct frame *frame, struct context *c, __u32 bank)
 {
 	__be32 *bits = (void *)frame->base + HEADERS;
-	__u32 marked;
 
 	c->overflow = 0;
 	c->added = 0;
+	c->adds = c->met == MET_NEW && c->map_flags & PC_MAP_ADD;
 
 	if (c->map_flags & (PC_MAP_LINEAR | PC_MAP_BARE) || !c->lanes || (void *)(bits + 1) > frame->end)
 		return;
-	marked = bpf_ntohl(*bits);
-	pairs_modify(frame, c, marked);
+	c->marked = bpf_ntohl(*bits);
+	pairs_modify(frame, c);
 	forget();
-	pairs_add(frame, c, marked, bank);
+	pairs_add(frame, c, bank);
 }
 
 /* Puts what a slot's places hold into the frame: numbers, generations and masks. */
