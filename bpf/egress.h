@@ -18,12 +18,6 @@ enum slow {
 	SLOW_MULTICAST = 2,
 };
 
-/* UDP port of frames; of frames for user space, worked on already. Set before loading. */
-const volatile __be16 data_port = 0;
-const volatile __be16 slow_port = 0;
-/* Whether frames are routed; otherwise they leave as they are addressed, for tests. */
-const volatile __u8 routed = 1;
-
 static __always_inline __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
@@ -132,7 +126,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct e
 		way.tos = ip->tos & ~ECN_MASK;
 		way.ipv4_src = ip->daddr;
 		way.ipv4_dst = to->ip;
-		if (!routed) {
+		if (!config.routed) {
 			action = XDP_TX;
 		} else if (bpf_fib_lookup(xdp, &way, sizeof(way), 0) == BPF_FIB_LKUP_RET_SUCCESS) {
 			action = way.ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(way.ifindex, 0);
@@ -143,7 +137,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct e
 	if (action == XDP_PASS) {
 		count_element(slow, 1);
 		udp->source = bpf_htons(to ? SLOW_FORWARD : SLOW_MULTICAST);
-		udp->dest = slow_port;
+		udp->dest = config.slow_port;
 	} else {
 		ip->saddr = ip->daddr;
 		ip->daddr = to->ip;

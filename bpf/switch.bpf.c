@@ -111,12 +111,12 @@ int element(struct xdp_md *xdp)
 	/* Options and fragments: the kernel puts them together, user space works on them. */
 	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff))
 		return XDP_PASS;
-	if (udp->dest != data_port && udp->dest != slow_port)
+	if (udp->dest != config.data_port && udp->dest != config.slow_port)
 		return XDP_PASS;
 	if (!bpf_map_lookup_elem(&own, &ip->daddr))
 		return XDP_PASS;
 	/* What this program has worked on comes from nowhere else. */
-	if (udp->dest == slow_port)
+	if (udp->dest == config.slow_port)
 		return XDP_DROP;
 	len = bpf_ntohs(udp->len) - sizeof(*udp);
 	if (end - data != (long)(FRAME_AT + len) ||

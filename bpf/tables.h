@@ -18,10 +18,19 @@
 #define APPLICATIONS_MAX 1024
 #define ENDPOINTS_MAX 65536
 
-/* Sizes of the register arrays, set before loading. */
-const volatile __u32 size_rows = 1;
-const volatile __u32 size_lanes = 1;
-const volatile __u32 size_slots = 1;
+/* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
+ * frames and that of frames for user space that are worked on already, and whether frames are routed
+ * (otherwise they leave as they are addressed, for tests). */
+struct config {
+	__u32 rows;
+	__u32 lanes;
+	__u32 slots;
+	__be16 data_port;
+	__be16 slow_port;
+	__u32 routed;
+};
+
+const volatile struct config config SEC(".rodata.config") = {.rows = 1, .lanes = 1, .slots = 1};
 
 /* An admission entry. */
 struct application {
@@ -118,7 +127,7 @@ static __always_inline __s32 *lanes_at(__u32 at)
 {
 	__s32 *first = lanes;
 
-	if (at >= size_lanes)
+	if (at >= config.lanes)
 		return 0;
 	/* The array is larger than the compiler knows. */
 	asm volatile("" : "+r"(first));
@@ -130,11 +139,27 @@ static __always_inline struct place *places_at(__u64 at, __u32 count)
 {
 	struct place *first = places;
 
-	if (at > (__u64)size_slots * PC_W_MAX - count)
+	if (at > (__u64)config.slots * PC_W_MAX - count)
 		return 0;
 	asm volatile("" : "+r"(first));
 	return first + at;
 }
+
+/* Whoever updates this waits until no program runs that began before (the kernel's promise for maps of
+ * maps): so a change of the tables is in force for all frames when it is answered. */
+struct inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} nothing SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct inner);
+} grace SEC(".maps") = {.values = {&nothing}};
 
 static __always_inline struct endpoint *endpoint_of(__u32 id, __u32 gaid)
 {
