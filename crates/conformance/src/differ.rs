@@ -62,7 +62,7 @@ pub fn differ(
     steps: &[Step],
 ) -> Result<(), Box<Difference>> {
     let Some((at, what)) = play(reference, other, steps) else { return Ok(()) };
-    let (steps, what) = shrink(&steps[..=at], what, |fewer| play(reference, other, fewer));
+    let (steps, what) = shrink(steps.get(..=at).unwrap_or(steps), what, |fewer| play(reference, other, fewer));
     Err(Box::new(Difference { seed: None, at, steps, what }))
 }
 

@@ -45,6 +45,8 @@ enum Mistake {
     Counter,
     /// It breaks down now and then.
     Broken,
+    /// Its registers can't be read.
+    Unreadable,
 }
 
 impl Mistaken {
@@ -112,6 +114,9 @@ impl Execution for Mistaken {
     }
 
     fn state(&mut self) -> Result<State, Failure> {
+        if self.makes(Mistake::Unreadable) {
+            return Err(Failure::Broken("no registers".into()));
+        }
         let mut state = self.program.state()?;
         if self.makes(Mistake::Counter) {
             state.applications.values_mut().for_each(|application| application.counters.stale = 0);
@@ -202,8 +207,12 @@ fn planted_mistakes_are_found_and_shown_in_few_steps() {
 
 #[test]
 fn an_execution_that_breaks_down_is_said_to() {
-    let difference = found(Mistake::Broken);
-    assert!(matches!(difference.what, What::Failed(Failure::Broken(_))), "{difference}");
+    for mistake in [Mistake::Broken, Mistake::Unreadable] {
+        let difference = found(mistake);
+        assert!(matches!(difference.what, What::Failed(Failure::Broken(_))), "{difference}");
+    }
+    let nothing = differ(&mut Program::new(SIZE), &mut Mistaken::new(Mistake::Unreadable), &[]);
+    assert!(matches!(nothing.expect_err("no registers").what, What::Failed(_)));
 }
 
 #[test]
