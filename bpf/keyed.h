@@ -11,6 +11,12 @@
 #include "map.h"
 #include "once.h"
 
+/* Whether the application's rows are a keyed one's. */
+static __always_inline int is_keyed(struct context *c)
+{
+	return c->app.width == PC_KEYED_WIDTH && c->app.rows;
+}
+
 /* Pairs to the server: NetRPC App. C, "for packets to the server". */
 __noinline int keyed(struct xdp_md *xdp, struct context *c)
 {
@@ -21,7 +27,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	struct place *place;
 	int counting, new;
 
-	if (!c || !frame.base || c->lanes > PC_KEYED_LANES || c->app.width != PC_KEYED_WIDTH)
+	if (!c || !frame.base || c->lanes > PC_KEYED_LANES || !is_keyed(c))
 		return DROP_MALFORMED;
 	counters = counters_of(c->app.index);
 	plainer(c);
@@ -271,7 +277,7 @@ __noinline int harvest(struct xdp_md *xdp, struct context *c)
 	struct row *first;
 	__u32 kind;
 
-	if (!c || !frame.base || c->app.width != PC_KEYED_WIDTH)
+	if (!c || !frame.base || !is_keyed(c))
 		return DROP_MALFORMED;
 	kind = c->kind;
 	counters = counters_of(c->app.index);

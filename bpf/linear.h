@@ -130,14 +130,11 @@ __noinline int read(struct xdp_md *xdp, struct context *c)
 	counters = counters_of(c->app.index);
 	row = row_at(c->app.row_base + c->index);
 	cells = lanes_at(c->app.lane_base + c->index * c->app.width + c->first_lane);
-	/* A row without lanes after the last register may be asked for nothing. */
-	if (!counters || !row || (!cells && c->lanes))
+	if (!counters || !row || !cells)
 		return DROP_MALFORMED;
-	if (cells) {
-		bpf_spin_lock(&row->lock);
-		lanes_get(&frame, c, cells);
-		bpf_spin_unlock(&row->lock);
-	}
+	bpf_spin_lock(&row->lock);
+	lanes_get(&frame, c, cells);
+	bpf_spin_unlock(&row->lock);
 	mark_all(&frame, c);
 	counters->reads++;
 	return reflect(&frame, c, PC_KIND_MAP_VALUES, 0);

@@ -122,12 +122,13 @@ static __always_inline struct row *row_at(__u32 row)
 	return bpf_map_lookup_elem(&rows, &row);
 }
 
-/* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. */
+/* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
+ * the last. */
 static __always_inline __s32 *lanes_at(__u32 at)
 {
 	__s32 *first = lanes;
 
-	if (at >= config.lanes)
+	if (at > config.lanes)
 		return 0;
 	/* The array is larger than the compiler knows. */
 	asm volatile("" : "+r"(first));
