@@ -12,7 +12,9 @@ pub enum Error {
     #[error("there is no interface {0} here (`ip link` names them)")]
     NoInterface(String),
     /// The interface has a program already, which is left alone.
-    #[error("interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)")]
+    #[error(
+        "interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)"
+    )]
     Occupied {
         /// Its name.
         interface: String,
@@ -67,6 +69,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the machine lacks something that the program needs: whoever asked for it can do nothing
+    /// about it, and user space works all the same.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::Kernel { .. } | Self::Refused(_) | Self::Missing(_))
+    }
+
     pub(crate) fn kernel(doing: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
         move |source| match source.kind() {
             libbpf_rs::ErrorKind::PermissionDenied => Self::Permission,
