@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -215,6 +215,12 @@ impl Node {
         &self.namespace
     }
 
+    /// The file that stands for its network namespace.
+    #[must_use]
+    pub fn file(&self) -> PathBuf {
+        Path::new(NAMESPACES).join(&self.namespace)
+    }
+
     /// Moves the calling thread there, with all threads that it starts from now on: their sockets are the
     /// node's. Sockets that there are already stay where they are.
     ///
@@ -222,7 +228,7 @@ impl Node {
     /// Without root, and when the bed is gone.
     pub fn enter(&self) -> Result<(), Error> {
         let doing = "moving a thread into a network namespace";
-        let file = File::open(Path::new(NAMESPACES).join(&self.namespace)).map_err(Error::io(doing))?;
+        let file = File::open(self.file()).map_err(Error::io(doing))?;
         let moved = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
         moved.map_err(|errno| Error::io(doing)(errno.into()))
     }
@@ -240,6 +246,24 @@ impl Node {
         let mut command = tool::command("ip");
         command.args(["netns", "exec", &self.namespace]).arg(program);
         command
+    }
+
+    /// `tcpdump` of all its interfaces, prepared to run there: in text, or into a file.
+    ///
+    /// # Errors
+    /// When tcpdump is not installed.
+    pub fn capture(&self, file: Option<&Path>) -> Result<Command, Error> {
+        if !tool::is_installed("tcpdump") {
+            return Err(Error::Missing { program: "tcpdump", package: "tcpdump" });
+        }
+        let interface = if self.name.host().is_some() { HOST_INTERFACE } else { "any" };
+        let mut command = self.command("tcpdump");
+        // As root to the end: the file's directory may be root's.
+        command.args(["-n", "-Z", "root", "--immediate-mode", "-U", "-l", "-i", interface]);
+        if let Some(file) = file {
+            command.arg("-w").arg(file);
+        }
+        Ok(command)
     }
 }
 

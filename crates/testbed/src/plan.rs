@@ -133,6 +133,12 @@ impl NodeName {
         }
     }
 
+    /// Whether it is a host.
+    #[must_use]
+    pub fn is_host(self) -> bool {
+        self.host().is_some()
+    }
+
     /// Its number, if it is a host.
     pub(crate) fn host(self) -> Option<usize> {
         if let Self::Host(k) = self { Some(k) } else { None }
