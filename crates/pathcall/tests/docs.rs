@@ -96,6 +96,10 @@ fn every_command_in_the_pages_works() {
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
+            // Only named.
+            ["pathcall", "testbed"] => {
+                succeeds(&place, Command::new(env!("CARGO_BIN_EXE_pathcall")).args(["testbed", "--help"]));
+            }
             // It runs until it is told to stop.
             ["pathcall", "testbed", "capture", ..] => has(&place, "crates/pathcall/tests/testbed.rs", "\"capture\""),
             ["pathcall", "testbed", ref arguments @ ..] => {
