@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::bed::Testbed;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::pass::Pass;
 use crate::plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, Plan, check_bed_name};
 use crate::profile::{Profile, Rate, Share};
+use crate::xdp::{Action, Program};
 use crate::{script, tool};
 
 /// Least that IPv4 promises to carry; below it, veth takes what IP does not.
@@ -156,7 +156,7 @@ fn claim(plan: &Plan, namespaces: &[String]) -> Result<Guard, Error> {
 }
 
 fn build(plan: &Plan) -> Result<(), Error> {
-    let pass = Pass::new()?;
+    let pass = Program::new(Action::Pass)?;
     tool::ip(&plan.bed, &script::links(plan))?;
     for node in plan.nodes() {
         let script = match node {

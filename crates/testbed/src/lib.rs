@@ -28,11 +28,11 @@ mod builder;
 mod error;
 mod gate;
 mod guard;
-mod pass;
 mod plan;
 mod profile;
 mod script;
 mod tool;
+mod xdp;
 
 pub use bed::{Counts, Faults, Link, Node, Testbed, Traffic, beds};
 pub use builder::Builder;

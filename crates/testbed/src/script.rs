@@ -5,9 +5,9 @@
 
 use std::fmt::Write;
 
-use crate::pass::SECTION;
 use crate::plan::{Cable, End, NodeName, Plan};
 use crate::profile::{Profile, Rate, Share};
+use crate::xdp::SECTION;
 
 /// The table of a wire's rules, of the family `netdev`.
 pub(crate) const TABLE: &str = "wire";

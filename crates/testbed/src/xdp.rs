@@ -1,7 +1,8 @@
-//! The XDP program that lets everything pass, as an object file for `ip link set … xdpdrv obj`.
+//! XDP programs that do one thing with every frame, as object files for `ip link set … xdpdrv obj`.
 //!
 //! veth takes frames that an XDP program at its other end sends back (`XDP_TX`) only where an XDP program
-//! is at this end too. Two instructions do; written out here, they need no compiler.
+//! is at this end too: one that lets everything pass. Two instructions do; written out here, they need no
+//! compiler.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,25 +15,32 @@ use crate::error::Error;
 /// The section: `frags`, or frames above some 3,500 bytes could not come in (Linux 5.18).
 pub(crate) const SECTION: &str = "xdp.frags";
 
-/// `r0 = XDP_PASS; exit`, each as opcode, registers, offset and immediate.
-const PROGRAM: [(u8, u8, u16, i32); 2] = [(0xb7, 0, 0, 2), (0x95, 0, 0, 0)];
+/// What is done with a frame.
+#[derive(Debug, Clone, Copy)]
+#[repr(i32)]
+pub(crate) enum Action {
+    Pass = 2,
+    /// Back through the interface that it came in by.
+    #[cfg(test)]
+    Tx = 3,
+}
 
 const SECTION_NAMES: [&str; 4] = ["", ".strtab", SECTION, ".symtab"];
-const FUNCTION: &str = "pass";
+const FUNCTION: &str = "program";
 const HEADER_BYTES: usize = 64;
 const SECTION_HEADER_BYTES: usize = 64;
 const SYMBOL_BYTES: usize = 24;
 
-/// The object, as a file without a name.
+/// An object, as a file without a name.
 #[derive(Debug)]
-pub(crate) struct Pass(File);
+pub(crate) struct Program(File);
 
-impl Pass {
-    pub(crate) fn new() -> Result<Self, Error> {
+impl Program {
+    pub(crate) fn new(action: Action) -> Result<Self, Error> {
         let doing = "a file in memory for the XDP program";
-        let memory = rustix::fs::memfd_create("pathcall-pass", MemfdFlags::CLOEXEC);
+        let memory = rustix::fs::memfd_create("pathcall-xdp", MemfdFlags::CLOEXEC);
         let mut file = File::from(memory.map_err(|errno| Error::io(doing)(errno.into()))?);
-        file.write_all(&object()).map_err(Error::io(doing))?;
+        file.write_all(&object(action)).map_err(Error::io(doing))?;
         Ok(Self(file))
     }
 
@@ -43,9 +51,11 @@ impl Pass {
 }
 
 /// A relocatable ELF file with one function in the section of its program type.
-fn object() -> Vec<u8> {
+fn object(action: Action) -> Vec<u8> {
+    // `r0 = action; exit`, each as opcode, registers, offset and immediate.
+    let program: [(u8, u8, u16, i32); 2] = [(0xb7, 0, 0, action as i32), (0x95, 0, 0, 0)];
     let mut text = Vec::new();
-    for (opcode, registers, offset, immediate) in PROGRAM {
+    for (opcode, registers, offset, immediate) in program {
         text.extend([opcode, registers]);
         text.extend(offset.to_ne_bytes());
         text.extend(immediate.to_ne_bytes());
@@ -123,11 +133,42 @@ fn section(words: [u32; 4], flags: u64, at: usize, size: usize, last: [usize; 2]
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+
     use super::*;
+    use crate::{Testbed, root_tests};
+
+    /// What an element's program sends back arrives at the host's interface, by every kind of link.
+    #[test]
+    fn frames_that_a_program_sends_back_arrive() {
+        const FRAMES: u64 = 100;
+        if !root_tests("frames_that_a_program_sends_back_arrive") {
+            return;
+        }
+        let plain = || Testbed::builder().hosts(1);
+        for builder in [plain(), plain().mtu(9000), plain().rate("1gbit").unwrap()] {
+            let bed = builder.up().unwrap();
+            let element = bed.element(1).unwrap();
+            let back = Program::new(Action::Tx).unwrap();
+            let attach = ["link", "set", "dev", "h1", "xdpdrv", "obj", &back.path(), "sec", SECTION];
+            assert!(element.command("ip").args(attach).status().unwrap().success());
+            let host = bed.host(1).unwrap();
+            let traffic = std::thread::spawn(move || {
+                host.enter().unwrap();
+                let socket = UdpSocket::bind((host.address(), 0)).unwrap();
+                (0..FRAMES).for_each(|_| assert_eq!(socket.send_to(b"frame", (element.address(), 9)).unwrap(), 5));
+            });
+            traffic.join().unwrap();
+            let began = std::time::Instant::now();
+            while bed.link(1).unwrap().traffic().unwrap().down.frames < FRAMES {
+                assert!(began.elapsed().as_secs() < 10, "{:?}", bed.link(1).unwrap().traffic());
+            }
+        }
+    }
 
     #[test]
     fn the_parts_lie_where_the_headers_say() {
-        let object = object();
+        let object = object(Action::Pass);
         assert_eq!(header(0).len(), HEADER_BYTES);
         assert_eq!(section([0; 4], 0, 0, 0, [0; 2]).len(), SECTION_HEADER_BYTES);
         assert_eq!(symbol(0, 0, 0, 0).len(), SYMBOL_BYTES);
