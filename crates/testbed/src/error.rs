@@ -46,9 +46,18 @@ pub enum Error {
         /// What was asked for, in bytes.
         got: u32,
     },
+    /// Frames are reordered by not delaying some.
+    #[error("frames overtake others only where there is a delay")]
+    NothingToOvertake,
     /// The name is taken.
     #[error("testbed {bed} is up already; to take it down: pathcall testbed down --name {bed}")]
     AlreadyUp {
+        /// Its name.
+        bed: String,
+    },
+    /// It can't be left alone.
+    #[error("testbed {bed} delays frames, for which it needs the process that has built it")]
+    NeedsOwner {
         /// Its name.
         bed: String,
     },
