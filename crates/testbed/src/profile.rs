@@ -24,8 +24,8 @@ pub struct Profile {
     pub delay: Delay,
     /// Frames that take no time, and so overtake others.
     pub reorder: Share,
-    /// Whether frames pass a wire although nothing is done to them: to be counted, and to wait rather than get
-    /// lost where their receiver is slower than they come.
+    /// Whether frames pass a wire although nothing is done to them: to be counted, and to wait, up to
+    /// 4,096 of them, rather than get lost where their receiver is slower than they come.
     pub wired: bool,
 }
 
