@@ -32,6 +32,9 @@ pub(crate) struct DemoArgs {
     /// Testbed to run on: the server on host 1, clients on the others in turn; without it, the loopback
     #[arg(long, value_name = "BED")]
     testbed: Option<String>,
+    /// The testbed's element is in the kernel (XDP), at the end of every host's link
+    #[arg(long, requires = "testbed")]
+    xdp: bool,
 }
 
 /// What an application says of a run.
@@ -58,7 +61,7 @@ enum Way {
 
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let programs = find(args.applications)?;
-    let network = Network::start(args.testbed.as_deref()).await?;
+    let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let compared = tokio::select! {
         compared = compare(&programs, &network) => compared,
         // The run in progress is killed where it is dropped.

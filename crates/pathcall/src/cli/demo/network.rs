@@ -16,12 +16,13 @@ pub(crate) enum Network {
 }
 
 impl Network {
-    /// Starts controller and element; `bed` names a testbed that is up.
-    pub(crate) async fn start(bed: Option<&str>) -> Result<Self, Failure> {
+    /// Starts controller and element; `bed` names a testbed that is up, `xdp`: its element is in the kernel.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    pub(crate) async fn start(bed: Option<&str>, xdp: bool) -> Result<Self, Failure> {
         match bed {
             None => Ok(Self::Loopback(Pair::start(ControllerArgs::scratch(), SocketArgs::scratch()).await?)),
             #[cfg(target_os = "linux")]
-            Some(name) => Ok(Self::Testbed(testbed::Hosts::start(name).await?)),
+            Some(name) => Ok(Self::Testbed(testbed::Hosts::start(name, xdp).await?)),
             #[cfg(not(target_os = "linux"))]
             Some(_) => Err(Failure::NoTestbed),
         }
@@ -76,7 +77,7 @@ mod testbed {
     }
 
     impl Hosts {
-        pub(super) async fn start(name: &str) -> Result<Self, Failure> {
+        pub(super) async fn start(name: &str, xdp: bool) -> Result<Self, Failure> {
             let bed = Testbed::open(name)?;
             let element = bed.element(1)?;
             let [server, _client] = [bed.host(1)?, bed.host(2)?];
@@ -93,6 +94,12 @@ mod testbed {
             up.arg("up");
             for (option, port) in PORTS {
                 up.args([option, &format!("{}:{port}", element.address())]);
+            }
+            if xdp {
+                // The interfaces of the element are called as the hosts are.
+                for host in bed.nodes().filter(|node| node.name().is_host()) {
+                    up.arg("--xdp").arg(host.name().to_string());
+                }
             }
             up.stdin(Stdio::null()).stdout(Stdio::piped());
             let spawn = |source| Failure::Spawn { program: "pathcall up, on the testbed's element".to_owned(), source };
