@@ -108,6 +108,12 @@ fn a_bed_is_built_used_watched_and_taken_down() {
     let exit = output(&["run", "--name", name, "2", "--", "sh", "-c", "exit 7"]).status;
     assert_eq!(exit.code(), Some(7));
 
+    let carrier = || succeeds(&["run", "--name", name, "1", "--", "cat", "/sys/class/net/eth0/carrier"]);
+    succeeds(&["cut", "--name", name, "1"]);
+    assert_eq!(carrier(), "0\n");
+    succeeds(&["mend", "--name", name, "1"]);
+    assert_eq!(carrier(), "1\n");
+
     let file = std::env::temp_dir().join(format!("{name}.pcap"));
     let path = file.to_str().expect("text");
     let capture = ["capture", "--name", name, "2", "-w", path, "--", "-c", "1", "udp and dst port 9"];

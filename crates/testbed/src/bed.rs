@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::guard::{Guard, tear_down};
-use crate::plan::{DOWN, HOST_INTERFACE, NodeName, Plan, UP, check_bed_name};
+use crate::plan::{DOWN, HOST_INTERFACE, NodeName, Plan, UP, check_bed_name, host_side};
 use crate::relay::Relay;
 use crate::{script, tool};
 
@@ -314,6 +314,32 @@ impl Link {
             Ok::<_, Error>(Counts { frames, bytes: bytes + frames * u64::from(script::ETHERNET_BYTES) })
         };
         Ok(Traffic { up: count("tx")?, down: count("rx")? })
+    }
+
+    /// Takes the cable out at the host: its interface has no carrier, and nothing crosses.
+    ///
+    /// # Errors
+    /// When the link is bare, or the bed gone.
+    pub fn cut(&self) -> Result<(), Error> {
+        self.set("down")
+    }
+
+    /// Puts the cable back: addresses, neighbours and programs are as before.
+    ///
+    /// # Errors
+    /// When the link is bare, or the bed gone.
+    pub fn mend(&self) -> Result<(), Error> {
+        self.set("up")
+    }
+
+    fn set(&self, state: &str) -> Result<(), Error> {
+        if !self.wired {
+            return Err(Error::Bare { bed: self.bed.clone(), host: self.host });
+        }
+        let namespace = NodeName::Wire.namespace(&self.bed);
+        let mut command = tool::command("ip");
+        command.args(["-n", &namespace, "link", "set", "dev", &host_side(self.host), state]);
+        tool::output("ip", &namespace, &mut command).map(|_| ())
     }
 
     /// What the wire did to frames from the host, and to frames to it; nothing on a bare link.

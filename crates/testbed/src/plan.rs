@@ -53,6 +53,11 @@ pub(crate) struct Plan {
     pub(crate) mtu: u32,
 }
 
+/// The wire's interface towards host `k`.
+pub(crate) fn host_side(k: usize) -> String {
+    format!("h{k}-host")
+}
+
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct End {
@@ -105,7 +110,7 @@ impl Plan {
             let k = at + 1;
             let near = End::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
             let far = End::new(self.home(k), &format!("h{k}"), k, 1);
-            let middle = (!profile.is_bare()).then(|| (format!("h{k}-host"), format!("h{k}-element")));
+            let middle = (!profile.is_bare()).then(|| (host_side(k), format!("h{k}-element")));
             Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
         });
         let chain = (self.elements == 2).then(|| Cable {

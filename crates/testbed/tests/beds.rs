@@ -258,6 +258,39 @@ fn batches_cross_links_as_single_frames() {
 }
 
 #[test]
+fn a_link_that_was_cut_works_again() {
+    if !root_tests("a_link_that_was_cut_works_again") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(2).wired().link(2, Profile::default()));
+    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
+    let mut buffer = [0; 8];
+    let mut pass = |payload: &[u8; 1]| {
+        one.send_to(payload, address(&two)).expect("sent");
+        two.recv(&mut buffer).expect("a datagram");
+        assert_eq!(buffer[..1], *payload);
+    };
+    pass(b"1");
+    let link = bed.link(1).expect("a link");
+    link.cut().expect("it can be cut");
+    let carrier = bed.host(1).expect("a host").command("cat").arg("/sys/class/net/eth0/carrier").output();
+    assert_eq!(carrier.expect("cat").stdout, b"0\n");
+    let before = link.traffic().expect("counters").down;
+    let on_the_way = || link.faults().expect("counters").expect("a wire").1.passed;
+    let earlier = on_the_way();
+    two.send_to(b"lost", address(&one)).expect("sent");
+    let began = Instant::now();
+    while on_the_way() == earlier {
+        assert!(began.elapsed() < PATIENCE, "the frame does not come to the wire");
+    }
+    link.mend().expect("it can be mended");
+    pass(b"2");
+    assert_eq!(link.traffic().expect("counters").down, before, "nothing crossed");
+    let bare = bed.link(2).expect("a link").cut().expect_err("it is bare");
+    assert!(matches!(bare, Error::Bare { host: 2, .. }), "{bare}");
+}
+
+#[test]
 fn nothing_stays_behind() {
     if !root_tests("nothing_stays_behind") {
         return;

@@ -43,6 +43,10 @@ enum TestbedCommand {
     Run(RunArgs),
     /// Show what a host or an element sends and receives, by tcpdump
     Capture(CaptureArgs),
+    /// Take the cable out of a host
+    Cut(LinkArgs),
+    /// Put the cable back
+    Mend(LinkArgs),
     /// End what runs on a testbed and take it down
     Down(BedArgs),
     /// Name the testbeds that are up
@@ -120,6 +124,14 @@ struct RunArgs {
 }
 
 #[derive(Debug, Args)]
+struct LinkArgs {
+    #[command(flatten)]
+    bed: BedArgs,
+    /// Host by its number
+    host: usize,
+}
+
+#[derive(Debug, Args)]
 struct CaptureArgs {
     #[command(flatten)]
     bed: BedArgs,
@@ -145,12 +157,15 @@ pub(crate) fn run(args: TestbedArgs) -> Result<ExitCode, Failure> {
             let node = Testbed::open(&bed.name)?.node(node)?;
             become_it(node.capture(write.as_deref())?.args(arguments))
         }
-        TestbedCommand::Down(bed) => {
-            Testbed::open(&bed.name)?.down()?;
-            Ok(ExitCode::SUCCESS)
-        }
+        TestbedCommand::Cut(LinkArgs { bed, host }) => done(Testbed::open(&bed.name)?.link(host)?.cut()),
+        TestbedCommand::Mend(LinkArgs { bed, host }) => done(Testbed::open(&bed.name)?.link(host)?.mend()),
+        TestbedCommand::Down(bed) => done(Testbed::open(&bed.name)?.down()),
         TestbedCommand::List => list(),
     }
+}
+
+fn done(done: Result<(), pathcall_testbed::Error>) -> Result<ExitCode, Failure> {
+    Ok(done.map(|()| ExitCode::SUCCESS)?)
 }
 
 fn up(args: UpArgs) -> Result<ExitCode, Failure> {
