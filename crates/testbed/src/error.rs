@@ -11,6 +11,9 @@ pub enum Error {
     /// Namespaces are root's.
     #[error("a testbed needs root (it makes network namespaces): run this with sudo")]
     NotRoot,
+    /// This root may less than others: in a container, most often.
+    #[error("a testbed needs a root with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN")]
+    NotAllowed,
     /// A program that is used is not installed.
     #[error("{program} is missing: apt-get install {package}")]
     Missing {

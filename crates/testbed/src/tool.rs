@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use rustix::thread::{CapabilitySet, capabilities};
+
 use crate::error::Error;
 
 /// Programs that are used, and Debian's packages of them.
@@ -17,6 +19,11 @@ const SAID_MAX: usize = 300;
 pub(crate) fn check() -> Result<(), Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotRoot);
+    }
+    let needed = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN;
+    let own = capabilities(None).map_err(|errno| Error::io("reading capabilities")(errno.into()))?;
+    if !own.effective.contains(needed) {
+        return Err(Error::NotAllowed);
     }
     let missing = TOOLS.into_iter().find(|(program, _)| !is_installed(program));
     missing.map_or(Ok(()), |(program, package)| Err(Error::Missing { program, package }))
