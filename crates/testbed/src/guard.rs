@@ -32,7 +32,7 @@ exit ${failed:-0}
 
 /// Before that: a word on the pipe means that the bed is to stay.
 const WAIT: &str = r#"
-trap '' INT TERM HUP
+trap '' INT TERM HUP PIPE
 if read -r word; then exit 0; fi
 "#;
 

@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pathcall_testbed::{Builder, Counts, Error, Faults, Node, Profile, Share, Testbed, beds, root_tests};
+use pathcall_testbed::{
+    Builder, Counts, ELEMENTS_MAX, Error, Faults, HOSTS_MAX, Node, Profile, Share, Testbed, beds, root_tests,
+};
 
 /// Ethernet, IPv4 and UDP.
 const HEADERS_BYTES: usize = 14 + 20 + 8;
@@ -58,6 +60,18 @@ fn everybody_reaches_everybody() {
             }
         }
     }
+}
+
+#[test]
+fn the_largest_bed_comes_up() {
+    if !root_tests("the_largest_bed_comes_up") {
+        return;
+    }
+    let largest = Testbed::builder().hosts(HOSTS_MAX).elements(ELEMENTS_MAX).rate("1gbit").expect("a rate");
+    let bed = up(largest.delay("1ms").expect("a delay"));
+    let [first, last] = [1, HOSTS_MAX].map(|k| socket(&bed.host(k).expect("a host")));
+    first.send_to(b"far", address(&last)).expect("sent");
+    assert_eq!(last.recv(&mut [0; 8]).expect("a datagram"), 3);
 }
 
 #[test]
