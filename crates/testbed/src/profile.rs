@@ -19,8 +19,8 @@ pub struct Profile {
     pub repeat: Share,
     /// Frames that arrive with the mark "congestion experienced", of those that can bear it.
     pub ce: Share,
-    /// How long every frame takes, but for those that `reorder` means. A thread of the bed's owner sees to
-    /// it: some 0.1 ms late, and for some 100,000 frames a second.
+    /// How long every frame takes, but for those that `reorder` means. Threads of the bed's owner see to it,
+    /// and read and write frames one by one: they are late by as much as they wait for a processor.
     pub delay: Delay,
     /// Frames that take no time, and so overtake others.
     pub reorder: Share,

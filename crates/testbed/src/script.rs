@@ -107,11 +107,7 @@ pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
     for cable in plan.cables() {
         let Some((near, far)) = &cable.middle else { continue };
         for (interface, end) in [(near, &cable.near), (far, &cable.far)] {
-            whole_frames(&mut script, interface);
-            // It polls, as every end does, but frames stay single: rules, rate and counts are for frames.
-            put(&mut script, format_args!("ip link set dev {interface} gro_max_size 1"));
-            put(&mut script, format_args!("ethtool -K {interface} gro on"));
-            put(&mut script, format_args!("ip link set dev {interface} up"));
+            single_frames(&mut script, interface);
             if matches!(end.node, NodeName::Element(_)) {
                 script.push_str(&passing(interface, pass));
             }
@@ -173,11 +169,10 @@ fn detoured(script: &mut String, detour: &Detour, mtu: u32) {
         format_args!("ip link add link {outlet} name {tap} txqueuelen {DETOUR_FRAMES} type macvtap mode passthru"),
     );
     for interface in [inlet, outlet] {
-        whole_frames(script, interface);
+        single_frames(script, interface);
+        script.push_str(&wait(interface));
     }
-    for interface in [inlet, outlet, tap] {
-        put(script, format_args!("ip link set dev {interface} up"));
-    }
+    put(script, format_args!("ip link set dev {tap} up"));
 }
 
 /// Frames wait where the other end is slower, so that none but those meant to get lost (from Linux 6.16 on).
@@ -203,6 +198,15 @@ fn up(end: &End, peer: &End) -> String {
     put(&mut script, format_args!("ip link set dev {interface} up"));
     put(&mut script, format_args!("ip neigh add {} lladdr {} dev {interface} nud permanent", peer.address, peer.mac));
     script
+}
+
+/// An interface of the wire. It polls, as every end does, but its frames stay single: rules, rate and counts
+/// are for frames.
+fn single_frames(script: &mut String, interface: &str) {
+    whole_frames(script, interface);
+    put(script, format_args!("ip link set dev {interface} gro_max_size 1"));
+    put(script, format_args!("ethtool -K {interface} gro on"));
+    put(script, format_args!("ip link set dev {interface} up"));
 }
 
 /// Complete checksums and no batches: what a program at the other end sends on must be good as it is.
