@@ -103,7 +103,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct e
 	struct iphdr *ip;
 	void *data;
 
-	if (shorter && bpf_xdp_adjust_tail(xdp, shorter))
+	if (shorter && !PLANTED(TAIL_KEPT) && bpf_xdp_adjust_tail(xdp, shorter))
 		return XDP_ABORTED;
 	data = (void *)(long)xdp->data;
 	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
@@ -112,7 +112,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct e
 	ip = (void *)(eth + 1);
 	udp = (void *)(ip + 1);
 
-	ip->tos = (ip->tos & ECN_MASK) == ECN_CE ? (ip->tos & ~ECN_MASK) | ECN_ECT0 : ip->tos;
+	ip->tos = (ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON) ? (ip->tos & ~ECN_MASK) | ECN_ECT0 : ip->tos;
 	ip->ttl = TTL;
 	ip->id = 0;
 	ip->frag_off = bpf_htons(0x4000);
@@ -146,7 +146,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct e
 	}
 	ip->check = 0;
 	ip->check = ~ip_sum(ip);
-	udp->check = 0;
+	udp->check = PLANTED(SUM_OF_BEFORE) ? udp->check : 0;
 	udp->check = ~fold(pseudo_sum(ip, udp) + l4_sum(xdp));
 	if (!udp->check)
 		udp->check = 0xffff;

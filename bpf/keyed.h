@@ -51,7 +51,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 		if (counting && counted)
 			c->reached = count_pairs(counted, c, c->met == MET_NEW);
 		forget();
-		pairs_work(&frame, c, bank_of(open));
+		pairs_work(&frame, c, bank_of(PLANTED(HARVEST_UNFROZEN) ? committed + 1 : open));
 		forget();
 		if (c->met == MET_NEW)
 			place->overflow = c->overflow;
@@ -85,7 +85,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 		counters->held++;
 		return reflect(&frame, c, PC_KIND_MAP_HELD, 1);
 	}
-	mark_overflow(&frame, c, overflow);
+	mark_overflow(&frame, c, PLANTED(OVERFLOW_SAID_ONCE) && !new ? 0 : overflow);
 	if (c->target == PC_TO_SRC)
 		return reflect(&frame, c, PC_KIND_MAP_ACK, !(c->map_flags & PC_MAP_GET));
 	if (c->target == PC_TO_SERVER) {
@@ -304,7 +304,7 @@ __noinline int harvest(struct xdp_md *xdp, struct context *c)
 		places_record(&frame, c, place);
 	else if (!cells)
 		generation_close(first, c);
-	else if (generation_commit(first, c))
+	else if (generation_commit(first, c) && !PLANTED(WIPE_FORGOTTEN))
 		lanes_zero(cells, PC_KEYED_LANES);
 	if (kind == PC_KIND_MAP_CLOSE) {
 		frame.base->round = bpf_htonl(first->open);

@@ -13,6 +13,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "planted.h"
 #include "wire.h"
 
 #define APPLICATIONS_MAX 1024

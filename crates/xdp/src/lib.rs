@@ -25,10 +25,14 @@ mod kernel;
 mod layout;
 #[cfg(feature = "kernel")]
 mod packet;
+#[cfg(feature = "planted")]
+mod planted;
 
 #[cfg(feature = "kernel")]
 pub use error::Error;
 #[cfg(feature = "kernel")]
-pub use kernel::{Config, Element, Kernel, Mode, Place, Row, Ran};
+pub use kernel::{Config, Element, Kernel, Mode, Place, Ran, Row};
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};
+#[cfg(feature = "planted")]
+pub use planted::Mistake;
