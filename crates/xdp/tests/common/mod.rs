@@ -88,7 +88,7 @@ impl Execution for Tested {
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
         Packet { from: SENDER, to: ELEMENT, congested }.emit(frame, &mut self.packet);
         // Some senders sum their frames, some do not.
-        if frame.len() % 2 == 0 {
+        if frame.len().is_multiple_of(2) {
             checksum::fill(&mut self.packet);
         }
         let ran = self.kernel.run(&self.packet, &mut self.out).map_err(broken)?;
