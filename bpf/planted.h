@@ -60,6 +60,8 @@ enum mistake {
 	TAIL_KEPT,
 	SUM_OF_BEFORE,
 	MARK_PASSED_ON,
+	/* tables.h; frames one after the other do not show it */
+	UNLOCKED,
 };
 
 /* Which one is made, for the verifier a constant. */

@@ -123,6 +123,18 @@ static __always_inline struct row *row_at(__u32 row)
 	return bpf_map_lookup_elem(&rows, &row);
 }
 
+static __always_inline void row_lock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_lock(&row->lock);
+}
+
+static __always_inline void row_unlock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_unlock(&row->lock);
+}
+
 /* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
  * the last. */
 static __always_inline __s32 *lanes_at(__u32 at)

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Tested, loaded};
+use common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::corpus::Case;
 use pathcall_conformance::generate::{Options, SIZE};
@@ -18,7 +18,7 @@ const FRAMES: u64 = 1_000_000;
 
 #[test]
 fn a_million_random_frames_make_no_difference() {
-    let Some(kernel) = loaded(Kernel::load(&Tested::config(SIZE))) else { return };
+    let Some(kernel) = loaded(Kernel::load(&config(SIZE))) else { return };
     let mut tested = Tested::of(kernel, SIZE);
     let frames = std::env::var("FRAMES").map_or(FRAMES, |frames| frames.parse().expect("a number"));
     let played = campaign(&mut Program::new(SIZE), &mut tested, 1, frames, Options::default());
@@ -41,7 +41,7 @@ fn the_corpus_is_done_as_the_reference_did_it() {
         if case.has_tokens() {
             continue;
         }
-        let Some(kernel) = loaded(Kernel::load(&Tested::config(case.memory))) else { return };
+        let Some(kernel) = loaded(Kernel::load(&config(case.memory))) else { return };
         let mut tested = Tested::of(kernel, case.memory);
         case.replay(&mut tested).unwrap_or_else(|mismatch| panic!("{}: {mismatch}", path.display()));
         files += 1;

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Tested, loaded};
+use common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::generate::{Options, SIZE};
 use pathcall_program::Program;
@@ -17,7 +17,7 @@ const FRAMES: u64 = 200_000;
 #[test]
 fn every_mistake_in_the_kernel_is_found() {
     for &(file, mistake) in Mistake::ALL {
-        let Some(kernel) = loaded(Kernel::load_planted(mistake, &Tested::config(SIZE))) else { return };
+        let Some(kernel) = loaded(Kernel::load_planted(mistake, &config(SIZE))) else { return };
         let planted = &mut Tested::of(kernel, SIZE);
         let found = campaign(&mut Program::new(SIZE), planted, 1, FRAMES, Options::default());
         let found = found.expect_err(&format!("{file}: {mistake:?} is not found"));
@@ -28,7 +28,7 @@ fn every_mistake_in_the_kernel_is_found() {
 
 #[test]
 fn without_a_mistake_there_is_nothing_to_find() {
-    let Some(kernel) = loaded(Kernel::load_planted(Mistake::None, &Tested::config(SIZE))) else { return };
+    let Some(kernel) = loaded(Kernel::load_planted(Mistake::None, &config(SIZE))) else { return };
     let found = campaign(&mut Program::new(SIZE), &mut Tested::of(kernel, SIZE), 1, FRAMES, Options::default());
     found.unwrap_or_else(|difference| panic!("{difference}"));
 }

@@ -1,6 +1,9 @@
-//! The kernel's program as an execution that is compared with the reference.
+//! The kernel's program as an execution that is compared with the reference; and frames for it.
+
+#![allow(dead_code, reason = "each test uses some of it")]
 
 pub mod checksum;
+pub mod frames;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -10,8 +13,8 @@ use pathcall_program::{Action, Application, Counters, Endpoint, Program, Size};
 use pathcall_wire::{Base, Instant};
 use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_MULTICAST};
 
-const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
-const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
+pub const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
+pub const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
 const SLOW_PORT: u16 = 7703;
 
 /// The program in the kernel, run packet by packet, with what an element has beside it in user space:
@@ -39,11 +42,12 @@ fn broken(error: Error) -> Failure {
     Failure::Broken(Box::new(error))
 }
 
-impl Tested {
-    pub fn config(size: Size) -> Config {
-        Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false }
-    }
+/// What the program is loaded with for tests in memory.
+pub fn config(size: Size) -> Config {
+    Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false }
+}
 
+impl Tested {
     pub fn of(mut kernel: Kernel, size: Size) -> Self {
         kernel.own(*ELEMENT.ip()).expect("an empty table");
         Self { kernel, user_space: Program::new(size), packet: Vec::new(), out: Vec::new() }
@@ -51,7 +55,7 @@ impl Tested {
 }
 
 /// Where an endpoint is: its number.
-fn address(endpoint: u32) -> SocketAddrV4 {
+pub fn address(endpoint: u32) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::from(endpoint), SENDER.port())
 }
 
