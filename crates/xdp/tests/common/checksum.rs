@@ -5,7 +5,8 @@ use std::ops::Range;
 const IP: Range<usize> = 14..34;
 const ADDRESSES: Range<usize> = 26..34;
 const UDP_AT: usize = 34;
-const SUM: Range<usize> = 40..42;
+/// Where the UDP checksum is.
+pub const SUM: Range<usize> = 40..42;
 
 /// Ones' complement sum, folded.
 fn sum(parts: &[&[u8]]) -> u16 {
@@ -20,6 +21,19 @@ fn sum(parts: &[&[u8]]) -> u16 {
 fn udp(packet: &[u8]) -> u16 {
     let length = (packet.len() - UDP_AT) as u16;
     sum(&[&packet[ADDRESSES], &[0, 17], &length.to_be_bytes(), &packet[UDP_AT..]])
+}
+
+/// What a sender writes that leaves the rest to its device: the sum of the pseudo header.
+pub fn pseudo(packet: &[u8]) -> u16 {
+    sum(&[&packet[ADDRESSES], &[0, 17], &((packet.len() - UDP_AT) as u16).to_be_bytes()])
+}
+
+/// Writes the checksum of an IP header, of as many words as it says.
+pub fn fill_ip(packet: &mut [u8]) {
+    let header = IP.start..(IP.start + usize::from(packet[IP.start] & 15) * 4).min(packet.len());
+    packet[24..26].fill(0);
+    let sum = !sum(&[&packet[header]]);
+    packet[24..26].copy_from_slice(&sum.to_be_bytes());
 }
 
 /// Writes a packet's UDP checksum.

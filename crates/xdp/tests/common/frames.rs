@@ -84,6 +84,16 @@ pub fn pairs(worker: usize, seq: u32, pairs: &[(u32, i32)]) -> Vec<u8> {
     keyed(&base(Kind::MapData, worker, seq, 0), &MapRepr { flags: MapFlags::ADD, ..MapRepr::default() }, pairs)
 }
 
+/// Pairs to be added and got, and behind them a payload, which an element leaves alone.
+pub fn with_payload(worker: usize, seq: u32, pairs: &[(u32, i32)], len: usize) -> Vec<u8> {
+    let flags = MapFlags::ADD | MapFlags::GET;
+    let map = MapRepr { flags, payload_len: len as u16, ..MapRepr::default() };
+    let mut frame = keyed(&base(Kind::MapData, worker, seq, 0), &map, pairs);
+    let at = frame.len() - len;
+    frame[at..].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
+    frame
+}
+
 /// Pairs to be added, counted at `row`; the one that reaches the threshold goes to the server with the sums.
 pub fn counted_pairs(worker: usize, seq: u32, row: u32, threshold: u32, pairs: &[(u32, i32)]) -> Vec<u8> {
     let flags = MapFlags::ADD | MapFlags::GET | MapFlags::COUNT;

@@ -15,7 +15,7 @@ use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_MULTICAST};
 
 pub const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
 pub const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
-const SLOW_PORT: u16 = 7703;
+pub const SLOW_PORT: u16 = 7703;
 
 /// The program in the kernel, run packet by packet, with what an element has beside it in user space:
 /// tables that say what may be changed, the copies of a multicast, and what the kernel passes on.
