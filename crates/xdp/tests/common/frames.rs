@@ -9,7 +9,7 @@ use pathcall_xdp::{Error, Kernel};
 use super::{address, config};
 
 pub const GAID: u32 = 7;
-pub const SERVER: u32 = 0x0a00_0001;
+pub const SERVER: u32 = 0x0a00_000c;
 pub const WORKERS: [u32; 2] = [0x0a00_000a, 0x0a00_000b];
 /// Flow slots of each worker.
 const SLOTS: u32 = 2;
