@@ -20,6 +20,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("rpc", &["wire", "proto", "endpoint"]),
     ("conformance", &["wire", "program"]),
     ("sim", &["wire", "program", "endpoint"]),
+    ("testbed", &[]),
 ];
 
 fn root() -> PathBuf {
