@@ -15,7 +15,7 @@ use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
 use crate::packet::Packet;
 
 /// The program, as it was compiled.
-const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
+pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 /// Applications that the program has room for (`bpf/tables.h`).
 const APPLICATIONS_MAX: usize = 1024;
 /// Widest row that the program takes.

@@ -18,6 +18,8 @@
 pub const AVAILABLE: bool = cfg!(feature = "kernel");
 
 #[cfg(feature = "kernel")]
+pub mod cost;
+#[cfg(feature = "kernel")]
 mod error;
 #[cfg(feature = "kernel")]
 mod kernel;
