@@ -311,7 +311,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
-        let (action, _) = self.run_repeated(packet, buffer, 1)?;
+        let (action, _) = self.run_once(packet, buffer)?;
         let slow = |packet: &Packet, given: &[u8]| {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
@@ -325,15 +325,16 @@ impl Kernel {
         })
     }
 
-    /// The mean time of `repeat` runs with the same packet.
+    /// As [`run`](Self::run); how long the program took, by the kernel's clock. Only one run at a time can be
+    /// measured: the kernel gives each next one what the last has made of the packet.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn time(&self, packet: &[u8], repeat: u32) -> Result<Duration, Error> {
-        Ok(self.run_repeated(packet, &mut Vec::new(), repeat)?.1)
+    pub fn time(&self, packet: &[u8]) -> Result<Duration, Error> {
+        Ok(self.run_once(packet, &mut Vec::new())?.1)
     }
 
-    fn run_repeated(&self, packet: &[u8], buffer: &mut Vec<u8>, repeat: u32) -> Result<(Action, Duration), Error> {
+    fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {
         buffer.clear();
         buffer.resize(packet.len(), 0);
         let program = self.program("element")?;
@@ -344,7 +345,7 @@ impl Kernel {
             data_out: Some(buffer),
             context_in: Some(context.bytes_mut()),
             context_out: Some(after.bytes_mut()),
-            repeat,
+            repeat: 1,
             ..ProgramInput::default()
         };
         let output = program.test_run(input).map_err(Error::kernel("running the XDP program"))?;

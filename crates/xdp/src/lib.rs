@@ -29,6 +29,8 @@ mod layout;
 mod packet;
 #[cfg(feature = "planted")]
 mod planted;
+#[cfg(feature = "kernel")]
+mod typical;
 
 #[cfg(feature = "kernel")]
 pub use error::Error;
@@ -38,3 +40,5 @@ pub use kernel::{Config, Element, Kernel, Mode, Place, Ran, Row};
 pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};
 #[cfg(feature = "planted")]
 pub use planted::Mistake;
+#[cfg(feature = "kernel")]
+pub use typical::Typical;
