@@ -105,7 +105,8 @@ static __always_inline int shorten(struct xdp_md *xdp, __u32 len)
 /* Says how long the packet is, and what it adds up to: the last that is done to it. */
 static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct udphdr *udp, __u32 len)
 {
-	ip->tos = (ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON) ? (ip->tos & ~ECN_MASK) | ECN_ECT0 : ip->tos;
+	if ((ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON))
+		ip->tos = (ip->tos & ~ECN_MASK) | ECN_ECT0;
 	ip->ttl = TTL;
 	ip->id = 0;
 	ip->frag_off = bpf_htons(IP_DF);
