@@ -28,27 +28,28 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
-        let (action, _) = self.run_once(packet, buffer)?;
+        Ok(self.run_timed(packet, buffer)?.0)
+    }
+
+    /// The same, and how long the program took by the kernel's clock. Only one run at a time can be measured:
+    /// the kernel gives each next one what the last has made of the packet.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn run_timed(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Ran, Duration), Error> {
+        let (action, took) = self.run_once(packet, buffer)?;
         let slow = |packet: &Packet, given: &[u8]| {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
-        Ok(match (action, Packet::parse(buffer)) {
+        let ran = match (action, Packet::parse(buffer)) {
             (Action::Out, Some((addresses, frame))) => Ran::Out(addresses, frame.to_vec()),
             (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => {
                 Ran::Slow(addresses, frame.to_vec())
             }
             (Action::Pass, _) => Ran::Passed,
             _ => Ran::Dropped,
-        })
-    }
-
-    /// As [`run`](Self::run); how long the program took, by the kernel's clock. Only one run at a time can be
-    /// measured: the kernel gives each next one what the last has made of the packet.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn time(&self, packet: &[u8]) -> Result<Duration, Error> {
-        Ok(self.run_once(packet, &mut Vec::new())?.1)
+        };
+        Ok((ran, took))
     }
 
     fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {
