@@ -1,5 +1,6 @@
 //! `program-frame`: nanoseconds of the switch program per frame, beside the least that anything can
-//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without.
+//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without; and,
+//! where it is built in (feature `xdp`), the program in the kernel beside it.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -33,6 +34,13 @@ fn run(bench: &mut Bench) -> Result<()> {
         let case = format!("{} and a token", shape.name());
         let metric = Metric::new(case, "without tokens", "ns/frame", Better::Lower);
         bench.compare([metric], || signed.turn(windows), || plain.turn(windows))?;
+    }
+    #[cfg(feature = "xdp")]
+    for shape in Shape::ALL {
+        let (mut kernel, mut reference) = (kernel::Switch::new(shape)?, Switch::new(shape, None)?);
+        let case = format!("{}, in the kernel", shape.name());
+        let metric = Metric::new(case, "the reference in user space", "ns/frame", Better::Lower);
+        bench.compare([metric], || kernel.turn(windows), || reference.turn(windows))?;
     }
     Ok(())
 }
@@ -110,5 +118,60 @@ impl Bare {
             }
         }
         Ok([began.elapsed().as_nanos() as f64 / (windows * u64::from(WINDOW)) as f64])
+    }
+}
+
+/// The program in the kernel, by the kernel's clock: with the packet's checksums, without driver and route.
+#[cfg(feature = "xdp")]
+mod kernel {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    use anyhow::{Result, bail};
+    use pathcall_program::Size;
+    use pathcall_xdp::{Config, Kernel, Packet, Ran};
+
+    use crate::traffic::{ENDPOINTS, Shape, WINDOW};
+
+    const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
+    const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
+
+    /// In a loop with hosts that answer at once.
+    pub(super) struct Switch {
+        shape: Shape,
+        kernel: Kernel,
+        frames: Vec<Vec<u8>>,
+        packet: Vec<u8>,
+        out: Vec<u8>,
+    }
+
+    impl Switch {
+        pub(super) fn new(shape: Shape) -> Result<Self> {
+            let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
+            let mut kernel = Kernel::load(&Config { size: Size::default(), data_port, slow_port, routed: false })?;
+            kernel.own(*ELEMENT.ip())?;
+            kernel.install(&shape.application())?;
+            for endpoint in ENDPOINTS {
+                kernel.set_endpoint(&endpoint, SENDER)?;
+            }
+            let frames = (0..WINDOW).map(|row| shape.first(row)).collect();
+            Ok(Self { shape, kernel, frames, packet: Vec::new(), out: Vec::new() })
+        }
+
+        pub(super) fn turn(&mut self, windows: u64) -> Result<[f64; 1]> {
+            let mut took_ns = 0;
+            for _ in 0..windows {
+                for frame in &mut self.frames {
+                    Packet { from: SENDER, to: ELEMENT, congested: false }.emit(frame, &mut self.packet);
+                    let (ran, took) = self.kernel.run_timed(&self.packet, &mut self.out)?;
+                    took_ns += took.as_nanos();
+                    match ran {
+                        Ran::Out(_, left) | Ran::Slow(_, left) => *frame = left,
+                        Ran::Passed | Ran::Dropped => bail!("a frame did not leave: {ran:?}"),
+                    }
+                    self.shape.next(frame);
+                }
+            }
+            Ok([took_ns as f64 / (windows * u64::from(WINDOW)) as f64])
+        }
     }
 }

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut, Xdp, XdpFlags};
-use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Size};
+use pathcall_program::{Application, Endpoint, Size};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::Error;
 use crate::group::Group;
-use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
-use crate::packet::Packet;
+use crate::layout::{self, APPLICATION_WORDS, Words};
+use crate::read::Row;
 
 /// The program, as it was compiled.
 pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
@@ -22,11 +21,9 @@ const APPLICATIONS_MAX: usize = 1024;
 /// Widest row that the program takes.
 const WIDTH_MAX: u32 = 256;
 /// Places of a flow slot.
-const PLACES: usize = 256;
+pub(crate) const PLACES: usize = 256;
 /// Bytes of a place.
 const PLACE_BYTES: usize = 16;
-/// Registers that one reading shows (`bpf/control.h`).
-const WINDOW: u32 = 4096;
 /// Largest register array, bytes: what the verifier can bound.
 const ARRAY_BYTES_MAX: usize = 1 << 29;
 
@@ -52,74 +49,12 @@ pub enum Mode {
     Generic,
 }
 
-/// What became of a packet that [`Kernel::run`] was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ran {
-    /// It goes out: addresses, frame.
-    Out(Packet, Vec<u8>),
-    /// User space is to send it on: its source port says how.
-    Slow(Packet, Vec<u8>),
-    /// It is none of the program's.
-    Passed,
-    /// It went no further.
-    Dropped,
-}
-
-/// A row's registers but its lanes: `struct row` in `bpf/tables.h`, without its lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    /// Generation: open, committed, version.
-    pub generation: [u32; 3],
-    /// Round.
-    pub round: u32,
-    /// What contributions agree on.
-    pub tag: u32,
-    /// Who has contributed.
-    pub workers: u64,
-    /// The sticky mark.
-    pub ecn: bool,
-    /// `CntFwd`'s counter.
-    pub count: u32,
-    /// Lock: owner and its acquiring.
-    pub lock: [u32; 2],
-    /// How often it was granted.
-    pub grants: u32,
-    /// Ballot: length of its key.
-    pub key_len: u32,
-    /// Its key.
-    pub key: [u8; 32],
-    /// The server counts what comes.
-    pub moved: bool,
-    /// The server has recorded that the threshold was reached.
-    pub decided: bool,
-    /// Votes.
-    pub votes: u32,
-    /// How often it was cleared.
-    pub ballot_round: u32,
-}
-
-/// A place of the repeat filter: number, generation, mask.
-pub type Place = [u32; 3];
-
-/// Element-wide counters, and those that only the kernel's program has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Element {
-    /// As the reference counts.
-    pub counters: Counters,
-    /// Frames with a wrong checksum.
-    pub drop_checksum: u64,
-    /// Frames left to user space.
-    pub passed: u64,
-    /// Frames that left by user space.
-    pub slow: u64,
-}
-
 /// What is kept of an application.
 #[derive(Debug, Clone, Copy)]
-struct Installed {
-    application: Application,
+pub(crate) struct Installed {
+    pub(crate) application: Application,
     /// Of its counters.
-    index: u32,
+    pub(crate) index: u32,
 }
 
 /// The program in the kernel. Dropping it detaches it and frees its registers.
@@ -133,7 +68,7 @@ pub struct Kernel {
     pub(crate) own: Option<Ipv4Addr>,
     /// Whether changes wait until no frame admitted before is under way.
     routed: bool,
-    applications: HashMap<u32, Installed>,
+    pub(crate) applications: HashMap<u32, Installed>,
     pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
     pub(crate) groups: HashMap<u32, Group>,
     free: Vec<u32>,
@@ -330,138 +265,6 @@ impl Kernel {
         self.applications.contains_key(&gaid)
     }
 
-    /// Takes a packet through the program (`BPF_PROG_RUN`): for frames that came by another way, and for
-    /// tests. `buffer` is where it comes out.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
-        let (action, _) = self.run_once(packet, buffer)?;
-        let slow = |packet: &Packet, given: &[u8]| {
-            Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
-        };
-        Ok(match (action, Packet::parse(buffer)) {
-            (Action::Out, Some((addresses, frame))) => Ran::Out(addresses, frame.to_vec()),
-            (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => {
-                Ran::Slow(addresses, frame.to_vec())
-            }
-            (Action::Pass, _) => Ran::Passed,
-            _ => Ran::Dropped,
-        })
-    }
-
-    /// As [`run`](Self::run); how long the program took, by the kernel's clock. Only one run at a time can be
-    /// measured: the kernel gives each next one what the last has made of the packet.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn time(&self, packet: &[u8]) -> Result<Duration, Error> {
-        Ok(self.run_once(packet, &mut Vec::new())?.1)
-    }
-
-    fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {
-        buffer.clear();
-        buffer.resize(packet.len(), 0);
-        let program = self.program("element")?;
-        let mut context = Words::of(&[0, packet.len() as u32, 0, 0, 0, 0]);
-        let mut after = Words::of(&[0; 6]);
-        let input = ProgramInput {
-            data_in: Some(packet),
-            data_out: Some(buffer),
-            context_in: Some(context.bytes_mut()),
-            context_out: Some(after.bytes_mut()),
-            repeat: 1,
-            ..ProgramInput::default()
-        };
-        let output = program.test_run(input).map_err(Error::kernel("running the XDP program"))?;
-        let (action, duration) = (output.return_value, output.duration);
-        let context = layout::words(output.context.ok_or(Error::Missing("context"))?);
-        buffer.truncate((context[1] - context[0]) as usize);
-        Ok((Action::of(action), duration))
-    }
-
-    /// Lane registers of an application's rows, `width` to a row.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Error> {
-        let Some(installed) = self.applications.get(&gaid) else { return Ok(Vec::new()) };
-        let Application { lane_base, width, .. } = installed.application;
-        let (first, count) = (lane_base + row * width, count * width);
-        let mut lanes = Vec::with_capacity(count as usize);
-        for at in (0..count).step_by(WINDOW as usize) {
-            let part = WINDOW.min(count - at);
-            let request = &mut Words::of(&[first + at, part]);
-            self.control("read_lanes", request, "read lanes")?;
-            lanes.extend(self.window(part)?.iter().map(|word| word.cast_signed()));
-        }
-        Ok(lanes)
-    }
-
-    /// The places of a flow slot.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn read_slot(&self, slot: u32) -> Result<Vec<Place>, Error> {
-        let request = &mut Words::of(&[slot * PLACES as u32, PLACES as u32]);
-        self.control("read_places", request, "read places")?;
-        Ok(self.window(3 * PLACES as u32)?.as_chunks().0.to_vec())
-    }
-
-    /// A row, counted from the element's first.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn read_row(&self, row: u32) -> Result<Row, Error> {
-        let bytes = self.get("rows", &row.to_ne_bytes(), MapFlags::LOCK)?;
-        let w = layout::words(&bytes);
-        let mut key = [0; 32];
-        key.copy_from_slice(&bytes[56..88]);
-        Ok(Row {
-            generation: [w[1], w[2], w[3]],
-            round: w[4],
-            tag: w[5],
-            workers: u64::from_ne_bytes(*bytes[24..].first_chunk().expect("a row")),
-            ecn: w[8] != 0,
-            count: w[9],
-            lock: [w[10], w[11]],
-            grants: w[12],
-            key_len: w[13],
-            key,
-            moved: w[22] != 0,
-            decided: w[23] != 0,
-            votes: w[24],
-            ballot_round: w[25],
-        })
-    }
-
-    /// Element-wide counters.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn counters(&self) -> Result<Element, Error> {
-        let c: [u64; ELEMENT_COUNTERS] = layout::sums(&self.get_all("element_counters", 0)?);
-        Ok(Element { counters: layout::element_counters(&c), drop_checksum: c[9], passed: c[10], slow: c[11] })
-    }
-
-    /// Every application with its counters, and when its last admitted frame came, on the clock of
-    /// `CLOCK_BOOTTIME`.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn applications(&self) -> Result<Vec<(Application, Option<Duration>, ApplicationCounters)>, Error> {
-        let of = |installed: &Installed| {
-            let processors = self.get_all("application_counters", installed.index)?;
-            let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
-            let last = processors
-                .iter()
-                .map(|one| layout::sums::<APPLICATION_WORDS>(std::slice::from_ref(one))[APPLICATION_WORDS - 1]);
-            let last = last.max().filter(|ns| *ns > 0).map(Duration::from_nanos);
-            Ok((installed.application, last, layout::application_counters(&c)))
-        };
-        self.applications.values().map(of).collect()
-    }
-
     fn reset_rows(&self, application: &Application, generations: bool) -> Result<(), Error> {
         let Application { row_base, rows, lane_base, width, .. } = *application;
         let request = &mut Words::of(&[row_base, rows, lane_base, width, generations.into()]);
@@ -488,15 +291,10 @@ impl Kernel {
     }
 
     /// Runs a control program; it says 0 when it has done what it was asked to.
-    fn control(&self, name: &'static str, request: &mut Words, what: &'static str) -> Result<(), Error> {
+    pub(crate) fn control(&self, name: &'static str, request: &mut Words, what: &'static str) -> Result<(), Error> {
         let input = ProgramInput { context_in: Some(request.bytes_mut()), ..ProgramInput::default() };
         let output = self.program(name)?.test_run(input).map_err(Error::kernel("running a control program"))?;
         if output.return_value == 0 { Ok(()) } else { Err(Error::Refused(what)) }
-    }
-
-    fn window(&self, words: u32) -> Result<Vec<u32>, Error> {
-        let bytes = self.get("window", &0_u32.to_ne_bytes(), MapFlags::ANY)?;
-        Ok(layout::words(&bytes[..words as usize * 4]))
     }
 
     pub(crate) fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
@@ -515,32 +313,14 @@ impl Kernel {
         self.map(map)?.delete(key).map_err(Error::kernel("changing a table"))
     }
 
-    fn get(&self, map: &'static str, key: &[u8], flags: MapFlags) -> Result<Vec<u8>, Error> {
+    pub(crate) fn get(&self, map: &'static str, key: &[u8], flags: MapFlags) -> Result<Vec<u8>, Error> {
         let value = self.map(map)?.lookup(key, flags).map_err(Error::kernel("reading a table"))?;
         value.ok_or(Error::Missing(map))
     }
 
-    fn get_all(&self, map: &'static str, index: u32) -> Result<Vec<Vec<u8>>, Error> {
+    pub(crate) fn get_all(&self, map: &'static str, index: u32) -> Result<Vec<Vec<u8>>, Error> {
         let value = self.map(map)?.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
         value.map_err(Error::kernel("reading counters"))?.ok_or(Error::Missing(map))
-    }
-}
-
-/// What the program returns (`enum xdp_action`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Drop,
-    Pass,
-    Out,
-}
-
-impl Action {
-    fn of(action: u32) -> Self {
-        match action {
-            2 => Self::Pass,
-            3 | 4 => Self::Out,
-            _ => Self::Drop,
-        }
     }
 }
 

@@ -32,15 +32,23 @@ mod packet;
 #[cfg(feature = "planted")]
 mod planted;
 #[cfg(feature = "kernel")]
+mod read;
+#[cfg(feature = "kernel")]
+mod run;
+#[cfg(feature = "kernel")]
 mod typical;
 
 #[cfg(feature = "kernel")]
 pub use error::Error;
 #[cfg(feature = "kernel")]
-pub use kernel::{Config, Element, Kernel, Mode, Place, Ran, Row};
+pub use kernel::{Config, Kernel, Mode};
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};
 #[cfg(feature = "planted")]
 pub use planted::Mistake;
+#[cfg(feature = "kernel")]
+pub use read::{Element, Place, Row};
+#[cfg(feature = "kernel")]
+pub use run::Ran;
 #[cfg(feature = "kernel")]
 pub use typical::Typical;
