@@ -1,7 +1,7 @@
 //! A [`Plan`] in the words of `ip`, `tc`, `nft` and `ethtool`: text out, nothing run.
 //!
 //! First [`links`], for `ip -batch`: namespaces and veth pairs between them. Then in each namespace a
-//! shell's script: [`host`], [`element`], [`wire`].
+//! shell's script: [`host`], [`element`], [`wire`]; and in each once more, [`settle`].
 
 use std::fmt::Write;
 
@@ -29,6 +29,28 @@ const DETOUR_FRAMES: u32 = 4096;
 const BURST_MS: u64 = 1;
 /// It holds no fewer full frames than this.
 const BURST_FRAMES: u32 = 4;
+
+/// All interfaces but `lo`, for [`settle`].
+pub(crate) const ALL: &str = "[!l]*";
+
+/// In each namespace at last: waits, for five seconds at most, until interfaces have noticed that their other
+/// ends are up. The kernel attends to that when it gets to it, and drops what is sent before.
+pub(crate) fn settle(interfaces: &str) -> String {
+    format!(
+        r#"
+for interface in /sys/class/net/{interfaces}; do
+  tries=0
+  while read -r state < "$interface/operstate" && [ "$state" != up ] && [ $tries -lt 500 ]; do
+    tries=$((tries + 1))
+    sleep 0.01
+  done
+  [ "$state" = up ]
+done
+# The state is told a moment before the queue is there; whoever sets something waits for that.
+ip link set dev lo up
+"#
+    )
+}
 
 /// All namespaces but the first, and all links.
 pub(crate) fn links(plan: &Plan) -> String {
