@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use pathcall_testbed::root_tests;
+use pathcall_testbed::{Testbed, beds, root_tests};
 
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,6 +90,7 @@ fn every_command_in_the_pages_works() {
     let commands = commands();
     assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
     let up = Service::start("this test", "up", &[]);
+    let _leftovers = Leftovers;
     for (page, words) in commands {
         let place = format!("{page}: {}", words.join(" "));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -144,6 +145,19 @@ fn own_names(arguments: &[&str]) -> Vec<String> {
         if named(at) { format!("{word}{}", std::process::id()) } else { (*word).to_owned() }
     };
     arguments.iter().enumerate().map(own).collect()
+}
+
+/// Takes down testbeds of this process that a command which failed has left.
+struct Leftovers;
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        let beds = beds().unwrap_or_default();
+        for name in beds.keys().filter(|name| name.ends_with(&std::process::id().to_string())) {
+            let down = Testbed::open(name).and_then(Testbed::down);
+            eprintln!("{name} was left: {down:?}");
+        }
+    }
 }
 
 /// The command is run by another test.

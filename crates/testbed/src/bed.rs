@@ -1,4 +1,4 @@
-//! A bed that is up: its nodes, to run programs on, and its links, with what they carried.
+//! A bed that is up, and its nodes, to run programs on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -12,14 +12,14 @@ use std::process::Command;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use serde_json::Value;
 
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::guard::{Guard, tear_down};
-use crate::plan::{DOWN, HOST_INTERFACE, NodeName, Plan, UP, check_bed_name, host_side};
+use crate::link::Link;
+use crate::plan::{HOST_INTERFACE, NodeName, Plan, check_bed_name};
 use crate::relay::Relay;
-use crate::{script, tool};
+use crate::tool;
 
 /// Where `ip` keeps the names of namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -42,44 +42,6 @@ pub struct Node {
     name: NodeName,
     namespace: String,
     address: Ipv4Addr,
-}
-
-/// The link of a host.
-#[derive(Debug, Clone)]
-pub struct Link {
-    bed: String,
-    host: usize,
-    wired: bool,
-}
-
-/// What a host's interface sent and received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Traffic {
-    /// From the host towards its element, before anything got lost.
-    pub up: Counts,
-    /// What arrived at the host.
-    pub down: Counts,
-}
-
-/// Frames, and their bytes with Ethernet headers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct Counts {
-    pub frames: u64,
-    pub bytes: u64,
-}
-
-/// Frames of a wire in one direction, by what befell them; a frame may be marked and repeated.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Lost at random. What a full queue loses is not counted here.
-    pub lost: u64,
-    /// Marked "congestion experienced".
-    pub marked: u64,
-    /// Sent on twice.
-    pub repeated: u64,
-    /// Sent on, copies not counted.
-    pub passed: u64,
 }
 
 /// The beds that are up on this machine, whoever built them, with their nodes.
@@ -221,12 +183,18 @@ impl Testbed {
     /// When there is no such host, or somebody is still building the bed.
     pub fn link(&self, k: usize) -> Result<Link, Error> {
         self.host(k)?;
-        let counted = || Ok::<_, Error>(counters(&self.name)?.contains_key(&count_name(k, UP, script::PASSED)));
-        let wired = match &self.wired {
-            Some(hosts) => hosts.contains(&k),
-            None => self.nodes.contains(&NodeName::Wire) && counted()?,
-        };
-        Ok(Link { bed: self.name.clone(), host: k, wired })
+        let known = self.wired.as_ref().map(|hosts| hosts.contains(&k));
+        let wired = known.or_else(|| (!self.nodes.contains(&NodeName::Wire)).then_some(false));
+        Link::of_host(&self.name, k, wired)
+    }
+
+    /// The link between two elements; *up* is from the first to the second.
+    ///
+    /// # Errors
+    /// When there is one element only.
+    pub fn chain(&self) -> Result<Link, Error> {
+        self.element(2)?;
+        Ok(Link::chain(&self.name))
     }
 }
 
@@ -292,79 +260,6 @@ impl Node {
     }
 }
 
-impl Link {
-    /// What the host's interface has sent and received since the bed is up.
-    ///
-    /// Exact, but for one case: on a bare link, each frame that an XDP program sends back or redirects to the
-    /// host counts as one Ethernet header too long.
-    ///
-    /// # Errors
-    /// When the bed is gone.
-    pub fn traffic(&self) -> Result<Traffic, Error> {
-        let namespace = NodeName::Host(self.host).namespace(&self.bed);
-        let mut command = tool::command("ip");
-        command.args(["-n", &namespace, "-json", "-statistics", "link", "show", "dev", HOST_INTERFACE]);
-        let value = json("ip", &namespace, &mut command)?;
-        // veth counts a frame where it arrives, without its Ethernet header, if the end it arrives at polls
-        // (GRO is on, or an XDP program there), as all ends do.
-        let count = |direction: &str| {
-            let counts = &value[0]["stats64"][direction];
-            let number = |what: &str| number("ip", &counts[what], what);
-            let (frames, bytes) = (number("packets")?, number("bytes")?);
-            Ok::<_, Error>(Counts { frames, bytes: bytes + frames * u64::from(script::ETHERNET_BYTES) })
-        };
-        Ok(Traffic { up: count("tx")?, down: count("rx")? })
-    }
-
-    /// Takes the cable out at the host: its interface has no carrier, and nothing crosses.
-    ///
-    /// # Errors
-    /// When the link is bare, or the bed gone.
-    pub fn cut(&self) -> Result<(), Error> {
-        self.set("down")
-    }
-
-    /// Puts the cable back: addresses, neighbours and programs are as before.
-    ///
-    /// # Errors
-    /// When the link is bare, or the bed gone.
-    pub fn mend(&self) -> Result<(), Error> {
-        self.set("up")
-    }
-
-    fn set(&self, state: &str) -> Result<(), Error> {
-        if !self.wired {
-            return Err(Error::Bare { bed: self.bed.clone(), host: self.host });
-        }
-        let namespace = NodeName::Wire.namespace(&self.bed);
-        let mut command = tool::command("ip");
-        command.args(["-n", &namespace, "link", "set", "dev", &host_side(self.host), state]);
-        tool::output("ip", &namespace, &mut command).map(|_| ())
-    }
-
-    /// What the wire did to frames from the host, and to frames to it; nothing on a bare link.
-    ///
-    /// # Errors
-    /// When the bed is gone.
-    pub fn faults(&self) -> Result<Option<(Faults, Faults)>, Error> {
-        if !self.wired {
-            return Ok(None);
-        }
-        let counters = counters(&self.bed)?;
-        let faults = |direction: &str| {
-            let count = |what: &str| {
-                let name = count_name(self.host, direction, what);
-                let missing =
-                    || Error::Output { program: "nft", expected: format!("counter {name}"), got: String::new() };
-                counters.get(&name).copied().ok_or_else(missing)
-            };
-            let (lost, marked) = (count(script::LOST)?, count(script::MARKED)?);
-            Ok::<_, Error>(Faults { lost, marked, repeated: count(script::REPEATED)?, passed: count(script::PASSED)? })
-        };
-        Ok(Some((faults(UP)?, faults(DOWN)?)))
-    }
-}
-
 fn namespace_file(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
@@ -375,38 +270,4 @@ fn enter(namespace: &Path) -> Result<(), Error> {
     let file = File::open(namespace).map_err(Error::io(doing))?;
     let moved = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
     moved.map_err(|errno| Error::io(doing)(errno.into()))
-}
-
-/// The name of a counter of host `k`'s link.
-fn count_name(k: usize, direction: &str, what: &str) -> String {
-    script::counter(&NodeName::Host(k).to_string(), direction, what)
-}
-
-/// The frames that a bed's wire has counted.
-fn counters(bed: &str) -> Result<BTreeMap<String, u64>, Error> {
-    let namespace = NodeName::Wire.namespace(bed);
-    let mut command = tool::command("ip");
-    let list = ["nft", "-j", "list", "counters", "table", "netdev", script::TABLE];
-    command.args(["netns", "exec", &namespace]).args(list);
-    let value = json("nft", &namespace, &mut command)?;
-    let items = value["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let counters = items.iter().map(|item| &item["counter"]).filter(|counter| counter.is_object());
-    let read = |counter: &Value| {
-        Ok((counter["name"].as_str().unwrap_or_default().to_owned(), number("nft", &counter["packets"], "packets")?))
-    };
-    counters.map(read).collect()
-}
-
-fn json(program: &'static str, place: &str, command: &mut Command) -> Result<Value, Error> {
-    let text = tool::output(program, place, command)?;
-    serde_json::from_str(&text).map_err(|error| Error::Output {
-        program,
-        expected: format!("JSON ({error})"),
-        got: text.chars().take(80).collect(),
-    })
-}
-
-fn number(program: &'static str, value: &Value, what: &str) -> Result<u64, Error> {
-    let error = || Error::Output { program, expected: format!("a number of {what}"), got: value.to_string() };
-    value.as_u64().ok_or_else(error)
 }

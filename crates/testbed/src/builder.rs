@@ -188,5 +188,6 @@ fn build(plan: &Plan) -> Result<(), Error> {
         };
         tool::shell(&node.namespace(&plan.bed), &script)?;
     }
-    Ok(())
+    let settle = script::settle(script::ALL);
+    plan.nodes().try_for_each(|node| tool::shell(&node.namespace(&plan.bed), &settle))
 }

@@ -81,12 +81,12 @@ pub enum Error {
         has: String,
     },
     /// A link without a middle can't be cut.
-    #[error("the link of h{host} in testbed {bed} is bare: give it a property, or --wired")]
+    #[error("the link of {link} in testbed {bed} is bare: give it a property, or --wired")]
     Bare {
         /// The testbed.
         bed: String,
-        /// The host's number.
-        host: usize,
+        /// The host.
+        link: String,
     },
     /// A node's name that is none.
     #[error("node {got:?}: expected a host's number, as in 1 or h1, or an element's name, e1 or e2")]

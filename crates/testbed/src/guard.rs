@@ -4,7 +4,7 @@
 //! closes it, or ends in whichever way (Ctrl-C, a panic, `kill -9`), the guard ends all processes in the
 //! bed's namespaces and deletes these, and with them all their interfaces, rules and queues.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 
@@ -12,28 +12,41 @@ use crate::error::Error;
 use crate::tool;
 
 /// Arguments are namespaces. A process that can't be killed (it hangs in the kernel) is given five seconds.
-const TEARDOWN: &str = r#"
-for ns in "$@"; do
-  tries=0
-  while pids=$(ip netns pids "$ns" 2>/dev/null) && [ -n "$pids" ] && [ $tries -lt 100 ]; do
-    kill -9 $pids 2>/dev/null
-    tries=$((tries + 1))
-    [ $tries -lt 10 ] || sleep 0.05
+const TEAR_DOWN: &str = r#"
+tear_down() {
+  for ns in "$@"; do
+    tries=0
+    while pids=$(ip netns pids "$ns" 2>/dev/null) && [ -n "$pids" ] && [ $tries -lt 100 ]; do
+      kill -9 $pids 2>/dev/null
+      tries=$((tries + 1))
+      [ $tries -lt 10 ] || sleep 0.05
+    done
   done
-done
-for ns in "$@"; do
-  # Two may be at it: whoever takes the bed down, and the guard of the owner that this has killed.
-  if said=$(ip netns delete "$ns" 2>&1) || [ ! -e "/run/netns/$ns" ]; then continue; fi
-  echo "$said" >&2
-  failed=1
-done
-exit ${failed:-0}
+  for ns in "$@"; do
+    [ -e "/run/netns/$ns" ] || continue
+    # Two may be at it: whoever takes the bed down, and the guard of the owner that this has killed.
+    if said=$(ip netns delete "$ns" 2>&1) || [ ! -e "/run/netns/$ns" ]; then continue; fi
+    echo "$said" >&2
+    failed=1
+  done
+}
 "#;
 
-/// Before that: a word on the pipe means that the bed is to stay.
+/// A word on the pipe means that the bed is to stay, or that its owner takes it down. Without one, the owner
+/// has ended, and a program that it had started to build the bed may build on for a moment.
 const WAIT: &str = r#"
 trap '' INT TERM HUP PIPE
-if read -r word; then exit 0; fi
+if read -r word; then
+  [ "$word" != keep ] || exit 0
+else
+  tear_down "$@"
+  sleep 1
+fi
+"#;
+
+const FINISH: &str = r#"
+tear_down "$@"
+exit ${failed:-0}
 "#;
 
 /// Deletes namespaces when it is dropped, at the latest.
@@ -46,7 +59,7 @@ impl Guard {
     /// Waits from now on.
     pub(crate) fn start(namespaces: &[String]) -> Result<Self, Error> {
         let mut command = tool::command("sh");
-        command.args(["-c", &[WAIT, TEARDOWN].concat(), "pathcall-testbed-guard"]).args(namespaces);
+        command.args(["-c", &[TEAR_DOWN, WAIT, FINISH].concat(), "pathcall-testbed-guard"]).args(namespaces);
         // Of its own group, so that Ctrl-C does not reach it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let shell = command.spawn().map_err(Error::io("starting the guard of the testbed"))?;
@@ -57,7 +70,7 @@ impl Guard {
     pub(crate) fn dismiss(mut self) {
         let Some(mut shell) = self.shell.take() else { return };
         // It reads this, or has been killed: either way it touches nothing.
-        let _ = shell.stdin.take().map(|mut stdin| stdin.write_all(b"keep\n"));
+        let _ = tell(&mut shell, "keep\n");
         let _ = shell.wait();
     }
 
@@ -68,7 +81,8 @@ impl Guard {
 
     fn end(&mut self, bed: &str) -> Result<(), Error> {
         let Some(mut shell) = self.shell.take() else { return Ok(()) };
-        drop(shell.stdin.take());
+        // One that has been killed does not hear it; its status says so.
+        let _ = tell(&mut shell, "down\n");
         let output = shell.wait_with_output().map_err(Error::io("waiting for the guard of the testbed"))?;
         if output.status.success() {
             return Ok(());
@@ -86,9 +100,14 @@ impl Drop for Guard {
     }
 }
 
+/// The last word.
+fn tell(shell: &mut Child, word: &str) -> io::Result<()> {
+    shell.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(word.as_bytes()))
+}
+
 /// Deletes the namespaces of a bed whose owner is gone, or has left it.
 pub(crate) fn tear_down(bed: &str, namespaces: &[String]) -> Result<(), Error> {
     let mut command = tool::command("sh");
-    command.args(["-c", TEARDOWN, "pathcall-testbed-down"]).args(namespaces);
+    command.args(["-c", &[TEAR_DOWN, FINISH].concat(), "pathcall-testbed-down"]).args(namespaces);
     tool::output("taking it down", bed, &mut command).map(|_| ())
 }

@@ -25,6 +25,10 @@ pub const ELEMENTS_MAX: usize = 2;
 pub const MTU_DEFAULT: u32 = 1500;
 /// The interface of a host.
 pub(crate) const HOST_INTERFACE: &str = "eth0";
+/// The link between two elements, the first one's interface on it, and the wire's towards that.
+pub(crate) const CHAIN: &str = "chain";
+pub(crate) const CHAIN_INTERFACE: &str = "e2";
+pub(crate) const CHAIN_SIDE: &str = "chain-e1";
 
 const BED_NAME_MAX: usize = 20;
 /// What the names of all namespaces begin with.
@@ -114,13 +118,13 @@ impl Plan {
             Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
         });
         let chain = (self.elements == 2).then(|| Cable {
-            name: "chain".to_owned(),
-            near: End::new(NodeName::Element(1), "e2", CHAIN_NET, 1),
+            name: CHAIN.to_owned(),
+            near: End::new(NodeName::Element(1), CHAIN_INTERFACE, CHAIN_NET, 1),
             far: End::new(NodeName::Element(2), "e1", CHAIN_NET, 2),
             profile: self.chain,
             // Never bare: a veth pair whose ends both carry programs of elements would have no end left for
             // the program that reflected frames need where they arrive.
-            middle: Some(("chain-e1".to_owned(), "chain-e2".to_owned())),
+            middle: Some((CHAIN_SIDE.to_owned(), "chain-e2".to_owned())),
         });
         hosts.chain(chain)
     }

@@ -1,7 +1,7 @@
 //! A [`Plan`] in the words of `ip`, `tc`, `nft` and `ethtool`: text out, nothing run.
 //!
 //! First [`links`], for `ip -batch`: namespaces and veth pairs between them. Then in each namespace a
-//! shell's script: [`host`], [`element`], [`wire`].
+//! shell's script: [`host`], [`element`], [`wire`]; and in each once more, [`settle`].
 
 use std::fmt::Write;
 
@@ -17,6 +17,8 @@ pub(crate) const MARKED: &str = "marked";
 pub(crate) const REPEATED: &str = "repeated";
 pub(crate) const PASSED: &str = "passed";
 
+/// Number of the first interface of a bed.
+const FIRST_INDEX: u32 = 1000;
 /// Bytes of an Ethernet header, which rates and queues count.
 pub(crate) const ETHERNET_BYTES: u32 = 14;
 /// Full frames that wait for a rate, unless the profile says otherwise.
@@ -30,6 +32,28 @@ const BURST_MS: u64 = 1;
 /// It holds no fewer full frames than this.
 const BURST_FRAMES: u32 = 4;
 
+/// All interfaces but `lo`, for [`settle`].
+pub(crate) const ALL: &str = "[!l]*";
+
+/// In each namespace at last: waits, for five seconds at most, until interfaces have noticed that their other
+/// ends are up. The kernel attends to that when it gets to it, and drops what is sent before.
+pub(crate) fn settle(interfaces: &str) -> String {
+    format!(
+        r#"
+for interface in /sys/class/net/{interfaces}; do
+  tries=0
+  while read -r state < "$interface/operstate" && [ "$state" != up ] && [ $tries -lt 500 ]; do
+    tries=$((tries + 1))
+    sleep 0.01
+  done
+  [ "$state" = up ]
+done
+# The state is told a moment before the queue is there; whoever sets something waits for that.
+ip link set dev lo up
+"#
+    )
+}
+
 /// All namespaces but the first, and all links.
 pub(crate) fn links(plan: &Plan) -> String {
     let mut lines = String::new();
@@ -37,19 +61,23 @@ pub(crate) fn links(plan: &Plan) -> String {
     for node in plan.nodes().skip(1) {
         put(&mut lines, format_args!("netns add {}", namespace(node)));
     }
+    // The kernel is slow to notice that an interface is up whose other end has the same number, as first
+    // interfaces of namespaces have: each gets a number of its own.
+    let mut index = FIRST_INDEX..;
+    let mut numbered = |name: &str, node: NodeName| {
+        let index = index.next().unwrap_or_default();
+        format!("name {name} index {index} netns {} mtu {}", namespace(node), plan.mtu)
+    };
     for cable in plan.cables() {
-        let end = |end: &End| {
-            format!("name {} netns {} mtu {} address {}", end.interface, namespace(end.node), plan.mtu, end.mac)
-        };
-        let inner = |name: &str| format!("name {name} netns {} mtu {}", namespace(NodeName::Wire), plan.mtu);
-        let mut pair =
-            |one: String, other: String| put(&mut lines, format_args!("link add {one} type veth peer {other}"));
+        let mut end = |end: &End| format!("{} address {}", numbered(&end.interface, end.node), end.mac);
+        let (near, far) = (end(&cable.near), end(&cable.far));
+        let mut pair = |one: &str, other: &str| put(&mut lines, format_args!("link add {one} type veth peer {other}"));
         match &cable.middle {
-            Some((near, far)) => {
-                pair(end(&cable.near), inner(near));
-                pair(end(&cable.far), inner(far));
+            Some((to_near, to_far)) => {
+                pair(&near, &numbered(to_near, NodeName::Wire));
+                pair(&far, &numbered(to_far, NodeName::Wire));
             }
-            None => pair(end(&cable.near), end(&cable.far)),
+            None => pair(&near, &far),
         }
     }
     lines
@@ -234,4 +262,57 @@ fn quiet() -> String {
 fn put(text: &mut String, line: std::fmt::Arguments<'_>) {
     // Writing to a String can't fail.
     let _ = writeln!(text, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::MTU_DEFAULT;
+
+    fn plan(profile: Profile) -> Plan {
+        Plan { bed: "b".to_owned(), links: vec![profile], elements: 1, chain: profile, mtu: MTU_DEFAULT }
+    }
+
+    #[test]
+    fn a_bare_link_is_one_pair_and_a_wire_makes_it_two() {
+        assert_eq!(
+            links(&plan(Profile::default())),
+            "netns add pc-b-h1\n\
+             link add name eth0 index 1000 netns pc-b-h1 mtu 1500 address 02:50:43:00:01:02 \
+             type veth peer name h1 index 1001 netns pc-b-e1 mtu 1500 address 02:50:43:00:01:01\n"
+        );
+        let wired = links(&plan(Profile { wired: true, ..Profile::default() }));
+        let ends: Vec<&str> = wired.lines().filter_map(|line| line.split(" peer name ").nth(1)).collect();
+        let wire = "netns pc-b-w mtu 1500";
+        assert_eq!(ends, [format!("h1-host index 1002 {wire}"), format!("h1-element index 1003 {wire}")]);
+    }
+
+    #[test]
+    fn a_wire_loses_marks_and_repeats_before_it_delays_and_shapes() {
+        let word = |word: &str| word.parse().unwrap();
+        let profile = Profile {
+            rate: Some("8mbit".parse().unwrap()),
+            loss: word("1%"),
+            repeat: word("0.5%"),
+            ce: word("2%"),
+            delay: "1ms".parse().unwrap(),
+            ..Profile::default()
+        };
+        let script = wire(&plan(profile), "/pass");
+        let up = "  chain h1_up {\n    \
+            type filter hook ingress device \"h1-host\" priority 0;\n    \
+            numgen random mod 1000000 < 10000 counter name \"h1_up_lost\" drop\n    \
+            ip ecn { ect0, ect1 } numgen random mod 1000000 < 20000 counter name \"h1_up_marked\" ip ecn set ce\n    \
+            numgen random mod 1000000 < 5000 counter name \"h1_up_repeated\" dup to \"h1-up-in\"\n    \
+            counter name \"h1_up_passed\" fwd to \"h1-up-in\"\n  }\n  \
+            chain h1_up_late {\n    \
+            type filter hook ingress device \"h1-up-in\" priority 0; fwd to \"h1-element\";\n  }\n";
+        assert!(script.contains(up), "{script}");
+        // A full frame is 1514 bytes; the rate lets 1000 through in a millisecond.
+        let shaped = ["host", "element"]
+            .map(|end| format!("tc qdisc add dev h1-{end} root tbf rate 8000000bit burst 6056 limit 387584\n"));
+        assert!(shaped.iter().all(|line| script.contains(line)), "{script}");
+        assert!(script.contains("ip link set dev h1-element xdpdrv obj /pass sec xdp.frags\n"), "{script}");
+        assert!(!script.contains("dev h1-host xdpdrv"), "no element is there: {script}");
+    }
 }

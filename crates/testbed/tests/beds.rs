@@ -239,6 +239,27 @@ fn frames_are_late_and_overtake_each_other_as_asked_for() {
 }
 
 #[test]
+fn the_link_between_elements_is_counted() {
+    if !root_tests("the_link_between_elements_is_counted") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(2).elements(2));
+    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
+    for (from, to, times) in [(&one, &two, 3), (&two, &one, 2)] {
+        for _ in 0..times {
+            from.send_to(b"frame", address(to)).expect("sent");
+            assert_eq!(to.recv(&mut [0; 8]).expect("a datagram"), 5);
+        }
+    }
+    let chain = bed.chain().expect("two elements");
+    let traffic = chain.traffic().expect("counters");
+    let counts = |frames| Counts { frames, bytes: frames * (HEADERS_BYTES + 5) as u64 };
+    assert_eq!((traffic.up, traffic.down), (counts(3), counts(2)));
+    let (up, down) = chain.faults().expect("counters").expect("a wire");
+    assert_eq!((up.passed, down.passed), (3, 2));
+}
+
+#[test]
 fn batches_cross_links_as_single_frames() {
     const SEGMENTS: usize = 10;
     if !root_tests("batches_cross_links_as_single_frames") {
@@ -276,7 +297,7 @@ fn a_link_that_was_cut_works_again() {
     if !root_tests("a_link_that_was_cut_works_again") {
         return;
     }
-    let bed = up(Testbed::builder().hosts(2).wired().link(2, Profile::default()));
+    let bed = up(Testbed::builder().hosts(3).wired().link(2, Profile::default()));
     let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
     let mut buffer = [0; 8];
     let mut pass = |payload: &[u8; 1]| {
@@ -287,6 +308,8 @@ fn a_link_that_was_cut_works_again() {
     pass(b"1");
     let link = bed.link(1).expect("a link");
     link.cut().expect("it can be cut");
+    // This one stays so.
+    bed.link(3).expect("a link").cut().expect("it can be cut");
     let carrier = bed.host(1).expect("a host").command("cat").arg("/sys/class/net/eth0/carrier").output();
     assert_eq!(carrier.expect("cat").stdout, b"0\n");
     let before = link.traffic().expect("counters").down;
@@ -301,7 +324,7 @@ fn a_link_that_was_cut_works_again() {
     pass(b"2");
     assert_eq!(link.traffic().expect("counters").down, before, "nothing crossed");
     let bare = bed.link(2).expect("a link").cut().expect_err("it is bare");
-    assert!(matches!(bare, Error::Bare { host: 2, .. }), "{bare}");
+    assert!(matches!(&bare, Error::Bare { link, .. } if link == "h2"), "{bare}");
 }
 
 #[test]

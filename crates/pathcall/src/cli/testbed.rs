@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use pathcall_testbed::{Delay, ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, Profile, Rate, Share, Testbed, beds};
 use rustix::process::{Pid, Signal, kill_process};
@@ -78,10 +79,10 @@ struct UpArgs {
 #[derive(Debug, Args)]
 struct ShapeArgs {
     /// Hosts
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=HOSTS_MAX as u64))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = up_to(HOSTS_MAX))]
     hosts: usize,
     /// Elements: with two, hosts 1, 3 ... are at the first and hosts 2, 4 ... at the second
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=ELEMENTS_MAX as u64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(ELEMENTS_MAX))]
     elements: usize,
     /// Bits a second of each link, in each direction, as in 1gbit
     #[arg(long, value_name = "RATE")]
@@ -260,6 +261,11 @@ async fn end(child: &mut Child) {
 fn become_it(command: &mut Command) -> Result<ExitCode, Failure> {
     let source = command.exec();
     Err(Failure::Spawn { program: command.get_program().to_string_lossy().into_owned(), source })
+}
+
+/// A number from 1 on.
+fn up_to(max: usize) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=max as u64)
 }
 
 fn cannot_run(command: &tokio::process::Command, source: std::io::Error) -> Failure {
