@@ -97,10 +97,7 @@ pub const fn words_for(capacity: usize) -> usize {
 pub fn pair<M: Memory>(memory: Arc<M>, side: Side) -> (Producer<M>, Consumer<M>) {
     let words = memory.words().len();
     let capacity = words.saturating_sub(HEAD) / 2;
-    assert!(
-        capacity.is_power_of_two() && words == words_for(capacity),
-        "{words} words are no memory of two rings"
-    );
+    assert!(capacity.is_power_of_two() && words == words_for(capacity), "{words} words are no memory of two rings");
     let own = |of| Place { positions: of * (HEAD / 2), frames: HEAD + of * capacity, capacity };
     let (out, back) = if side == Side::Maker { (own(0), own(1)) } else { (own(1), own(0)) };
     let producer = Producer { memory: Arc::clone(&memory), place: out, written: 0, published: 0, read: 0 };
@@ -196,6 +193,12 @@ pub struct Producer<M> {
 }
 
 impl<M: Memory> Producer<M> {
+    /// The memory of both rings.
+    #[must_use]
+    pub fn into_memory(self) -> Arc<M> {
+        self.memory
+    }
+
     /// The longest frame that it takes, bytes: a quarter of the ring.
     #[must_use]
     pub fn longest(&self) -> usize {

@@ -9,11 +9,12 @@ const LINES_MAX: usize = 420;
 const LONG: [(&str, &str); 1] =
     [("crates/wire/src/map.rs", "one header with its view: splitting it would part the layout from its checks")];
 /// Crates that each crate may use, lowest first (the house's one-way arrows).
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("wire", &[]),
+    ("shm", &[]),
     ("proto", &["wire"]),
     ("program", &["wire"]),
-    ("endpoint", &["wire"]),
+    ("endpoint", &["wire", "shm"]),
     ("build", &["wire", "proto"]),
     ("element", &["wire", "proto", "program", "endpoint"]),
     ("control", &["wire", "proto", "program", "endpoint"]),

@@ -31,6 +31,8 @@ trait Party: Send + 'static {
     /// Gives out what was finished, and what is to be carried.
     fn settle(&mut self);
     fn deadline(&self) -> Option<Instant>;
+    /// Where most of its frames go, and memory may be shared: its element.
+    fn element(&self) -> Option<SocketAddr>;
     /// Nobody commands it any more.
     fn close(&mut self, now: Instant);
     /// Whether nothing is left to be driven to its end.

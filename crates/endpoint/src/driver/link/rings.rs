@@ -1,0 +1,405 @@
+//! Shared memory with peers on the same host, beside the socket of a link.
+//!
+//! ```text
+//! queue(to) ── a ring to there? ──▶ Senders ─ flush: publish, wake ──▶ element or endpoint
+//! exchange ◀── frames, copied out ── Receivers ◀───────────────────────
+//!              attend: who comes, who rings, who is gone   (one epoll of all their sockets)
+//! ```
+//!
+//! An element opens a [`Door`]; an endpoint seeks memory with its element ([`Seek`]). What a peer does to
+//! its memory can end its own rings only: they are dropped, and frames to its address go by UDP again.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use pathcall_shm::{Consumer, Corrupt, Map, Peer, Producer, Side, pair};
+use pathcall_wire::Instant;
+use pathcall_wire::link::{LinkKind, LinkRepr};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::Timespec;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::door::{Door, knock, random, welcome};
+use super::seek::Seek;
+use super::{LinkStats, Looking};
+
+/// Peers that an element shares memory with; others go by UDP. Each takes 1 MiB and a descriptor.
+pub const RINGS_MAX: usize = 64;
+
+/// Frames taken from one ring before the next has its turn.
+const TURN: usize = 64;
+/// What is not published yet may grow to so many words: then it is, so that the peer works meanwhile.
+const UNPUBLISHED_MAX: u64 = 4096;
+/// Of so many looks without waiting, one is for the socket: it is a system call.
+const LOOKS_PER_SOCKET: u32 = 8;
+/// And of so many, one is for who comes and who is gone.
+const LOOKS_PER_ATTENDANCE: u32 = 1024;
+/// Events asked for at a time.
+const EVENTS: usize = 16;
+/// Key of the door.
+const DOOR: u64 = 0;
+
+/// Which part a link takes.
+#[derive(Debug)]
+enum Part {
+    /// An element's.
+    Offers(Door),
+    /// An endpoint's, with the peer whose door it has come by, and its key.
+    Seeks(Seek, Option<(u64, Peer)>),
+}
+
+/// The shared memory of one link.
+#[derive(Debug)]
+pub(super) struct Rings {
+    part: Part,
+    pub(super) senders: Senders,
+    receivers: Vec<Receiver>,
+    bells: Arc<AsyncFd<OwnedFd>>,
+    keys: u64,
+    looks: u32,
+}
+
+/// The rings that frames leave by.
+#[derive(Debug, Default)]
+pub(super) struct Senders {
+    senders: Vec<Sender>,
+    /// Where the last frame went: the next one goes there or to the one after, as a rule.
+    last: usize,
+}
+
+#[derive(Debug)]
+struct Sender {
+    to: SocketAddr,
+    producer: Producer<Map>,
+    peer: Arc<Peer>,
+    corrupt: Option<Corrupt>,
+}
+
+/// The ring that frames come in by, of the sender at the same place.
+#[derive(Debug)]
+struct Receiver {
+    key: u64,
+    from: SocketAddr,
+    consumer: Consumer<Map>,
+    peer: Arc<Peer>,
+    waiting: bool,
+}
+
+impl Rings {
+    /// An element's: offers memory to endpoints of this host.
+    pub(super) fn offering() -> io::Result<Self> {
+        let door = Door::open()?;
+        let rings = Self::new(Part::Offers(door))?;
+        if let Part::Offers(door) = &rings.part {
+            rings.watch(door, DOOR)?;
+        }
+        Ok(rings)
+    }
+
+    /// An endpoint's: seeks memory with its element.
+    pub(super) fn seeking() -> io::Result<Self> {
+        Self::new(Part::Seeks(Seek::new(), None))
+    }
+
+    fn new(part: Part) -> io::Result<Self> {
+        #[allow(deprecated, reason = "what replaces it is unsafe, for descriptors that may close: an owned one stays")]
+        let bells = AsyncFd::with_interest(epoll::create(CreateFlags::CLOEXEC)?, Interest::READABLE)?;
+        Ok(Self {
+            part,
+            senders: Senders::default(),
+            receivers: Vec::new(),
+            bells: Arc::new(bells),
+            keys: DOOR,
+            looks: 0,
+        })
+    }
+
+    /// Readable when somebody rings, comes or goes.
+    pub(super) fn bells(&self) -> Arc<AsyncFd<OwnedFd>> {
+        Arc::clone(&self.bells)
+    }
+
+    /// The peers that memory is shared with.
+    pub(super) fn peers(&self) -> impl Iterator<Item = SocketAddr> {
+        self.receivers.iter().map(|receiver| receiver.from)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.receivers.is_empty()
+    }
+
+    /// An endpoint's element is there, and time has passed: the hello to send now, and where.
+    pub(super) fn seek(&mut self, now: Instant, element: Option<SocketAddr>) -> Option<(SocketAddr, LinkRepr)> {
+        let Part::Seeks(seek, joining) = &mut self.part else { return None };
+        let element = element.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port()));
+        if seek.target() != element {
+            *joining = None;
+            self.senders = Senders::default();
+            self.receivers.clear();
+            // Far ones are kept in mind, and not asked.
+            seek.aim(element);
+        }
+        let hello = seek.poll(now, || random().ok())?;
+        let to = seek.target().filter(|to| is_here(*to))?;
+        Some((to, hello))
+    }
+
+    /// A message of the peer's link; the answer, if there is one.
+    pub(super) fn hear(&mut self, from: SocketAddr, message: &LinkRepr, stats: &mut LinkStats) -> Option<LinkRepr> {
+        match &mut self.part {
+            Part::Offers(door) => message.is(LinkKind::Hello).then(|| door.offer(from, message)),
+            Part::Seeks(seek, joining) => {
+                if !seek.takes_up(from, message) {
+                    return None;
+                }
+                self.keys += 1;
+                let key = self.keys;
+                let knocked = knock(*message).and_then(|peer| watch(&self.bells, &peer, key).map(|()| peer));
+                match knocked {
+                    Ok(peer) => {
+                        seek.joins();
+                        *joining = Some((key, peer));
+                    }
+                    Err(_) => {
+                        stats.rings_refused += 1;
+                        seek.lost();
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// Sees who has come, rung or gone: after a wait, and now and then while nobody waits.
+    pub(super) fn attend(&mut self, looking: Looking, stats: &mut LinkStats) {
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS];
+        // How many, and whether there may be more.
+        let mut ask = |bells: &OwnedFd| {
+            let found = epoll::wait(bells, &mut events[..], Some(&Timespec::default()))?;
+            let arrivals = events[..found].iter().any(|event| ({ event.data }).u64() == DOOR);
+            Ok::<_, io::Error>((found, arrivals || found == EVENTS))
+        };
+        let found = match looking {
+            Looking::IfReady => {
+                self.receivers.iter_mut().for_each(Receiver::look);
+                let mut found = 0;
+                // An error is that there is nothing, or no more: it clears the readiness.
+                let _ = self.bells.try_io(Interest::READABLE, |bells| {
+                    let more;
+                    (found, more) = ask(bells)?;
+                    if more { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+                });
+                found
+            }
+            Looking::Anyway => {
+                self.looks = self.looks.wrapping_add(1);
+                match self.looks.is_multiple_of(LOOKS_PER_ATTENDANCE) {
+                    true => ask(self.bells.get_ref()).map_or(0, |(found, _)| found),
+                    false => 0,
+                }
+            }
+        };
+        for event in &events[..found] {
+            let data = event.data;
+            self.attend_to(data.u64(), stats);
+        }
+    }
+
+    fn attend_to(&mut self, key: u64, stats: &mut LinkStats) {
+        if let Some(place) = self.receivers.iter().position(|receiver| receiver.key == key) {
+            if !self.receivers[place].peer.hear() {
+                self.drop_ring(place);
+            }
+            return;
+        }
+        match &mut self.part {
+            Part::Offers(door) if key == DOOR => door.arrivals(|peer| {
+                self.keys += 1;
+                watch(&self.bells, peer, self.keys).map(|()| self.keys)
+            }),
+            Part::Offers(door) if door.awaits(key) => {
+                let joined = door.join(key).and_then(|(from, peer)| {
+                    // One address, one ring: who proves to be there is who is there now.
+                    if let Some(place) = self.receivers.iter().position(|receiver| receiver.from == from) {
+                        self.drop_ring(place);
+                    }
+                    match self.receivers.len() {
+                        ..RINGS_MAX => Ok((from, welcome(&peer)?, peer)),
+                        _ => Err(io::ErrorKind::OutOfMemory.into()),
+                    }
+                });
+                match joined {
+                    Ok((from, map, peer)) => {
+                        stats.rings_agreed += 1;
+                        self.add_ring(key, from, map, peer, Side::Maker);
+                    }
+                    Err(_) => stats.rings_refused += 1,
+                }
+            }
+            Part::Seeks(seek, joining) => {
+                let Some((_, peer)) = joining.as_ref().filter(|(joining, _)| *joining == key) else { return };
+                let taken = match peer.take() {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    taken => taken.and_then(|memory| Map::take(memory).map_err(io::Error::other)),
+                };
+                match (taken, seek.target(), joining.take()) {
+                    (Ok(map), Some(to), Some((key, peer))) if seek.is_joining() => {
+                        seek.has();
+                        stats.rings_agreed += 1;
+                        self.add_ring(key, to, map, peer, Side::Taker);
+                    }
+                    _ => {
+                        stats.rings_refused += 1;
+                        seek.lost();
+                    }
+                }
+            }
+            Part::Offers(_) => {}
+        }
+    }
+
+    /// Takes the frames that are there, so many of each ring, and hands each to `f`: who sent it, whether
+    /// the ring is half full, its bytes; how many.
+    pub(super) fn take(
+        &mut self,
+        buffer: &mut [u8],
+        stats: &mut LinkStats,
+        mut f: impl FnMut(&mut Senders, &mut LinkStats, SocketAddr, bool, &mut [u8]),
+    ) -> usize {
+        let mut frames = 0;
+        let mut broken = None;
+        for (place, receiver) in self.receivers.iter_mut().enumerate() {
+            for _ in 0..TURN {
+                match receiver.consumer.pop(buffer) {
+                    Ok(Some(len)) => {
+                        frames += 1;
+                        stats.bytes_in += len as u64;
+                        let congested = receiver.consumer.is_congested();
+                        f(&mut self.senders, stats, receiver.from, congested, &mut buffer[..len]);
+                    }
+                    Ok(None) => break,
+                    Err(_) => {
+                        broken = Some(place);
+                        break;
+                    }
+                }
+            }
+        }
+        stats.frames_in += frames as u64;
+        stats.ring_frames_in += frames as u64;
+        let broken = broken.or_else(|| self.senders.senders.iter().position(|sender| sender.corrupt.is_some()));
+        if let Some(place) = broken {
+            // Another one is found at the next look.
+            stats.rings_broken += 1;
+            self.drop_ring(place);
+        }
+        frames
+    }
+
+    /// Whether a look without waiting that found so many frames in rings may do without the socket.
+    pub(super) fn spares_the_socket(&self, looking: Looking) -> bool {
+        looking == Looking::Anyway && !self.is_empty() && !self.looks.is_multiple_of(LOOKS_PER_SOCKET)
+    }
+
+    /// Asks to be woken by whoever sends; false when there are frames already.
+    pub(super) fn wait(&mut self) -> bool {
+        self.receivers.iter_mut().all(|receiver| {
+            receiver.waiting = true;
+            receiver.consumer.wait()
+        })
+    }
+
+    /// Asks not to be woken.
+    pub(super) fn look(&mut self) {
+        self.receivers.iter_mut().for_each(Receiver::look);
+    }
+
+    fn add_ring(&mut self, key: u64, peer_at: SocketAddr, map: Map, peer: Peer, side: Side) {
+        let (producer, consumer) = pair(Arc::new(map), side);
+        let peer = Arc::new(peer);
+        self.senders.senders.push(Sender { to: peer_at, producer, peer: Arc::clone(&peer), corrupt: None });
+        self.receivers.push(Receiver { key, from: peer_at, consumer, peer, waiting: false });
+    }
+
+    /// Forgets a ring: its memory is unmapped, its socket closed.
+    fn drop_ring(&mut self, place: usize) {
+        self.senders.senders.swap_remove(place);
+        self.receivers.swap_remove(place);
+        if let Part::Seeks(seek, _) = &mut self.part {
+            seek.lost();
+        }
+    }
+
+    fn watch(&self, source: impl AsFd, key: u64) -> io::Result<()> {
+        watch(&self.bells, source, key)
+    }
+}
+
+impl Senders {
+    /// Takes a frame if there is a ring to there; whether there is. One that finds it full is lost.
+    #[inline]
+    pub(super) fn queue(&mut self, to: SocketAddr, frame: &[u8], stats: &mut LinkStats) -> bool {
+        let before = self.last.min(self.senders.len());
+        let (before, after) = self.senders.split_at(before);
+        let place = after.iter().position(|sender| sender.to == to).map(|place| before.len() + place);
+        let Some(place) = place.or_else(|| before.iter().position(|sender| sender.to == to)) else { return false };
+        self.last = place;
+        self.senders[place].push(frame, stats);
+        true
+    }
+
+    /// Shows the peers what was queued, and wakes those that wait.
+    pub(super) fn flush(&mut self) {
+        self.senders.iter_mut().for_each(Sender::publish);
+    }
+}
+
+impl Sender {
+    fn push(&mut self, frame: &[u8], stats: &mut LinkStats) {
+        use pathcall_shm::ring::Refused;
+        match self.producer.push(frame) {
+            Ok(()) => {
+                stats.frames_out += 1;
+                stats.ring_frames_out += 1;
+                stats.bytes_out += frame.len() as u64;
+                if self.producer.unpublished() >= UNPUBLISHED_MAX {
+                    self.publish();
+                }
+            }
+            Err(Refused::Full) => stats.lost_full += 1,
+            Err(Refused::Length { .. }) => stats.lost_error += 1,
+            Err(Refused::Corrupt(corrupt)) => {
+                stats.lost_error += 1;
+                self.corrupt = Some(corrupt);
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.producer.publish() {
+            self.peer.ring();
+        }
+    }
+}
+
+impl Receiver {
+    fn look(&mut self) {
+        if self.waiting {
+            self.waiting = false;
+            self.consumer.look();
+        }
+    }
+}
+
+fn watch(bells: &AsyncFd<OwnedFd>, source: impl AsFd, key: u64) -> io::Result<()> {
+    let flags = EventFlags::IN | EventFlags::RDHUP;
+    Ok(epoll::add(bells.get_ref(), source, EventData::new_u64(key), flags)?)
+}
+
+/// Whether an address is one of this host: one can bind to it.
+fn is_here(to: SocketAddr) -> bool {
+    to.ip().is_loopback() || UdpSocket::bind((to.ip(), 0)).is_ok()
+}
