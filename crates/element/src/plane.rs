@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
-use pathcall_endpoint::driver::link::{Link, LinkStats, Looking};
+use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
 use pathcall_program::Size;
 use pathcall_proto::v1::CountersReply;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -35,7 +35,7 @@ pub(crate) struct PlaneThread {
 impl PlaneThread {
     /// Starts the thread, which binds `data`; returns when it has.
     pub(crate) async fn start(config: &Config) -> Result<Self, Error> {
-        let Config { data, size, congestion_bytes, busy_poll, cpu, .. } = *config;
+        let Config { data, size, congestion_bytes, busy_poll, shared_memory, cpu, .. } = *config;
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (bound, binding) = oneshot::channel();
         let (end, ended) = oneshot::channel();
@@ -52,7 +52,10 @@ impl PlaneThread {
             };
             runtime.block_on(async {
                 match Link::bind(data) {
-                    Ok(link) => {
+                    Ok(mut link) => {
+                        if shared_memory && let Err(error) = link.share_memory(Sharing::Offer) {
+                            tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
+                        }
                         let local = link.local_addr();
                         let plane = Plane::new(link, size, congestion_bytes, Polling::new(busy_poll));
                         if bound.send(Ok(local)).is_ok() {
@@ -185,8 +188,12 @@ impl Plane {
 
     /// What the program has counted, and the link: `link_…`.
     pub(crate) fn counters(&self) -> CountersReply {
-        let LinkStats { frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error } =
+        let LinkStats {
+            frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error, ..
+        } = self.link.stats();
+        let LinkStats { ring_frames_in, ring_frames_out, rings_agreed, rings_refused, rings_broken, .. } =
             self.link.stats();
+        let peers: Vec<SocketAddr> = self.link.memory_peers().collect();
         let link = [
             ("link_frames_in", frames_in),
             ("link_bytes_in", bytes_in),
@@ -196,8 +203,15 @@ impl Plane {
             ("link_calls_out", calls_out),
             ("link_lost_full", lost_full),
             ("link_lost_error", lost_error),
+            ("link_ring_frames_in", ring_frames_in),
+            ("link_ring_frames_out", ring_frames_out),
+            ("link_rings", peers.len() as u64),
+            ("link_rings_agreed", rings_agreed),
+            ("link_rings_refused", rings_refused),
+            ("link_rings_broken", rings_broken),
         ];
         let mut counters = self.switch.counters();
+        counters.shared_memory = self.switch.endpoints_at(&peers);
         counters.element.extend(link.map(|(name, count)| (name.to_owned(), count)));
         counters
     }

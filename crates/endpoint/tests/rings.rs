@@ -13,12 +13,18 @@ use pathcall_wire::link::{Link as Message, LinkRepr};
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+fn sharing(address: SocketAddr, part: Sharing) -> Link {
+    let mut link = Link::bind(address).unwrap();
+    link.share_memory(part).unwrap();
+    link
+}
+
 fn element() -> Link {
-    Link::bind(LOCAL).unwrap().share_memory(Sharing::Offer).unwrap()
+    sharing(LOCAL, Sharing::Offer)
 }
 
 fn endpoint() -> Link {
-    Link::bind(LOCAL).unwrap().share_memory(Sharing::Seek).unwrap()
+    sharing(LOCAL, Sharing::Seek)
 }
 
 fn now(origin: Clock) -> Instant {
@@ -178,7 +184,7 @@ async fn frames_go_by_udp_while_there_is_no_memory_and_again_when_it_ends() {
     // It asks again, with pauses; an element without memory says nothing, and no frame comes of it.
     let mut restarted = {
         drop(element);
-        Link::bind(address).unwrap().share_memory(Sharing::Offer).unwrap()
+        sharing(address, Sharing::Offer)
     };
     let mut time = now(origin);
     while endpoint.memory_peers().count() == 0 {

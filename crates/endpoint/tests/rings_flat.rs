@@ -8,6 +8,12 @@ use pathcall_wire::Instant;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+fn sharing(part: Sharing) -> Link {
+    let mut link = Link::bind(LOCAL).unwrap();
+    link.share_memory(part).unwrap();
+    link
+}
+
 /// Descriptors and mappings of this process.
 fn held() -> (usize, usize) {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -17,10 +23,10 @@ fn held() -> (usize, usize) {
 
 #[tokio::test]
 async fn a_thousand_connections_leave_nothing_behind() {
-    let mut element = Link::bind(LOCAL).unwrap().share_memory(Sharing::Offer).unwrap();
+    let mut element = sharing(Sharing::Offer);
     let mut before = None;
     for round in 0..1000 {
-        let mut endpoint = Link::bind(LOCAL).unwrap().share_memory(Sharing::Seek).unwrap();
+        let mut endpoint = sharing(Sharing::Seek);
         endpoint.seek(Instant(0), Some(element.local_addr()));
         while endpoint.memory_peers().count() == 0 {
             tokio::select! {
