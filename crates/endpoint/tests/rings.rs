@@ -198,6 +198,27 @@ async fn frames_go_by_udp_while_there_is_no_memory_and_again_when_it_ends() {
 }
 
 #[tokio::test]
+async fn what_was_sent_before_the_end_arrives() {
+    let (mut element, mut endpoint) = agreed().await;
+    for number in 0..200 {
+        element.queue(endpoint.local_addr(), &frame(number, 300));
+    }
+    element.flush();
+    drop(element);
+    let mut got = 0;
+    while endpoint.memory_peers().count() > 0 {
+        endpoint.readable().await.unwrap();
+        endpoint
+            .recv(|_, _, bytes| {
+                assert_eq!(*bytes, frame(got, 300));
+                got += 1;
+            })
+            .unwrap();
+    }
+    assert_eq!(got, 200);
+}
+
+#[tokio::test]
 async fn an_element_without_memory_is_sent_frames_by_udp() {
     let (mut element, mut endpoint) = (Link::bind(LOCAL).unwrap(), endpoint());
     endpoint.seek(Instant(0), Some(element.local_addr()));

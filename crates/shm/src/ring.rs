@@ -101,7 +101,7 @@ pub fn pair<M: Memory>(memory: Arc<M>, side: Side) -> (Producer<M>, Consumer<M>)
     let own = |of| Place { positions: of * (HEAD / 2), frames: HEAD + of * capacity, capacity };
     let (out, back) = if side == Side::Maker { (own(0), own(1)) } else { (own(1), own(0)) };
     let producer = Producer { memory: Arc::clone(&memory), place: out, written: 0, published: 0, read: 0 };
-    (producer, Consumer { memory, place: back, read: 0, released: 0, written: 0 })
+    (producer, Consumer { memory, place: back, read: 0, released: 0, written: 0, closed: false })
 }
 
 /// The other side has written what no right one would.
@@ -280,6 +280,7 @@ pub struct Consumer<M> {
     released: u64,
     /// What the producer said last.
     written: u64,
+    closed: bool,
 }
 
 impl<M: Memory> Consumer<M> {
@@ -292,10 +293,10 @@ impl<M: Memory> Consumer<M> {
     pub fn pop(&mut self, frame: &mut [u8]) -> Result<Option<usize>, Corrupt> {
         if self.read == self.written {
             self.release();
-            let written = self.position(WRITTEN).load(Ordering::Acquire);
-            self.place.fill(written, self.read)?;
-            self.written = written;
-            if self.read == written {
+            if !self.closed {
+                self.ask()?;
+            }
+            if self.read == self.written {
                 return Ok(None);
             }
         }
@@ -318,6 +319,29 @@ impl<M: Memory> Consumer<M> {
             self.release();
         }
         Ok(Some(len))
+    }
+
+    /// The producer is gone: takes what there is now, and nothing that is written later.
+    ///
+    /// # Errors
+    /// As [`pop`](Self::pop).
+    pub fn close(&mut self) -> Result<(), Corrupt> {
+        self.closed = true;
+        self.ask()
+    }
+
+    /// Whether it is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Asks how far the producer has written.
+    fn ask(&mut self) -> Result<(), Corrupt> {
+        let written = self.position(WRITTEN).load(Ordering::Acquire);
+        self.place.fill(written, self.read)?;
+        self.written = written;
+        Ok(())
     }
 
     /// Whether the ring was at least half full when the producer's position was last asked.

@@ -80,6 +80,25 @@ fn a_consumer_that_waits_is_woken_once() {
 }
 
 #[test]
+fn what_is_written_after_the_end_is_not_read() {
+    let (mut producer, mut consumer, memory) = ring(64);
+    for frame in [b"one", b"two"] {
+        producer.push(frame).unwrap();
+        assert!(!producer.publish());
+    }
+    consumer.close().unwrap();
+    producer.push(b"three").unwrap();
+    assert!(!producer.publish());
+    assert_eq!(
+        [pop(&mut consumer), pop(&mut consumer), pop(&mut consumer)],
+        [Some(b"one".to_vec()), Some(b"two".to_vec()), None]
+    );
+    let (_, mut other) = pair(Arc::clone(&memory), Side::Taker);
+    memory[WRITTEN].store(65, Ordering::Relaxed);
+    assert_eq!(other.close(), Err(Corrupt::Position { distance: 65, capacity: 64 }));
+}
+
+#[test]
 fn half_a_ring_is_congestion() {
     let (mut producer, mut consumer, _) = ring(64);
     for pushed in 1..=15 {

@@ -14,7 +14,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use pathcall_shm::{Consumer, Corrupt, Map, Peer, Producer, Side, pair};
+use pathcall_shm::ring::Refused;
+use pathcall_shm::{Consumer, Map, Peer, Producer, Side, pair};
 use pathcall_wire::Instant;
 use pathcall_wire::link::{LinkKind, LinkRepr};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -75,7 +76,7 @@ struct Sender {
     to: SocketAddr,
     producer: Producer<Map>,
     peer: Arc<Peer>,
-    corrupt: Option<Corrupt>,
+    corrupt: bool,
 }
 
 /// The ring that frames come in by, of the sender at the same place.
@@ -210,8 +211,14 @@ impl Rings {
 
     fn attend_to(&mut self, key: u64, stats: &mut LinkStats) {
         if let Some(place) = self.receivers.iter().position(|receiver| receiver.key == key) {
-            if !self.receivers[place].peer.hear() {
-                self.drop_ring(place);
+            let receiver = &mut self.receivers[place];
+            if !receiver.peer.hear() {
+                // What it sent before is taken; its end is told no more.
+                let _ = epoll::delete(self.bells.get_ref(), &*receiver.peer);
+                if receiver.consumer.close().is_err() {
+                    stats.rings_broken += 1;
+                    self.drop_ring(place);
+                }
             }
             return;
         }
@@ -246,7 +253,7 @@ impl Rings {
                     taken => taken.and_then(|memory| Map::take(memory).map_err(io::Error::other)),
                 };
                 match (taken, seek.target(), joining.take()) {
-                    (Ok(map), Some(to), Some((key, peer))) if seek.is_joining() => {
+                    (Ok(map), Some(to), Some((key, peer))) => {
                         seek.has();
                         stats.rings_agreed += 1;
                         self.add_ring(key, to, map, peer, Side::Taker);
@@ -270,7 +277,7 @@ impl Rings {
         mut f: impl FnMut(&mut Senders, &mut LinkStats, SocketAddr, bool, &mut [u8]),
     ) -> usize {
         let mut frames = 0;
-        let mut broken = None;
+        let mut ended = None;
         for (place, receiver) in self.receivers.iter_mut().enumerate() {
             for _ in 0..TURN {
                 match receiver.consumer.pop(buffer) {
@@ -280,9 +287,13 @@ impl Rings {
                         let congested = receiver.consumer.is_congested();
                         f(&mut self.senders, stats, receiver.from, congested, &mut buffer[..len]);
                     }
-                    Ok(None) => break,
+                    Ok(None) => {
+                        ended = if receiver.consumer.is_closed() { Some(place) } else { ended };
+                        break;
+                    }
                     Err(_) => {
-                        broken = Some(place);
+                        stats.rings_broken += 1;
+                        ended = Some(place);
                         break;
                     }
                 }
@@ -290,10 +301,8 @@ impl Rings {
         }
         stats.frames_in += frames as u64;
         stats.ring_frames_in += frames as u64;
-        let broken = broken.or_else(|| self.senders.senders.iter().position(|sender| sender.corrupt.is_some()));
-        if let Some(place) = broken {
-            // Another one is found at the next look.
-            stats.rings_broken += 1;
+        // One at a time: another one is found at the next look.
+        if let Some(place) = ended.or_else(|| self.senders.corrupt(stats)) {
             self.drop_ring(place);
         }
         frames
@@ -308,7 +317,7 @@ impl Rings {
     pub(super) fn wait(&mut self) -> bool {
         self.receivers.iter_mut().all(|receiver| {
             receiver.waiting = true;
-            receiver.consumer.wait()
+            receiver.consumer.wait() && !receiver.consumer.is_closed()
         })
     }
 
@@ -320,7 +329,7 @@ impl Rings {
     fn add_ring(&mut self, key: u64, peer_at: SocketAddr, map: Map, peer: Peer, side: Side) {
         let (producer, consumer) = pair(Arc::new(map), side);
         let peer = Arc::new(peer);
-        self.senders.senders.push(Sender { to: peer_at, producer, peer: Arc::clone(&peer), corrupt: None });
+        self.senders.senders.push(Sender { to: peer_at, producer, peer: Arc::clone(&peer), corrupt: false });
         self.receivers.push(Receiver { key, from: peer_at, consumer, peer, waiting: false });
     }
 
@@ -351,6 +360,13 @@ impl Senders {
         true
     }
 
+    /// A ring whose peer reads what was never written.
+    fn corrupt(&self, stats: &mut LinkStats) -> Option<usize> {
+        let place = self.senders.iter().position(|sender| sender.corrupt);
+        stats.rings_broken += u64::from(place.is_some());
+        place
+    }
+
     /// Shows the peers what was queued, and wakes those that wait.
     pub(super) fn flush(&mut self) {
         self.senders.iter_mut().for_each(Sender::publish);
@@ -359,7 +375,6 @@ impl Senders {
 
 impl Sender {
     fn push(&mut self, frame: &[u8], stats: &mut LinkStats) {
-        use pathcall_shm::ring::Refused;
         match self.producer.push(frame) {
             Ok(()) => {
                 stats.frames_out += 1;
@@ -371,9 +386,9 @@ impl Sender {
             }
             Err(Refused::Full) => stats.lost_full += 1,
             Err(Refused::Length { .. }) => stats.lost_error += 1,
-            Err(Refused::Corrupt(corrupt)) => {
+            Err(Refused::Corrupt(_)) => {
                 stats.lost_error += 1;
-                self.corrupt = Some(corrupt);
+                self.corrupt = true;
             }
         }
     }
