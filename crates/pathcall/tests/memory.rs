@@ -88,8 +88,8 @@ async fn channel(server: &Running, shared_memory: bool) -> Channel {
     builder.shared_memory(shared_memory).connect().await.expect("connects")
 }
 
-/// What workers get of all kinds of calls.
-async fn results(server: &Running, shared_memory: bool) -> Vec<Vec<f64>> {
+/// What workers get of all kinds of calls, and their channels.
+async fn results(server: &Running, shared_memory: bool) -> (Vec<Vec<f64>>, Vec<Channel>) {
     let mut channels = Vec::new();
     let workers = (0..WORKERS).map(async |worker| {
         let channel = channel(server, shared_memory).await;
@@ -121,7 +121,7 @@ async fn results(server: &Running, shared_memory: bool) -> Vec<Vec<f64>> {
     let found = words.query(Wanted { keys: Some(str_int(&pairs)), ..Wanted::default() }).await.expect("an answer");
     let found = found.into_inner().kvs.expect("values").map;
     results.push(keys.iter().map(|key| found[key] as f64).collect());
-    results
+    (results, channels)
 }
 
 /// All of them, at once.
@@ -135,14 +135,15 @@ async fn futures<T>(work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<
 #[tokio::test(flavor = "multi_thread")]
 async fn results_are_the_same_by_memory_by_udp_and_in_software() {
     let play = async {
-        let expected = results(&server(None, true).await, true).await;
+        let (expected, _) = results(&server(None, true).await, true).await;
         // Who wants memory, and whether they get it.
         let cases: [(&[&str], bool, bool); 3] =
             [(&[], true, true), (&[], false, false), (&["--no-shared-memory"], true, false)];
         for (options, wanted, shared) in cases {
             let (_network, controller) = Process::network(options);
             let server = server(Some(&controller), wanted).await;
-            assert_eq!(results(&server, wanted).await, expected, "{options:?}, {wanted}");
+            let (got, channels) = results(&server, wanted).await;
+            assert!(got == expected, "{options:?}, {wanted}");
             let [all, rings] =
                 [counter(&controller, "link_frames_in").await, counter(&controller, "link_ring_frames_in").await];
             let lost = counter(&controller, "link_rings_broken").await;
@@ -151,16 +152,18 @@ async fn results_are_the_same_by_memory_by_udp_and_in_software() {
                 "{rings} of {all}"
             );
             let status = status(&controller).await;
+            // The owners and callers of the three applications that are called.
+            let mut endpoints: Vec<u32> = status
+                .applications
+                .iter()
+                .filter(|app| app.endpoints.len() > 1)
+                .flat_map(|app| app.endpoints.iter().map(|endpoint| endpoint.endpoint))
+                .collect();
+            endpoints.sort_unstable();
+            assert_eq!(endpoints.len(), 3 * (1 + WORKERS as usize));
             let sharing = &status.elements[0].counters.as_ref().expect("counters").shared_memory;
-            for application in &status.applications {
-                for endpoint in &application.endpoints {
-                    assert!(
-                        !shared || application.memory.is_none() || sharing.contains(&endpoint.endpoint),
-                        "{status:?}"
-                    );
-                }
-            }
-            assert_eq!(sharing.is_empty(), !shared);
+            assert_eq!(*sharing, if shared { endpoints } else { Vec::new() });
+            drop(channels);
         }
     };
     tokio::time::timeout(LIMIT, play).await.expect("it takes less");
