@@ -35,7 +35,7 @@ const TURN: usize = 64;
 /// What is not published yet may grow to so many words: then it is, so that the peer works meanwhile.
 const UNPUBLISHED_MAX: u64 = 4096;
 /// Of so many looks without waiting, one is for the socket: it is a system call.
-const LOOKS_PER_SOCKET: u32 = 8;
+const LOOKS_PER_SOCKET: u32 = 32;
 /// And of so many, one is for who comes and who is gone.
 const LOOKS_PER_ATTENDANCE: u32 = 1024;
 /// Events asked for at a time.
