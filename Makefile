@@ -18,16 +18,17 @@ test: lint
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p pathcall-sim --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy -p pathcall-sim -p pathcall-conformance --features mutants --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
 sim:
 	$(CARGO) build --release -p pathcall
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
 
-# Mistakes planted in the code, one at a time: the simulator catches each.
+# Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
+# executions those that are in the switch program.
 mutants:
-	$(CARGO) test --release -p pathcall-sim --features mutants --test mutants
+	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants
 
 # The same as sim, more of it; for hours with SEEDS=1000000.
 soak: SEEDS = 10000

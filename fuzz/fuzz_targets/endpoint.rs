@@ -89,7 +89,6 @@ fn owner(threshold: u32) -> MapServer {
         acked: false,
         locks: false,
         votes: false,
-        acked: false,
         eviction: Some(Eviction::default()),
         key_memory: KEY_MEMORY,
         lease: LEASE,

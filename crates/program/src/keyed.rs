@@ -11,7 +11,7 @@ use crate::{Action, Application, Context, Program, Reason, Verdict, count, emit,
 impl Program {
     /// Pairs to the server: App. C, "for packets to the server".
     pub(crate) fn keyed(&mut self, application: &Application, mut context: Context<'_>) -> Verdict {
-        if context.frame.lane_count() > KEYED_LANES || application.width as usize != KEYED_WIDTH {
+        if context.frame.lane_count() > KEYED_LANES || !has_generations(application) {
             return context.drop(Reason::Malformed);
         }
         let Context { base, map, .. } = context;
@@ -118,7 +118,7 @@ impl Program {
         let Context { base, map, .. } = context;
         let kind = context.frame.kind();
         let first = usize::from(map.first_lane);
-        let fits = application.width as usize == KEYED_WIDTH
+        let fits = has_generations(application)
             && match kind {
                 Kind::MapPlaces => {
                     self.tables.is_slot_of(map.index, map.threshold, base.gaid)
@@ -157,4 +157,10 @@ impl Program {
         self.count_for(base.gaid, |c| c.harvests += u64::from(kind == Kind::MapClose));
         context.reflect(answer, false)
     }
+}
+
+/// Whether the application has rows in two banks. Without a row it has no generation either: the
+/// register that its first row would have is another one's.
+fn has_generations(application: &Application) -> bool {
+    application.width as usize == KEYED_WIDTH && application.rows > 0
 }

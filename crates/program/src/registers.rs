@@ -77,11 +77,11 @@ impl<T: Clone> RegisterArray<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Generation {
     /// What is added now.
-    pub(crate) open: u32,
+    pub open: u32,
     /// Generations up to this are the server's.
-    pub(crate) committed: u32,
+    pub committed: u32,
     /// Version of the mapping of keys to registers; frames of another are refused.
-    pub(crate) version: u32,
+    pub version: u32,
 }
 
 impl Default for Generation {
@@ -94,24 +94,24 @@ impl Default for Generation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
     /// The last full sequence number.
-    pub(crate) seq: u32,
+    pub seq: u32,
     /// The generation it was applied in.
-    pub(crate) generation: u32,
+    pub generation: u32,
     /// Hardware profile: the flip bit of the last frame; starts at 1 (NetRPC §5.1).
-    pub(crate) clear_flip: bool,
+    pub clear_flip: bool,
 }
 
 /// The state of a row's round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundState {
     /// The round that is open.
-    pub(crate) round: u32,
+    pub round: u32,
     /// Workers that have contributed.
-    pub(crate) workers: u64,
+    pub workers: u64,
     /// What their contributions agree on.
-    pub(crate) tag: u32,
+    pub tag: u32,
     /// The sticky congestion mark.
-    pub(crate) ecn: bool,
+    pub ecn: bool,
 }
 
 impl Default for RoundState {
@@ -125,44 +125,49 @@ impl Default for RoundState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lock {
     /// The endpoint.
-    pub(crate) owner: u32,
+    pub owner: u32,
     /// Which of its acquirings, under `LOCK_WANTED` and `LOCK_PARKED`.
-    pub(crate) tag: u32,
+    pub tag: u32,
 }
 
 /// A ballot: votes for one key. The first key that comes to a row keeps it until the epoch ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ballot {
     /// The key, filled up with zeros.
-    pub(crate) key: [u8; MAX_BALLOT_KEY],
+    pub key: [u8; MAX_BALLOT_KEY],
     /// Its length; 0: nobody has the row.
-    pub(crate) len: u8,
+    pub len: u8,
     /// The server counts whatever comes to this row.
-    pub(crate) moved: bool,
+    pub moved: bool,
     /// The server has recorded that the threshold was reached.
-    pub(crate) decided: bool,
+    pub decided: bool,
     /// Votes since the ballot was cleared.
-    pub(crate) count: u32,
+    pub count: u32,
     /// How often it was cleared.
-    pub(crate) round: u32,
+    pub round: u32,
 }
 
 /// All arrays, in stage order.
 #[derive(Debug)]
 pub struct Registers {
     /// By the application's first row.
-    pub(crate) generations: RegisterArray<Generation>,
-    pub(crate) places: RegisterArray<Place>,
-    pub(crate) rounds: RegisterArray<RoundState>,
-    pub(crate) counts: RegisterArray<u32>,
-    /// In the stage of counts: a frame is of a round or of a ballot.
-    pub(crate) ballots: RegisterArray<Ballot>,
-    pub(crate) locks: RegisterArray<Lock>,
+    pub generations: RegisterArray<Generation>,
+    /// By flow slot, `W_MAX` to each.
+    pub places: RegisterArray<Place>,
+    /// By row.
+    pub rounds: RegisterArray<RoundState>,
+    /// By row.
+    pub counts: RegisterArray<u32>,
+    /// By row. In the stage of counts: a frame is of a round or of a ballot.
+    pub ballots: RegisterArray<Ballot>,
+    /// By row.
+    pub locks: RegisterArray<Lock>,
     /// Beside each lock: how often it was granted, the lower half of its fencing token.
-    pub(crate) grants: RegisterArray<u32>,
-    pub(crate) lanes: RegisterArray<i32>,
+    pub grants: RegisterArray<u32>,
+    /// An application's rows, one after the other.
+    pub lanes: RegisterArray<i32>,
     /// Beside each place: the lanes of its last frame that overflowed, so that a repeat is answered alike.
-    pub(crate) overflows: RegisterArray<u32>,
+    pub overflows: RegisterArray<u32>,
 }
 
 impl Registers {

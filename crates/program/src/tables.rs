@@ -179,7 +179,12 @@ impl Tables {
         for other in self.endpoints.values().filter(|other| other.endpoint != endpoint.endpoint) {
             apart("slots", &range, &slots(other), other.endpoint)?;
         }
-        if self.endpoints.insert(endpoint.endpoint, endpoint) != Some(endpoint) {
+        let before = self.endpoints.insert(endpoint.endpoint, endpoint);
+        if before != Some(endpoint) {
+            // A group has endpoints of its application alone.
+            for entry in self.applications.values_mut().filter(|entry| entry.application.gaid != endpoint.gaid) {
+                entry.group.retain(|member| *member != endpoint.endpoint);
+            }
             let (at, len) = (endpoint.slot_base as usize * W_MAX as usize, endpoint.slots as usize * W_MAX as usize);
             self.registers.places.reset(at, len, Place::default());
             self.registers.overflows.reset(at, len, 0);
@@ -224,6 +229,11 @@ impl Tables {
         self.endpoints.get(&id)
     }
 
+    /// Every endpoint, in no order.
+    pub fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.values()
+    }
+
     /// Every application with the time of its last admitted frame and its counters, in no order.
     pub fn applications(&self) -> impl Iterator<Item = (Application, Option<Instant>, ApplicationCounters)> {
         self.applications.values().map(|entry| (entry.application, entry.last_seen, entry.counters))
@@ -239,6 +249,12 @@ impl Tables {
         inside("rows", &wanted, application.rows as usize)?;
         let at = application.lane_base as usize + row as usize * application.width as usize;
         Ok(self.registers.lanes.peek(at, count as usize * application.width as usize))
+    }
+
+    /// All registers, as they are between frames.
+    #[must_use]
+    pub fn registers(&self) -> &Registers {
+        &self.registers
     }
 
     /// Zeroes an application's registers and opens its first round again. Generations go on: callers

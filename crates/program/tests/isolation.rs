@@ -1,7 +1,7 @@
 //! Two applications on one element, one of which is hostile: whatever its members and its server send,
 //! the other one's frames have the same effect and the same answers as if it were alone.
 
-use pathcall_program::{Action, Application, Endpoint, Program, Size};
+use pathcall_program::{Action, Application, Endpoint, Program, Reason, Size};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ const EPOCH: u32 = 3;
 const INCARNATION: u32 = 5;
 
 fn program() -> Program {
-    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 16 });
+    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 17 });
     let tables = program.tables_mut();
     for (gaid, first_endpoint, row_base, lane_base, slot_base) in [(WATCHED, 1, 0, 0, 0), (HOSTILE, 4, 8, 512, 8)] {
         let owner = first_endpoint;
@@ -134,4 +134,50 @@ proptest! {
         }
         prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), alone.tables().read_rows(WATCHED, 0, 8));
     }
+}
+
+#[test]
+fn an_endpoint_that_changes_its_application_leaves_the_group_of_the_last_one() {
+    let mut program = program();
+    let moved = Endpoint { endpoint: 2, incarnation: 6, gaid: HOSTILE, slot_base: 0, slots: 4 };
+    program.tables_mut().set_endpoint(moved).expect("its slots are its own");
+    let members = |program: &Program| program.tables().group(WATCHED).map(|member| member.endpoint).collect::<Vec<_>>();
+    assert_eq!(members(&program), [3], "it must not hear the results of the other application");
+    program.tables_mut().set_endpoint(Endpoint { gaid: WATCHED, ..moved }).expect("its slots are its own");
+    assert_eq!(members(&program), [3], "who comes back is not a member before the controller says so");
+}
+
+#[test]
+fn an_application_without_rows_has_no_generation() {
+    let mut program = program();
+    // Its rows would begin where another one's do; there is none of its own.
+    let none = Application { gaid: 9, epoch: EPOCH, owner: 8, row_base: 0, rows: 0, lane_base: 0, width: 64 };
+    program.tables_mut().install(none).expect("takes nothing");
+    for endpoint in [8, 9] {
+        let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: 9, slot_base: 16, slots: endpoint % 2 };
+        program.tables_mut().set_endpoint(entry).expect("fits");
+    }
+    let send = |program: &mut Program, kind, src, flags| {
+        let base = BaseRepr {
+            gaid: 9,
+            epoch: EPOCH,
+            src,
+            src_incarnation: INCARNATION,
+            dst: 17 - src,
+            slot: 16,
+            seq: 1,
+            round: 1,
+            flags,
+            ..BaseRepr::new(kind)
+        };
+        let mut bytes = vec![0; frame_len(0, 0, 0)];
+        emit(&base, &MapRepr { index: 77, ..MapRepr::default() }, &mut bytes);
+        program.process(Instant(1), &mut bytes, false).action
+    };
+    for kind in [Kind::MapClose, Kind::MapWipe] {
+        assert_eq!(send(&mut program, kind, 8, Flags::FROM_SERVER), Action::Drop(Reason::Malformed), "{kind:?}");
+    }
+    assert_eq!(send(&mut program, Kind::MapData, 9, 0), Action::Drop(Reason::Malformed));
+    let generation = program.tables().registers().generations.peek(0, 1)[0];
+    assert_eq!((generation.open, generation.version), (1, 0), "another application's");
 }

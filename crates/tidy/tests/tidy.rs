@@ -19,6 +19,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("element", &["wire", "proto", "program", "endpoint"]),
     ("control", &["wire", "proto", "program", "endpoint"]),
     ("rpc", &["wire", "proto", "endpoint"]),
+    ("conformance", &["wire", "program"]),
     ("sim", &["wire", "program", "endpoint"]),
 ];
 

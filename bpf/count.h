@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CntFwd: counters and thresholds (NetRPC §5.2.3; crates/program, count.rs). */
+#pragma once
+
+#include "context.h"
+
+/* Whether a frame of pairs is counted at all. */
+static __always_inline int counts(struct context *c)
+{
+	return c->map_flags & PC_MAP_COUNT && c->threshold;
+}
+
+/* Counts a frame of pairs; whether it goes on. */
+static __always_inline int count_pairs(struct row *row, struct context *c, int new)
+{
+	if (new && row->count != ~0U)
+		row->count++;
+	return new ? row->count == c->threshold : row->count >= c->threshold;
+}
+
+/* Counts a worker's part of a round; whether the round is complete. */
+static __always_inline int count_round(struct row *row, struct context *c, int apply)
+{
+	row->count += apply;
+	return row->count >= c->threshold;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Generations of keyed values: what only the element holds is made the server's, one closed
+ * generation after the other (crates/program, generation.rs). Under the application's lock. */
+#pragma once
+
+#include "context.h"
+
+/* First lane of a generation's bank in a row. */
+static __always_inline __u32 bank_of(__u32 generation)
+{
+	return generation % 2 * PC_KEYED_LANES;
+}
+
+/* Closes the generation that the frame names, if it is open. */
+static __always_inline void generation_close(struct row *first, struct context *c)
+{
+	if (c->round != first->open)
+		return;
+	/* The server closes a generation only when all before it are its own. */
+	first->committed = first->open - 1;
+	first->open = first->open + 1 ? first->open + 1 : 1;
+	first->version = c->index;
+}
+
+/* Notes that a closed generation is the server's; false when its bank may be in use again, or was
+ * never closed: a late wipe must not touch what came after. */
+static __always_inline int generation_commit(struct row *first, struct context *c)
+{
+	if (first->open != c->round + 1)
+		return 0;
+	first->committed = c->round;
+	return 1;
+}

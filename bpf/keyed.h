@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ways of keyed applications through the stages: pairs, locks, ballots, and the server's harvests
+ * (crates/program, keyed.rs and ballot.rs). */
+#pragma once
+
+#include "admit.h"
+#include "ballot.h"
+#include "count.h"
+#include "generation.h"
+#include "lock.h"
+#include "map.h"
+#include "once.h"
+
+/* Whether the application's rows are a keyed one's. */
+static __always_inline int is_keyed(struct context *c)
+{
+	return c->app.width == PC_KEYED_WIDTH && c->app.rows;
+}
+
+/* Pairs to the server: NetRPC App. C, "for packets to the server". */
+__noinline int keyed(struct xdp_md *xdp, struct context *c)
+{
+	__u32 open, committed, version, applied_in, overflow;
+	struct frame frame = frame_of(xdp);
+	struct application_counters *counters;
+	struct row *first, *counted;
+	struct place *place;
+	int counting, new;
+
+	if (!c || !frame.base || c->lanes > PC_KEYED_LANES || !is_keyed(c))
+		return DROP_MALFORMED;
+	counters = counters_of(c->app.index);
+	plainer(c);
+	place = place_of(c);
+	first = row_at(c->app.row_base);
+	counting = counts(c);
+	counted = row_at(c->app.row_base + c->index);
+	if (!counters || !place || !first)
+		return DROP_MALFORMED;
+	if (c->index >= c->app.rows)
+		counted = 0;
+
+	bpf_spin_lock(&first->lock);
+	open = first->open;
+	committed = first->committed;
+	version = first->version;
+	c->met = meet(place, c->seq, open, c->round == version);
+	c->reached = 1;
+	forget();
+	if (c->met == MET_NEW || c->met == MET_REPEAT) {
+		if (counting && counted)
+			c->reached = count_pairs(counted, c, c->met == MET_NEW);
+		forget();
+		pairs_work(&frame, c, bank_of(open));
+		forget();
+		if (c->met == MET_NEW)
+			place->overflow = c->overflow;
+	}
+	applied_in = place->last;
+	overflow = place->overflow;
+	bpf_spin_unlock(&first->lock);
+	new = c->met == MET_NEW;
+
+	if (c->met == MET_REFUSED) {
+		counters->refused++;
+		frame.base->round = bpf_htonl(version);
+		return reflect(&frame, c, PC_KIND_MAP_REFUSED, 1);
+	}
+	if (c->met == MET_STALE) {
+		counters->stale++;
+		return DROP_STALE;
+	}
+	counters->applied += new;
+	counters->repeats += !new;
+	counters->lanes_added += c->added;
+	counters->overflow_lanes += __builtin_popcount(c->overflow);
+	/* The sender keeps what it sent until this generation is the server's. */
+	frame.base->round = bpf_htonl(applied_in);
+	frame.map->index = bpf_htonl(committed);
+	if (counting && !counted)
+		return DROP_MALFORMED;
+	if (!c->reached) {
+		if (new)
+			return DROP_COUNTED;
+		counters->held++;
+		return reflect(&frame, c, PC_KIND_MAP_HELD, 1);
+	}
+	mark_overflow(&frame, c, overflow);
+	if (c->target == PC_TO_SRC)
+		return reflect(&frame, c, PC_KIND_MAP_ACK, !(c->map_flags & PC_MAP_GET));
+	if (c->target == PC_TO_SERVER) {
+		say(&frame, c, PC_MAP_REACHED);
+		return forward(c);
+	}
+	frame.base->kind = PC_KIND_MAP_ACK;
+	return MULTICAST;
+}
+
+/* Takes a lock or gives it back. */
+__noinline int lock(struct xdp_md *xdp, struct context *c)
+{
+	struct frame frame = frame_of(xdp);
+	struct application_counters *counters;
+	enum outcome outcome = LOCK_BUSY;
+	struct place *place;
+	__u32 grants = 0;
+	struct row *row;
+	enum met met;
+	int denied;
+
+	if (!c || !frame.base || c->index >= c->app.rows || c->tag & ~PC_LOCK_TAG)
+		return DROP_MALFORMED;
+	counters = counters_of(c->app.index);
+	place = place_of(c);
+	row = row_at(c->app.row_base + c->index);
+	if (!counters || !place || !row)
+		return DROP_MALFORMED;
+
+	bpf_spin_lock(&row->lock);
+	met = meet(place, c->seq, 0, 1);
+	if (met != MET_STALE) {
+		int new = met == MET_NEW;
+
+		outcome = c->map_flags & PC_MAP_COUNT ? lock_take(row, c, new) : lock_give_back(row, c, new);
+		if (outcome == LOCK_GRANTED && row->grants != ~0U)
+			row->grants++;
+		grants = outcome == LOCK_FREE ? 0 : row->grants;
+	}
+	bpf_spin_unlock(&row->lock);
+
+	if (met == MET_STALE) {
+		counters->stale++;
+		return DROP_STALE;
+	}
+	denied = outcome == LOCK_BUSY || outcome == LOCK_FREE;
+	counters->applied += met == MET_NEW;
+	counters->repeats += met != MET_NEW;
+	counters->denied += denied;
+	frame.base->round = bpf_htonl(grants);
+	if (outcome == LOCK_IS_PARKED)
+		return divert(&frame, c);
+	if (denied)
+		say(&frame, c, PC_MAP_DENIED);
+	return reflect(&frame, c, PC_KIND_MAP_ACK, 1);
+}
+
+/* Frees a lock for the server, or says who has it. */
+__noinline int free_lock(struct xdp_md *xdp, struct context *c)
+{
+	struct frame frame = frame_of(xdp);
+	__u32 owner, tag, grants;
+	struct row *row;
+
+	if (!c || !frame.base || c->index >= c->app.rows)
+		return DROP_MALFORMED;
+	row = row_at(c->app.row_base + c->index);
+	if (!row)
+		return DROP_MALFORMED;
+	bpf_spin_lock(&row->lock);
+	owner = row->owner;
+	tag = row->owner_tag & ~PC_LOCK_WANTED;
+	lock_free(row, c);
+	grants = row->grants;
+	bpf_spin_unlock(&row->lock);
+	frame.base->slot = bpf_htonl(owner);
+	frame.base->round = bpf_htonl(grants);
+	frame.map->para = bpf_htonl(tag);
+	return reflect(&frame, c, PC_KIND_MAP_FREED, 0);
+}
+
+/* A vote, or the clearing of a ballot. */
+__noinline int ballot(struct xdp_md *xdp, struct context *c)
+{
+	struct frame frame = frame_of(xdp);
+	struct application_counters *counters;
+	struct standing standing = {};
+	struct ballot_key key;
+	enum way way = WAY_ASK;
+	struct place *place;
+	__u32 mark = 0;
+	struct row *row;
+	enum met met;
+	int clears;
+
+	if (!c || !frame.base || c->index >= c->app.rows || !ballot_key(&frame, c, &key))
+		return DROP_MALFORMED;
+	counters = counters_of(c->app.index);
+	place = place_of(c);
+	row = row_at(c->app.row_base + c->index);
+	if (!counters || !place || !row)
+		return DROP_MALFORMED;
+	clears = !!(c->map_flags & PC_MAP_CLEAR);
+
+	bpf_spin_lock(&row->lock);
+	met = meet(place, c->seq, 0, 1);
+	if (met != MET_STALE) {
+		int new = met == MET_NEW;
+
+		standing = ballot_enter(row, c, &key, new);
+		if (new) {
+			way = first_way(&standing, clears);
+			place->overflow = standing.round << 1 | (way != WAY_DONE);
+		}
+		mark = place->overflow;
+		if (!new)
+			way = way_again(&standing, mark, clears);
+	}
+	bpf_spin_unlock(&row->lock);
+
+	if (met == MET_STALE) {
+		counters->stale++;
+		return DROP_STALE;
+	}
+	counters->applied += met == MET_NEW && standing.ours;
+	counters->repeats += met != MET_NEW;
+	counters->diverted += way == WAY_DIVERT;
+	counters->reached += way == WAY_REACHED;
+	/* An answer, and a clearing, are of the round in which the frame took effect. */
+	frame.base->round = bpf_htonl(clears || way == WAY_DONE ? mark >> 1 : standing.round);
+	if (way == WAY_DIVERT)
+		return divert(&frame, c);
+	if (way == WAY_ASK)
+		return forward(c);
+	if (way == WAY_REACHED) {
+		say(&frame, c, PC_MAP_REACHED);
+		return forward(c);
+	}
+	if (standing.decided && standing.round == mark >> 1)
+		say(&frame, c, PC_MAP_REACHED);
+	return reflect(&frame, c, PC_KIND_MAP_ACK, 1);
+}
+
+/* The server's word on a ballot: that it is decided, noted in passing; or that the server counts what
+ * comes to this row from now on. */
+__noinline int ballot_word(struct xdp_md *xdp, struct context *c)
+{
+	struct frame frame = frame_of(xdp);
+	struct application_counters *counters;
+	struct row *row;
+	int moves;
+
+	if (!c || !frame.base || c->index >= c->app.rows)
+		return DROP_MALFORMED;
+	counters = counters_of(c->app.index);
+	row = row_at(c->app.row_base + c->index);
+	if (!counters || !row)
+		return DROP_MALFORMED;
+	moves = c->kind == PC_KIND_MAP_MOVE;
+	bpf_spin_lock(&row->lock);
+	if (moves)
+		row->moved = 1;
+	else if (row->key_len && row->ballot_round == c->round)
+		/* A late word of a ballot that was cleared since says nothing of this one. */
+		row->decided = 1;
+	bpf_spin_unlock(&row->lock);
+	if (moves)
+		return reflect(&frame, c, PC_KIND_MAP_MOVED, 0);
+	counters->results++;
+	return deliver(c);
+}
+
+/* Whether a flow slot belongs to an endpoint of the application. */
+static __always_inline int is_slot_of(__u32 slot, __u32 id, __u32 gaid)
+{
+	struct endpoint *endpoint = endpoint_of(id, gaid);
+
+	return endpoint && slot - endpoint->slot_base < endpoint->slots;
+}
+
+/* The server makes a generation of keyed values its own. */
+__noinline int harvest(struct xdp_md *xdp, struct context *c)
+{
+	struct frame frame = frame_of(xdp);
+	struct application_counters *counters;
+	struct place *place = 0;
+	__s32 *cells = 0;
+	struct row *first;
+	__u32 kind;
+
+	if (!c || !frame.base || !is_keyed(c))
+		return DROP_MALFORMED;
+	kind = c->kind;
+	counters = counters_of(c->app.index);
+	first = row_at(c->app.row_base);
+	if (!counters || !first)
+		return DROP_MALFORMED;
+	if (kind == PC_KIND_MAP_PLACES) {
+		if (!is_slot_of(c->index, c->threshold, c->gaid) || c->first_lane % PC_RECORD_PLACES ||
+		    c->first_lane >= PC_W_MAX || c->payload_at - c->lanes_at != PC_RECORD_PLACES * 12)
+			return DROP_MALFORMED;
+		place = places_at((__u64)c->index * PC_W_MAX + c->first_lane, PC_RECORD_PLACES);
+		if (!place)
+			return DROP_MALFORMED;
+	} else if (kind == PC_KIND_MAP_WIPE) {
+		if (c->index >= c->app.rows)
+			return DROP_MALFORMED;
+		cells = lanes_at(c->app.lane_base + c->index * PC_KEYED_WIDTH + bank_of(c->round));
+		if (!cells)
+			return DROP_MALFORMED;
+	}
+
+	bpf_spin_lock(&first->lock);
+	if (place)
+		places_record(&frame, c, place);
+	else if (!cells)
+		generation_close(first, c);
+	else if (generation_commit(first, c))
+		lanes_zero(cells, PC_KEYED_LANES);
+	if (kind == PC_KIND_MAP_CLOSE) {
+		frame.base->round = bpf_htonl(first->open);
+		frame.map->index = bpf_htonl(first->version);
+	}
+	bpf_spin_unlock(&first->lock);
+
+	counters->harvests += kind == PC_KIND_MAP_CLOSE;
+	if (place)
+		return reflect(&frame, c, PC_KIND_MAP_RECORD, 0);
+	return reflect(&frame, c, cells ? PC_KIND_MAP_WIPED : PC_KIND_MAP_CLOSED, 0);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Locks: test-and-set with the owner in the register, and a line at the server (NetRPC Table 2;
+ * crates/program, lock.rs). Under the row's lock. */
+#pragma once
+
+#include "context.h"
+
+/* What became of a frame of a lock. */
+enum outcome {
+	LOCK_GRANTED = 1,
+	/* Its acquiring holds it already. */
+	LOCK_HELD,
+	/* Somebody else has it. */
+	LOCK_BUSY,
+	/* Nobody has it, but this frame was answered before: another may try. */
+	LOCK_FREE,
+	/* It is given back, or was never its own. */
+	LOCK_RELEASED,
+	/* It is given back, and the server's now. */
+	LOCK_IS_PARKED,
+};
+
+/* Whether a frame of pairs takes a lock, or gives one back. */
+static __always_inline int is_of_lock(struct context *c)
+{
+	int takes = c->map_flags & PC_MAP_COUNT && c->threshold == 1;
+	int clears = (c->map_flags & (PC_MAP_COUNT | PC_MAP_CLEAR | PC_MAP_ADD)) == PC_MAP_CLEAR;
+
+	return c->lanes == 0 && c->target == PC_TO_SRC && (takes || clears);
+}
+
+static __always_inline enum outcome lock_take(struct row *row, struct context *c, int new)
+{
+	if (!row->owner) {
+		if (!new)
+			return LOCK_FREE;
+		row->owner = c->src;
+		row->owner_tag = c->tag;
+		return LOCK_GRANTED;
+	}
+	if (row->owner == c->src && (row->owner_tag & ~PC_LOCK_WANTED) == c->tag)
+		return LOCK_HELD;
+	row->owner_tag |= PC_LOCK_WANTED;
+	return LOCK_BUSY;
+}
+
+static __always_inline enum outcome lock_give_back(struct row *row, struct context *c, int new)
+{
+	if (row->owner != c->src || (row->owner_tag & ~(PC_LOCK_WANTED | PC_LOCK_PARKED)) != c->tag)
+		return LOCK_RELEASED;
+	/* Again: the server has not heard of it, or its answer was lost. */
+	if (row->owner_tag & PC_LOCK_PARKED)
+		return LOCK_IS_PARKED;
+	if (!new)
+		return LOCK_RELEASED;
+	if (!(row->owner_tag & PC_LOCK_WANTED)) {
+		row->owner = 0;
+		row->owner_tag = 0;
+		return LOCK_RELEASED;
+	}
+	row->owner_tag = c->tag | PC_LOCK_PARKED;
+	return LOCK_IS_PARKED;
+}
+
+/* Frees a lock that exactly this acquiring has, and raises its count of grants to what the server has
+ * granted meanwhile. */
+static __always_inline void lock_free(struct row *row, struct context *c)
+{
+	if (row->owner != c->threshold || (row->owner_tag & ~PC_LOCK_WANTED) != c->tag)
+		return;
+	row->owner = 0;
+	row->owner_tag = 0;
+	if (row->grants < c->round)
+		row->grants = c->round;
+}

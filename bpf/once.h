@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The repeat filter: a frame takes effect at most once (NetRPC §5.1; crates/program, once.rs). */
+#pragma once
+
+#include "context.h"
+
+/* What a frame is to its place. */
+enum met {
+	MET_NEW = 1,
+	/* The same again, applied in the generation that the place says. */
+	MET_REPEAT,
+	/* The first of its number, and not to be applied: the place is as it was. */
+	MET_REFUSED,
+	/* Acknowledged long ago. */
+	MET_STALE,
+};
+
+/* The place of a frame whose slot was admitted. */
+static __always_inline struct place *place_of(struct context *c)
+{
+	return places_at((__u64)c->slot * PC_W_MAX + c->seq % PC_W_MAX, 1);
+}
+
+/* Classifies a frame, and remembers a new one as applied in `generation`, if it is `admissible`. */
+static __always_inline enum met meet(struct place *place, __u32 seq, __u32 generation, int admissible)
+{
+	__u64 last = *(volatile __u64 *)&place->last;
+	__u32 last_seq = last >> 32;
+
+	if (seq < last_seq)
+		return MET_STALE;
+	if (seq == last_seq)
+		return MET_REPEAT;
+	if (!admissible)
+		return MET_REFUSED;
+	/* Two numbers of one place at once, under the locks of two rows: no sender within its window does
+	 * that. One of them is dropped. */
+	if (__sync_val_compare_and_swap(&place->last, last, (__u64)seq << 32 | generation) != last)
+		return MET_STALE;
+	return MET_NEW;
+}

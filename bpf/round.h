@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rounds of SyncAgtr: which worker's part counts, before anything is added (crates/program, round.rs). */
+#pragma once
+
+#include "context.h"
+
+/* What a worker's frame is to its row. */
+enum part {
+	/* Of a frame that its place has refused. */
+	PART_NONE,
+	PART_FIRST,
+	PART_AGAIN,
+	/* Part of a round that is over. */
+	PART_OLD,
+	/* Nothing that this row can take: the server must. */
+	PART_DIVERTED,
+};
+
+/* Enters a worker's frame in its round; marks it where its round is marked. */
+static __always_inline enum part round_enter(struct row *row, struct context *c, int new)
+{
+	__u64 bit = 1ULL << (c->worker & 63);
+
+	if (c->round != row->round)
+		return c->round < row->round ? PART_OLD : PART_DIVERTED;
+	if (!row->workers)
+		row->tag = c->tag;
+	if (row->tag != c->tag)
+		return PART_DIVERTED;
+	/* NetRPC §5.1: the mark stays with the round until it is cleared, so that its loss loses nothing. */
+	row->ecn |= c->congested;
+	if (row->ecn)
+		c->flags |= PC_FLAG_ECN;
+	if (row->workers & bit)
+		return PART_AGAIN;
+	/* It went to the server the first time. */
+	if (!new)
+		return PART_DIVERTED;
+	row->workers |= bit;
+	return PART_FIRST;
+}
+
+/* Closes the round that a result is of, and any before it; false when it is closed already. A late
+ * result must not wipe a later round. */
+static __always_inline int round_close(struct row *row, struct context *c)
+{
+	if (c->round < row->round)
+		return 0;
+	if (row->ecn)
+		c->flags |= PC_FLAG_ECN;
+	row->round = c->round == ~0U ? ~0U : c->round + 1;
+	row->workers = 0;
+	row->tag = 0;
+	row->ecn = 0;
+	return 1;
+}

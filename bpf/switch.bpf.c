@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The switch program in the kernel: what crates/program does to a frame in passing, at the driver's
+ * first touch of a packet (XDP).
+ *
+ *	packet ─► ours? ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► map ─► emit ─► egress
+ *	             └────► the kernel                                                 └─► user space (copies)
+ *
+ * One file per stage, with the names of crates/program, which defines right and wrong. Frames may
+ * come on several processors at once: what a frame changes, it changes under one lock (tables.h).
+ * Packets that are not frames for this element pass untouched.
+ */
+#include "context.h"
+#include "control.h"
+#include "egress.h"
+#include "keyed.h"
+#include "linear.h"
+
+/* IPv4 addresses that frames for this element are sent to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 256);
+	__type(key, __be32);
+	__type(value, __u8);
+} own SEC(".maps");
+
+static __always_inline int pipeline(struct xdp_md *xdp, struct frame *frame, struct context *c)
+{
+	if (c->flags & PC_FLAG_CROSS) {
+		struct application_counters *counters = counters_of(c->app.index);
+
+		if (counters)
+			counters->cross++;
+		return forward(c);
+	}
+	if (c->flags & PC_FLAG_FROM_SERVER) {
+		switch (c->kind) {
+		case PC_KIND_MAP_PAIRS_ACK:
+			return c->map_flags & PC_MAP_COUNT ? ballot_word(xdp, c) : deliver(c);
+		case PC_KIND_MAP_MOVE:
+			return ballot_word(xdp, c);
+		case PC_KIND_MAP_RESULT:
+			return result(xdp, c);
+		case PC_KIND_MAP_READ:
+			return read(xdp, c);
+		case PC_KIND_MAP_CLOSE:
+		case PC_KIND_MAP_PLACES:
+		case PC_KIND_MAP_WIPE:
+			return harvest(xdp, c);
+		case PC_KIND_MAP_FREE:
+			return free_lock(xdp, c);
+		default:
+			return deliver(c);
+		}
+	}
+	if (c->kind == PC_KIND_MAP_PAIRS && c->map_flags & (PC_MAP_COUNT | PC_MAP_CLEAR))
+		return ballot(xdp, c);
+	if (c->kind != PC_KIND_MAP_DATA || c->map_flags & (PC_MAP_LOGICAL | PC_MAP_BARE))
+		return forward(c);
+	if (c->map_flags & PC_MAP_LINEAR)
+		return linear(xdp, c);
+	return is_of_lock(c) ? lock(xdp, c) : keyed(xdp, c);
+}
+
+/* Counts what becomes of a frame; whether it is dropped. */
+static __always_inline int dropped(int action)
+{
+	switch (action) {
+	case FORWARD:
+	case MULTICAST:
+		count_element(frames_out, 1);
+		return 0;
+	case DROP_FORGED:
+		count_element(drop_forged, 1);
+		return 1;
+	case DROP_STALE:
+		count_element(drop_stale, 1);
+		return 1;
+	case DROP_COUNTED:
+		count_element(drop_counted, 1);
+		return 1;
+	case DROP_NOT_ADMITTED:
+		count_element(drop_not_admitted, 1);
+		return 1;
+	case DROP_UNKNOWN_ENDPOINT:
+		count_element(drop_unknown_endpoint, 1);
+		return 1;
+	case DROP_UNAUTHENTIC:
+		count_element(drop_unauthentic, 1);
+		return 1;
+	default:
+		count_element(drop_malformed, 1);
+		return 1;
+	}
+}
+
+SEC("xdp")
+int element(struct xdp_md *xdp)
+{
+	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+	struct endpoint *to = 0;
+	struct context c = {};
+	struct frame frame;
+	__u32 len;
+	int action;
+
+	if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
+		return XDP_PASS;
+	/* Options and fragments: the kernel puts them together, user space works on them. */
+	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff))
+		return XDP_PASS;
+	if (udp->dest != config.data_port && udp->dest != config.slow_port)
+		return XDP_PASS;
+	if (!bpf_map_lookup_elem(&own, &ip->daddr))
+		return XDP_PASS;
+	/* What this program has worked on comes from nowhere else. */
+	if (udp->dest == config.slow_port)
+		return XDP_DROP;
+	len = bpf_ntohs(udp->len) - sizeof(*udp);
+	if (end - data != (long)(FRAME_AT + len) ||
+	    bpf_ntohs(ip->tot_len) != sizeof(*ip) + sizeof(*udp) + len)
+		return XDP_PASS;
+
+	count_element(frames_in, 1);
+	if (!sums_hold(xdp, ip, udp)) {
+		count_element(drop_checksum, 1);
+		return XDP_DROP;
+	}
+	frame = frame_of(xdp);
+	if (!frame.base || !parse(&frame, len, (ip->tos & ECN_MASK) == ECN_CE, &c)) {
+		count_element(drop_malformed, 1);
+		return XDP_DROP;
+	}
+	action = admit(&frame, &c);
+	if (action == PASS) {
+		count_element(frames_in, -1);
+		count_element(passed, 1);
+		return XDP_PASS;
+	}
+	if (!action)
+		action = pipeline(xdp, &frame, &c);
+	if (dropped(action))
+		return XDP_DROP;
+	if (action == FORWARD) {
+		to = bpf_map_lookup_elem(&endpoints, &c.to);
+		if (!to)
+			return XDP_DROP;
+	}
+	return leave(xdp, &c, to);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is admitted, and the register arrays they are handed out from: crates/program, tables.rs and
+ * registers.rs. Frames read the tables; the loader changes them.
+ *
+ * Registers that a frame touches together stand under one lock. A frame of a round, a lock or a
+ * ballot takes the lock of its row; keyed frames and the server's harvests take that of their
+ * application's first row, which so serves one frame of the application after the other: admission
+ * to a generation, repeat filter, adds and count take effect as one. (Compare-and-swap word by word
+ * would cost more than the lock: 32 atomics a frame instead of two.)
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "wire.h"
+
+#define APPLICATIONS_MAX 1024
+#define ENDPOINTS_MAX 65536
+
+/* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
+ * frames and that of frames for user space that are worked on already, and whether frames are routed
+ * (otherwise they leave as they are addressed, for tests). */
+struct config {
+	__u32 rows;
+	__u32 lanes;
+	__u32 slots;
+	__be16 data_port;
+	__be16 slow_port;
+	__u32 routed;
+};
+
+const volatile struct config config SEC(".rodata.config") = {.rows = 1, .lanes = 1, .slots = 1};
+
+/* An admission entry. */
+struct application {
+	__u32 epoch;
+	__u32 owner;
+	__u32 row_base;
+	__u32 rows;
+	__u32 lane_base;
+	__u32 width;
+	/* Of its counters. */
+	__u32 index;
+};
+
+/* An endpoint whose frames are admitted, and where it is. */
+struct endpoint {
+	__u32 incarnation;
+	__u32 gaid;
+	__u32 slot_base;
+	__u32 slots;
+	__be32 ip;
+	__be16 port;
+	__u16 pad;
+};
+
+/* All registers of a row but its lanes. */
+struct row {
+	struct bpf_spin_lock lock;
+	/* Of the application whose first row it is. */
+	__u32 open;
+	__u32 committed;
+	__u32 version;
+	/* Round. */
+	__u32 round;
+	__u32 tag;
+	__u64 workers;
+	__u32 ecn;
+	__u32 count;
+	/* Lock. */
+	__u32 owner;
+	__u32 owner_tag;
+	__u32 grants;
+	/* Ballot. */
+	__u32 key_len;
+	__u64 key[PC_MAX_BALLOT_KEY / 8];
+	__u32 moved;
+	__u32 decided;
+	__u32 votes;
+	__u32 ballot_round;
+};
+
+/* A place of the repeat filter. */
+struct place {
+	/* Last sequence number above, the generation it was applied in below: compared and set as one. */
+	__u64 last;
+	/* What its last frame left out, or where its last vote went. */
+	__u32 overflow;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, APPLICATIONS_MAX);
+	__type(key, __u32);
+	__type(value, struct application);
+} applications SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, ENDPOINTS_MAX);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, struct endpoint);
+} endpoints SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct row);
+} rows SEC(".maps");
+
+/* Resized before loading; lanes with room for a whole row behind the last. */
+__s32 lanes[PC_LINEAR_LANES] SEC(".data.lanes");
+struct place places[PC_W_MAX] SEC(".data.places");
+
+/* The row with this number, counted from the element's first. */
+static __always_inline struct row *row_at(__u32 row)
+{
+	return bpf_map_lookup_elem(&rows, &row);
+}
+
+/* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
+ * the last. */
+static __always_inline __s32 *lanes_at(__u32 at)
+{
+	__s32 *first = lanes;
+
+	if (at > config.lanes)
+		return 0;
+	/* The array is larger than the compiler knows. */
+	asm volatile("" : "+r"(first));
+	return first + at;
+}
+
+/* Places from `at` on, which is a multiple of `count` or followed by enough of its slot. */
+static __always_inline struct place *places_at(__u64 at, __u32 count)
+{
+	struct place *first = places;
+
+	if (at > (__u64)config.slots * PC_W_MAX - count)
+		return 0;
+	asm volatile("" : "+r"(first));
+	return first + at;
+}
+
+/* Whoever updates this waits until no program runs that began before (the kernel's promise for maps of
+ * maps): so a change of the tables is in force for all frames when it is answered. */
+struct inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} nothing SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct inner);
+} grace SEC(".maps") = {.values = {&nothing}};
+
+static __always_inline struct endpoint *endpoint_of(__u32 id, __u32 gaid)
+{
+	struct endpoint *endpoint = bpf_map_lookup_elem(&endpoints, &id);
+
+	return endpoint && endpoint->gaid == gaid ? endpoint : 0;
+}

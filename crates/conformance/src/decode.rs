@@ -1,0 +1,133 @@
+//! A frame as text, so that a difference can be read.
+
+use std::fmt;
+
+use pathcall_wire::{Flags, MapFlags, MapFrame};
+
+/// A frame's fields, those that are zero left out.
+#[derive(Debug, Clone, Copy)]
+pub struct Decoded<'a>(pub &'a [u8]);
+
+/// At most so many lanes, and bytes of junk, are shown.
+const SHOWN: usize = 32;
+
+impl fmt::Display for Decoded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let frame = match MapFrame::new_checked(self.0) {
+            Ok(frame) => frame,
+            Err(error) => {
+                write!(f, "{} bytes, no frame ({error}): ", self.0.len())?;
+                return hex(f, self.0);
+            }
+        };
+        let (base, map) = (frame.base().repr(), frame.map().repr());
+        write!(f, "{:?} {}.{}→{}.{}", frame.kind(), base.src, base.src_incarnation, base.dst, base.dst_incarnation)?;
+        write!(f, " gaid {} epoch {} slot {} seq {} round {}", base.gaid, base.epoch, base.slot, base.seq, base.round)?;
+        names(f, base.flags, &BASE_FLAGS)?;
+        if let Some(token) = frame.base().token() {
+            write!(f, " token {token:016x}")?;
+        }
+        f.write_str(" │")?;
+        let fields = [
+            ("index", map.index),
+            ("threshold", map.threshold),
+            ("worker", map.worker.into()),
+            ("tag", map.tag),
+            ("first_lane", map.first_lane.into()),
+        ];
+        for (name, value) in fields.into_iter().filter(|(_, value)| *value != 0) {
+            write!(f, " {name} {value}")?;
+        }
+        write!(f, " {:?} {} to {:?}", frame.op(), map.para, frame.target())?;
+        names(f, map.flags, &MAP_FLAGS)?;
+        lanes(f, &frame)?;
+        if !frame.payload().is_empty() {
+            write!(f, " │ payload {} ", frame.payload().len())?;
+            hex(f, frame.payload())?;
+        }
+        Ok(())
+    }
+}
+
+fn lanes(f: &mut fmt::Formatter<'_>, frame: &MapFrame<&[u8]>) -> fmt::Result {
+    let count = frame.lane_count();
+    if count == 0 {
+        return Ok(());
+    }
+    write!(f, " │ {count} lanes, marked")?;
+    (0..count.div_ceil(32)).try_for_each(|word| write!(f, " {:x}", frame.bitmap(word)))?;
+    f.write_str(":")?;
+    for i in 0..count.min(SHOWN) {
+        match (frame.linear(i), frame.keyed(i)) {
+            (Some(value), _) => write!(f, " {value}")?,
+            (None, Some((row, value))) => write!(f, " {row}:{value}")?,
+            (None, None) => return Ok(()),
+        }
+    }
+    f.write_str(if count > SHOWN { " …" } else { "" })
+}
+
+fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().take(SHOWN).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+    f.write_str(if bytes.len() > SHOWN { "…" } else { "" })
+}
+
+fn names(f: &mut fmt::Formatter<'_>, flags: u16, table: &[(u16, &str)]) -> fmt::Result {
+    table.iter().filter(|(flag, _)| flags & flag != 0).try_for_each(|(_, name)| write!(f, " {name}"))
+}
+
+const BASE_FLAGS: [(u16, &str); 7] = [
+    (Flags::FLIP, "FLIP"),
+    (Flags::ECN, "ECN"),
+    (Flags::FROM_SERVER, "FROM_SERVER"),
+    (Flags::MCAST, "MCAST"),
+    (Flags::CROSS, "CROSS"),
+    (Flags::TOKEN, "TOKEN"),
+    (Flags::NOT_ADMITTED, "NOT_ADMITTED"),
+];
+
+const MAP_FLAGS: [(u16, &str); 16] = [
+    (MapFlags::OVERFLOW, "OVERFLOW"),
+    (MapFlags::COUNT, "COUNT"),
+    (MapFlags::CLEAR, "CLEAR"),
+    (MapFlags::ADD, "ADD"),
+    (MapFlags::GET, "GET"),
+    (MapFlags::LINEAR, "LINEAR"),
+    (MapFlags::WIDE, "WIDE"),
+    (MapFlags::BARE, "BARE"),
+    (MapFlags::ROUND, "ROUND"),
+    (MapFlags::REACHED, "REACHED"),
+    (MapFlags::OLD, "OLD"),
+    (MapFlags::DIVERTED, "DIVERTED"),
+    (MapFlags::LOGICAL, "LOGICAL"),
+    (MapFlags::DENIED, "DENIED"),
+    (MapFlags::CLAIM, "CLAIM"),
+    (MapFlags::WAIT, "WAIT"),
+];
+
+#[cfg(test)]
+mod tests {
+    use pathcall_wire::map::{emit, frame_len};
+    use pathcall_wire::{BaseRepr, Kind, MapRepr};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_can_be_read() {
+        let flags = MapFlags::ADD | MapFlags::GET;
+        let base = BaseRepr { gaid: 7, src: 10, dst: 1, seq: 3, flags: Flags::ECN, ..BaseRepr::new(Kind::MapData) };
+        let mut bytes = vec![0; frame_len(flags, 2, 0)];
+        let mut frame = emit(&base, &MapRepr { flags, lanes: 2, index: 4, ..MapRepr::default() }, &mut bytes);
+        frame.set_keyed(0, 5, -6);
+        frame.set_bitmap(0, 3);
+        let text = Decoded(&bytes).to_string();
+        assert_eq!(
+            text,
+            "MapData 10.0→1.0 gaid 7 epoch 0 slot 0 seq 3 round 0 ECN │ index 4 Nop 0 to Src ADD GET │ 2 lanes, marked 3: 5:-6 0:0"
+        );
+        assert_eq!(
+            Decoded(b"PC").to_string(),
+            "2 bytes, no frame (frame too short: expected at least 44 bytes, got 2): 5043"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! The reference itself, as an execution.
+
+use pathcall_program::registers::Generation;
+use pathcall_program::{Action, Application, Endpoint, Program};
+use pathcall_wire::{Instant, TokenKey, W_MAX};
+
+use crate::state::{ApplicationState, PlaceState, RowState};
+use crate::{Execution, Failure, Outcome, State};
+
+impl Execution for Program {
+    fn install(&mut self, application: Application) -> Result<(), Failure> {
+        Ok(self.tables_mut().install(application)?)
+    }
+
+    fn remove(&mut self, gaid: u32) -> Result<(), Failure> {
+        Ok(self.tables_mut().remove(gaid)?)
+    }
+
+    fn reset(&mut self, gaid: u32) -> Result<(), Failure> {
+        Ok(self.tables_mut().reset(gaid)?)
+    }
+
+    fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), Failure> {
+        Ok(self.tables_mut().authenticate(gaid, key)?)
+    }
+
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure> {
+        Ok(self.tables_mut().set_endpoint(endpoint)?)
+    }
+
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure> {
+        self.tables_mut().remove_endpoint(endpoint);
+        Ok(())
+    }
+
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
+        Ok(self.tables_mut().set_group(gaid, endpoints)?)
+    }
+
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
+        let mut frame = frame.to_vec();
+        let verdict = Self::process(self, now, &mut frame, congested);
+        frame.truncate(verdict.len);
+        Ok(match verdict.action {
+            Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
+            Action::Drop(reason) => Outcome::Drop(Some(reason)),
+            Action::Multicast(gaid) => {
+                let mut copies = Vec::new();
+                self.tables().copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));
+                Outcome::Copies(copies)
+            }
+        })
+    }
+
+    fn state(&mut self) -> Result<State, Failure> {
+        let applications = self.tables().applications();
+        let applications = applications.map(|(application, _, counters)| {
+            (application.gaid, ApplicationState { counters, ..registers_of(self, &application) })
+        });
+        let slots = self.tables().endpoints().flat_map(|e| e.slot_base..e.slot_base + e.slots);
+        let slots = slots.map(|slot| (slot, slot_of(self, slot)));
+        Ok(State { applications: applications.collect(), slots: slots.collect(), counters: *self.counters() })
+    }
+}
+
+fn registers_of(program: &Program, application: &Application) -> ApplicationState {
+    let registers = program.tables().registers();
+    let (first, count) = (application.row_base as usize, application.rows as usize);
+    let row = |at| RowState {
+        round: registers.rounds.peek(at, 1)[0],
+        count: registers.counts.peek(at, 1)[0],
+        ballot: registers.ballots.peek(at, 1)[0],
+        lock: registers.locks.peek(at, 1)[0],
+        grants: registers.grants.peek(at, 1)[0],
+    };
+    let generation = if count > 0 { registers.generations.peek(first, 1)[0] } else { Generation::default() };
+    let lanes = registers.lanes.peek(application.lane_base as usize, count * application.width as usize);
+    ApplicationState {
+        generation,
+        rows: (first..first + count).map(row).collect(),
+        lanes: lanes.to_vec(),
+        counters: pathcall_program::ApplicationCounters::default(),
+    }
+}
+
+fn slot_of(program: &Program, slot: u32) -> Vec<PlaceState> {
+    let registers = program.tables().registers();
+    let (at, len) = (slot as usize * W_MAX as usize, W_MAX as usize);
+    let (places, overflows) = (registers.places.peek(at, len), registers.overflows.peek(at, len));
+    places.iter().zip(overflows).map(|(place, overflow)| PlaceState::new(place, *overflow)).collect()
+}

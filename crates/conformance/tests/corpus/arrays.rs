@@ -1,0 +1,156 @@
+//! Scenes of arrays: rounds, and results for a group.
+
+use pathcall_conformance::Step;
+use pathcall_conformance::corpus::Case;
+use pathcall_conformance::frame::{bare, linear};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, OpType, Target};
+
+use crate::scene::{Scene, caller, server};
+
+const PART: u16 = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
+const RESULT: u16 = MapFlags::LINEAR | MapFlags::GET | MapFlags::CLEAR | MapFlags::ROUND;
+
+/// A worker's part of a round of row 0; the worker's bit is its place among the three.
+fn part(worker: u32, seq: u32, round: u32, values: &[i32]) -> Vec<u8> {
+    part_of(worker, seq, round, MapRepr::default(), values)
+}
+
+/// The same with other fields; zeros among them are the usual ones.
+fn part_of(worker: u32, seq: u32, round: u32, other: MapRepr, values: &[i32]) -> Vec<u8> {
+    let base = BaseRepr { round, ..caller(worker, Kind::MapData, seq) };
+    let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
+    let map = MapRepr {
+        flags: PART ^ other.flags,
+        to: Target::All as u8,
+        threshold: or(other.threshold, 3),
+        tag: or(other.tag, 0x5eed),
+        worker: (worker - 11) as u16,
+        ..other
+    };
+    linear(&base, &map, values)
+}
+
+fn result(round: u32, flags: u16, other: MapRepr, values: &[i32]) -> Vec<u8> {
+    let base = server(Kind::MapResult, 11);
+    let base = BaseRepr { round, flags: base.flags | flags, ..base };
+    linear(&base, &MapRepr { flags: RESULT ^ other.flags, ..other }, values)
+}
+
+/// The server reads a row.
+fn read(row: u32, first_lane: u16, lanes: usize) -> Vec<u8> {
+    let flags = MapFlags::LINEAR | MapFlags::GET;
+    linear(
+        &server(Kind::MapRead, 11),
+        &MapRepr { flags, first_lane, index: row, ..MapRepr::default() },
+        &vec![0; lanes],
+    )
+}
+
+pub fn rounds() -> Case {
+    let mut scene = Scene::new("rounds");
+    scene.remark("three parts make a round; the third carries the sums to the server");
+    scene.send(part(11, 1, 1, &[1, 2, 3, i32::MAX]));
+    scene.send(part(12, 1, 1, &[10, 20, 30, 1]));
+    scene.remark("a repeat below the threshold is held");
+    scene.send(part(11, 1, 1, &[1, 2, 3, i32::MAX]));
+    scene.send(part(13, 1, 1, &[100, 200, -300, -5]));
+    scene.state();
+    scene.remark("a repeat at the threshold carries the sums again; a lane at the end of the range stays there");
+    scene.send(part(12, 1, 1, &[10, 20, 30, 1]));
+    scene.remark("the same worker again under another number adds nothing");
+    scene.send(part(12, 2, 1, &[7, 7, 7, 7]));
+    scene.remark("the result clears the row in passing, once, and goes to all");
+    scene.send(result(1, Flags::MCAST, MapRepr::default(), &[111, 222, -267, i32::MAX]));
+    scene.send(result(1, Flags::MCAST, MapRepr::default(), &[111, 222, -267, i32::MAX]));
+    scene.remark("a late repeat goes to the server without its lanes");
+    scene.send(part(11, 1, 1, &[1, 2, 3, i32::MAX]));
+    scene.remark("the next round; one ahead is the server's");
+    scene.send(part(11, 2, 2, &[-1, -2, i32::MIN, i32::MIN]));
+    scene.send(part(12, 3, 3, &[1]));
+    scene.remark("a result of an older round wipes nothing");
+    scene.send(result(1, 0, MapRepr::default(), &[0]));
+    scene.remark("a part of something else is the server's, and so is its repeat");
+    scene.send(part_of(13, 2, 2, MapRepr { tag: 0xbad, ..MapRepr::default() }, &[5]));
+    scene.send(part_of(13, 2, 2, MapRepr::default(), &[5]));
+    scene.remark("congestion sticks to the round until it is cleared");
+    scene.send_congested(part(12, 4, 2, &[-1, -1, -1, -1]));
+    scene.send(part(11, 2, 2, &[-1, -2, i32::MIN, i32::MIN]));
+    scene.send(result(2, 0, MapRepr { flags: MapFlags::CLEAR, ..MapRepr::default() }, &[]));
+    scene.send(result(2, 0, MapRepr::default(), &[]));
+    scene.remark("every operator, on a row of its own for each threshold of one");
+    for (seq, op, para) in (10..)
+        .zip(0..=10)
+        .map(|(seq, op)| (seq, op, [0, 5, 5, i32::MAX, 9, 4, 33, 0xff, 0x100, 0, -1][usize::from(op)]))
+    {
+        let other = MapRepr { op, para, index: 1, threshold: 1, tag: u32::from(op) + 1, ..MapRepr::default() };
+        scene.send(part_of(11, seq, seq - 9, other, &[3, -3, 1 << 30, i32::MIN]));
+        scene.send(result(seq - 9, 0, MapRepr { index: 1, ..MapRepr::default() }, &[]));
+    }
+    scene.remark("64-bit lanes and parts without a round are the server's");
+    scene.send(part_of(11, 30, 1, MapRepr { flags: MapFlags::WIDE, index: 2, ..MapRepr::default() }, &[1, -1]));
+    scene.send(part_of(11, 31, 1, MapRepr { flags: MapFlags::ROUND, index: 2, ..MapRepr::default() }, &[1]));
+    scene.remark("more lanes than a row has, a row that is not there, a worker that can't be told apart, no threshold");
+    scene.send(part_of(11, 32, 1, MapRepr { index: 2, ..MapRepr::default() }, &[1; 9]));
+    scene.send(part_of(11, 33, 1, MapRepr { index: 4, ..MapRepr::default() }, &[1]));
+    scene.send(linear(
+        &BaseRepr { round: 1, ..caller(11, Kind::MapData, 34) },
+        &MapRepr { flags: PART, worker: 64, threshold: 3, index: 2, ..MapRepr::default() },
+        &[1],
+    ));
+    scene.send(linear(
+        &BaseRepr { round: 1, ..caller(11, Kind::MapData, 35) },
+        &MapRepr { flags: PART, index: 2, ..MapRepr::default() },
+        &[1],
+    ));
+    scene.remark("a result of a round that is far ahead closes all before it");
+    scene.send(part_of(11, 36, 1, MapRepr { index: 3, op: OpType::Nop as u8, ..MapRepr::default() }, &[8; 8]));
+    scene.send(read(3, 0, 8));
+    scene.send(result(u32::MAX, 0, MapRepr { index: 3, ..MapRepr::default() }, &[]));
+    scene.send(read(3, 2, 6));
+    scene.remark("whatever is marked: what is read is, and what is summed");
+    let unmarked = MapRepr { lanes: 3, ..MapRepr::default() };
+    let flags = MapFlags::LINEAR | MapFlags::GET;
+    scene.send(bare(&server(Kind::MapRead, 11), &MapRepr { flags, index: 3, ..unmarked }));
+    let base = BaseRepr { round: 1, ..caller(11, Kind::MapData, 37) };
+    scene.send(bare(&base, &MapRepr { flags: PART, threshold: 1, index: 2, ..unmarked }));
+    scene.remark("reading past a row's end, and in another form");
+    scene.send(read(3, 3, 6));
+    scene.send(bare(&server(Kind::MapRead, 11), &MapRepr { flags: MapFlags::GET, ..MapRepr::default() }));
+    scene.remark("a number that is a window old is stale");
+    scene.send(part(11, 37 + 256, 3, &[1]));
+    scene.send(part(11, 37, 3, &[1]));
+    scene.end()
+}
+
+pub fn multicast() -> Case {
+    let mut scene = Scene::new("multicast");
+    let soft = || {
+        let base = server(Kind::MapSoft, 11);
+        let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: 1, tag: 9, ..MapRepr::default() };
+        bare(&BaseRepr { round: 4, flags: base.flags | Flags::MCAST, ..base }, &map)
+    };
+    scene.remark("to every member, addressed to it by name and incarnation");
+    scene.send(soft());
+    scene.remark("marked where congestion was met");
+    scene.send_congested(soft());
+    scene.remark("a smaller group, an empty one, one that a member has left");
+    scene.step(Step::SetGroup(1, vec![12]));
+    scene.send(soft());
+    scene.step(Step::SetGroup(1, vec![]));
+    scene.send(soft());
+    scene.step(Step::SetGroup(1, vec![11, 12]));
+    scene.step(Step::RemoveEndpoint(11));
+    scene.send(soft());
+    scene.remark("strangers are no members");
+    scene.step(Step::SetGroup(1, vec![12, 21]));
+    scene.send(soft());
+    scene.remark("without the flag it goes where it is addressed to: there, or nowhere if nobody has that name");
+    scene.send(result(1, 0, MapRepr::default(), &[1]));
+    let to_worker = BaseRepr { dst: 12, ..server(Kind::MapAck, 11) };
+    scene.send(bare(&to_worker, &MapRepr { flags: MapFlags::BARE, ..MapRepr::default() }));
+    scene.remark("a caller's frame is for one, whatever it says");
+    let base = caller(12, Kind::MapFlush, 1);
+    let base = BaseRepr { flags: base.flags | Flags::MCAST, ..base };
+    scene.send(bare(&base, &MapRepr { flags: MapFlags::BARE, ..MapRepr::default() }));
+    scene.end()
+}

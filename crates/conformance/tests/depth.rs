@@ -1,0 +1,199 @@
+//! How deep the generator gets: everything that the program can do happens, and often.
+
+use std::collections::BTreeMap;
+
+use pathcall_conformance::generate::{Generator, Options, SIZE};
+use pathcall_conformance::{Effect, Execution, Outcome, Step};
+use pathcall_program::Program;
+use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapFrame, TokenKey};
+
+/// Frames that are looked at.
+const FRAMES: usize = 100_000;
+
+/// How often each thing happened, by name.
+#[derive(Default)]
+struct Tally(BTreeMap<String, u64>);
+
+impl Tally {
+    fn add(&mut self, what: impl Into<String>, times: u64) {
+        *self.0.entry(what.into()).or_default() += times;
+    }
+
+    /// Fails unless each of these happened so often.
+    fn expect(&self, least: u64, what: impl IntoIterator<Item = String>) {
+        let of = |what: &String| self.0.get(what).copied().unwrap_or(0);
+        let rare: Vec<_> = what.into_iter().filter(|what| of(what) < least).map(|what| (of(&what), what)).collect();
+        assert!(rare.is_empty(), "less than {least} times: {rare:?} of {:#?}", self.0);
+    }
+
+    fn frame(&mut self, came: &[u8], outcome: &Outcome) {
+        let kind = MapFrame::new_checked(came).map_or("none".to_owned(), |frame| format!("{:?}", frame.kind()));
+        self.add(format!("in {kind}"), 1);
+        let left = match outcome {
+            Outcome::Drop(reason) => {
+                return self.add(format!("{kind} dropped: {:?}", reason.expect("the reference says why")), 1);
+            }
+            Outcome::Forward(_, frame) => frame,
+            Outcome::Copies(copies) => {
+                self.add(format!("{} copies", copies.len()), 1);
+                let Some((_, frame)) = copies.first() else { return };
+                frame
+            }
+        };
+        let frame = MapFrame::new_checked(&left[..]).expect("what leaves is a frame");
+        self.add(format!("{kind} left as {:?}", frame.kind()), 1);
+        let (base, map) = (frame.base(), frame.map());
+        let said = [
+            ("ECN", base.has(Flags::ECN)),
+            ("NOT_ADMITTED", base.has(Flags::NOT_ADMITTED)),
+            ("REACHED", map.has(MapFlags::REACHED)),
+            ("OLD", map.has(MapFlags::OLD)),
+            ("DIVERTED", map.has(MapFlags::DIVERTED)),
+            ("DENIED", map.has(MapFlags::DENIED)),
+            ("OVERFLOW", map.has(MapFlags::OVERFLOW)),
+        ];
+        for (name, _) in said.iter().filter(|(_, said)| *said) {
+            self.add(format!("{kind} left {name}"), 1);
+        }
+    }
+
+    fn applications(&mut self, program: &mut Program) {
+        let state = program.state().expect("the reference reads itself");
+        for counters in state.applications.values().map(|application| application.counters) {
+            counters.iter().for_each(|(name, count)| self.add(format!("counter {name}"), count));
+        }
+    }
+}
+
+fn play(options: Options) -> Tally {
+    let (mut tally, mut frames) = (Tally::default(), 0);
+    for seed in 0.. {
+        let mut program = Program::new(SIZE);
+        for (now, step) in Generator::new(seed, options).take(5_000).enumerate() {
+            if matches!(step, Step::Remove(_)) {
+                tally.removed(&mut program, &step);
+            }
+            match (&step, step.apply(Instant(now as u64), &mut program).expect("the reference has no failures")) {
+                (Step::Frame { bytes, .. }, Effect::Frame(outcome)) => {
+                    frames += 1;
+                    tally.frame(bytes, &outcome);
+                }
+                (_, effect) => {
+                    let step = format!("{step:?}");
+                    let name = step.split(['(', ' ']).next().expect("a name");
+                    let effect = if effect == Effect::Changed { "taken" } else { "refused" };
+                    tally.add(format!("{name} {effect}"), 1);
+                }
+            }
+        }
+        tally.applications(&mut program);
+        program.counters().iter().for_each(|(name, count)| tally.add(format!("counter {name}"), count));
+        if frames >= FRAMES {
+            break;
+        }
+    }
+    tally
+}
+
+impl Tally {
+    /// The counters of an application that is about to go.
+    fn removed(&mut self, program: &mut Program, step: &Step) {
+        let Step::Remove(gaid) = step else { return };
+        let state = program.state().expect("the reference reads itself");
+        if let Some(application) = state.applications.get(gaid) {
+            application.counters.iter().for_each(|(name, count)| self.add(format!("counter {name}"), count));
+        }
+    }
+}
+
+/// What each kind of frame leaves as, at least.
+const LEAVES: [&str; 40] = [
+    "MapData left as MapData",
+    "MapData left as MapAck",
+    "MapData left as MapHeld",
+    "MapData left as MapRefused",
+    "MapData left REACHED",
+    "MapData left OLD",
+    "MapData left DIVERTED",
+    "MapData left DENIED",
+    "MapData left OVERFLOW",
+    "MapData left ECN",
+    "MapData left NOT_ADMITTED",
+    "MapData dropped: Counted",
+    "MapData dropped: Stale",
+    "MapData dropped: Malformed",
+    "MapData dropped: Forged",
+    "MapResult left as MapResult",
+    "MapResult left ECN",
+    "MapResult dropped: Malformed",
+    "MapPairs left as MapPairs",
+    "MapPairs left as MapAck",
+    "MapPairs left REACHED",
+    "MapPairs left DIVERTED",
+    "MapPairs dropped: Malformed",
+    "MapPairs dropped: Stale",
+    "MapPairsAck dropped: Malformed",
+    "MapRead left as MapValues",
+    "MapRead dropped: Malformed",
+    "MapClose left as MapClosed",
+    "MapClose dropped: Malformed",
+    "MapPlaces left as MapRecord",
+    "MapPlaces dropped: Malformed",
+    "MapWipe left as MapWiped",
+    "MapWipe dropped: Malformed",
+    "MapFree left as MapFreed",
+    "MapFree dropped: Malformed",
+    "MapMove left as MapMoved",
+    "0 copies",
+    "1 copies",
+    "2 copies",
+    "3 copies",
+];
+/// Changes of the tables.
+const CHANGES: [&str; 11] = [
+    "Install taken",
+    "Install refused",
+    "Remove taken",
+    "Remove refused",
+    "Reset taken",
+    "Reset refused",
+    "SetEndpoint taken",
+    "SetEndpoint refused",
+    "RemoveEndpoint taken",
+    "SetGroup taken",
+    "SetGroup refused",
+];
+
+#[test]
+fn everything_that_the_program_can_do_happens() {
+    let tally = play(Options::default());
+    let counters = pathcall_program::Counters::default();
+    let of_applications = pathcall_program::ApplicationCounters::default();
+    let counters = counters.iter().chain(of_applications.iter()).map(|(name, _)| format!("counter {name}"));
+    tally.expect(300, counters);
+    tally.expect(100, (1..=30).filter_map(|kind| Kind::parse(kind).ok()).map(|kind| format!("in {kind:?}")));
+    tally.expect(100, LEAVES.map(str::to_owned));
+    tally.expect(5, CHANGES.map(str::to_owned));
+    tally.expect(1000, ["in none".to_owned()]);
+}
+
+#[test]
+fn tokens_come_when_they_are_asked_for() {
+    let tally = play(Options { tokens: true, ..Options::default() });
+    tally.expect(1000, ["counter admitted".to_owned(), "counter drop_unauthentic".to_owned()]);
+    tally.expect(10, ["Authenticate taken".to_owned()]);
+    // Without being asked for they are all refused: nobody's key is known.
+    let signed = |options| {
+        let step = |step| matches!(step, Step::Authenticate(_, Some::<TokenKey>(_)));
+        Generator::new(3, options).take(10_000).filter(|s| step(s.clone())).count()
+    };
+    assert_eq!(signed(Options::default()), 0);
+    assert_ne!(signed(Options { tokens: true, ..Options::default() }), 0);
+}
+
+#[test]
+fn a_seed_gives_the_same_steps_again() {
+    let steps = |seed| Generator::new(seed, Options::default()).take(3_000).collect::<Vec<_>>();
+    assert_eq!(steps(7), steps(7));
+    assert_ne!(steps(7), steps(8));
+}

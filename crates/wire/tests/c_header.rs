@@ -1,0 +1,119 @@
+//! The C header of the kernel's program says what this crate says: it is made from it.
+//!
+//! `UPDATE=1 cargo test -p pathcall-wire --test c_header` writes it anew.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
+use pathcall_wire::map::{LOCK_PARKED, LOCK_TAG, LOCK_WANTED};
+use pathcall_wire::pairs::MAX_BALLOT_KEY;
+use pathcall_wire::{
+    Base, FieldSpec, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME, MAX_WORKERS, MapFlags, MapHeader,
+    OpType, RECORD_PLACES, Target, W_MAX,
+};
+
+/// `struct name { … }` of a header whose fields follow each other without gaps.
+fn layout(name: &str, fields: &[FieldSpec], len: usize) -> String {
+    let mut text = format!("struct {name} {{\n");
+    let mut at = 0;
+    for FieldSpec { name, offset, len } in fields {
+        assert_eq!(*offset, at, "{name}: no gap before it");
+        at += len;
+        let kind = match len {
+            1 => "__u8",
+            2 => "__be16",
+            4 => "__be32",
+            _ => panic!("{name}: no C type of {len} bytes"),
+        };
+        writeln!(text, "\t{kind} {name};").expect("text");
+    }
+    assert_eq!(at, len, "{name}: no gap at its end");
+    text + "} __attribute__((packed));\n\n"
+}
+
+/// An enumeration of constants, with a prefix.
+fn constants(prefix: &str, values: &[(String, u64)]) -> String {
+    let lines: String = values.iter().map(|(name, value)| format!("\t{prefix}_{name} = {value:#x},\n")).collect();
+    format!("enum {{\n{lines}}};\n\n")
+}
+
+macro_rules! named {
+    ($of:ident: $($name:ident)*) => { [$((stringify!($name).to_owned(), u64::from($of::$name))),*] };
+}
+
+/// `MapData` as `MAP_DATA`.
+fn upper(name: &str) -> String {
+    let mut out = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.push(letter.to_ascii_uppercase());
+    }
+    out
+}
+
+/// Every variant that `parse` knows.
+fn variants<T: std::fmt::Debug>(parse: impl Fn(u8) -> Option<T>) -> Vec<(String, u64)> {
+    (0..=u8::MAX).filter_map(|value| Some((upper(&format!("{:?}", parse(value)?)), u64::from(value)))).collect()
+}
+
+fn header() -> String {
+    let sizes = [
+        ("MAGIC", u64::from(MAGIC)),
+        ("VERSION", u64::from(VERSION)),
+        ("TOKEN_LEN", TOKEN_LEN as u64),
+        ("W_MAX", u64::from(W_MAX)),
+        ("LINEAR_LANES", LINEAR_LANES as u64),
+        ("KEYED_LANES", KEYED_LANES as u64),
+        ("KEYED_WIDTH", KEYED_WIDTH as u64),
+        ("RECORD_PLACES", RECORD_PLACES as u64),
+        ("MAX_FRAME", MAX_FRAME as u64),
+        ("MAX_WORKERS", MAX_WORKERS as u64),
+        ("MAX_BALLOT_KEY", MAX_BALLOT_KEY as u64),
+        ("LOCK_TAG", u64::from(LOCK_TAG)),
+        ("LOCK_WANTED", u64::from(LOCK_WANTED)),
+        ("LOCK_PARKED", u64::from(LOCK_PARKED)),
+    ];
+    let mut text = String::from(
+        "/* SPDX-License-Identifier: Apache-2.0 */\n/* Frames as they travel. Made from crates/wire by its test c_header; \
+         not to be edited. */\n#pragma once\n\n#include <linux/types.h>\n\n",
+    );
+    for (name, value) in sizes {
+        writeln!(text, "#define PC_{name} {value:#x}").expect("text");
+    }
+    let kinds = variants(|value| Kind::parse(value).ok());
+    let bits = kinds.iter().fold(0, |bits: u64, (_, kind)| bits | 1 << kind);
+    writeln!(text, "/* Bit n: there is a kind n. */\n#define PC_KINDS {bits:#x}ULL").expect("text");
+    let (ops, targets) = (variants(|value| OpType::parse(value).ok()), variants(|value| Target::parse(value).ok()));
+    for (name, values) in [("OPS", &ops), ("TARGETS", &targets)] {
+        assert!(values.iter().map(|(_, value)| *value).eq(0..values.len() as u64), "{name} have no gaps");
+        writeln!(text, "#define PC_{name} {:#x}", values.len()).expect("text");
+    }
+    text.push('\n');
+    text += &layout("pc_base", Base::LAYOUT, Base::LEN);
+    text += &layout("pc_map", MapHeader::LAYOUT, MapHeader::LEN);
+    text += &constants("PC_KIND", &kinds);
+    text += &constants("PC_FLAG", &named!(Flags: FLIP ECN FROM_SERVER MCAST CROSS TOKEN NOT_ADMITTED));
+    text += &constants(
+        "PC_MAP",
+        &named!(MapFlags: OVERFLOW COUNT CLEAR ADD GET LINEAR WIDE BARE ROUND REACHED OLD DIVERTED LOGICAL DENIED CLAIM
+            WAIT ELEMENT_ONLY),
+    );
+    text += &constants("PC_OP", &ops);
+    text += &constants("PC_TO", &targets);
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+#[test]
+fn the_c_header_is_made_from_this_crate() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/wire.h");
+    let expected = header();
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, &expected).expect("a file of ours");
+    }
+    let found = std::fs::read_to_string(&path).expect("bpf/wire.h");
+    assert!(found == expected, "bpf/wire.h differs: UPDATE=1 cargo test -p pathcall-wire --test c_header");
+}

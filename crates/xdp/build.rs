@@ -1,0 +1,44 @@
+//! Compiles the switch program in `bpf/` for the kernel, if the feature `kernel` asks for it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compilers that are tried, the best first; `CLANG` names another.
+const COMPILERS: [&str; 5] = ["clang-19", "clang", "clang-18", "clang-17", "clang-16"];
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=CLANG");
+    if env::var_os("CARGO_FEATURE_KERNEL").is_none() {
+        return;
+    }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    println!("cargo::rerun-if-changed={}", sources.display());
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
+    let clang = compiler();
+    compile(&clang, &sources, &out.join("switch.bpf.o"), &[]);
+    if env::var_os("CARGO_FEATURE_PLANTED").is_some() {
+        compile(&clang, &sources, &out.join("planted.bpf.o"), &["-DPLANTED"]);
+    }
+}
+
+/// The first compiler that runs.
+fn compiler() -> String {
+    if let Ok(clang) = env::var("CLANG") {
+        return clang;
+    }
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
+    let found = COMPILERS.into_iter().find(runs);
+    found.unwrap_or_else(|| panic!("no clang found: install it (Debian: clang-19), or name it in CLANG")).to_owned()
+}
+
+fn compile(clang: &str, sources: &Path, to: &Path, options: &[&str]) {
+    // Debian keeps the headers of the machine's architecture apart.
+    let machine = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo says"));
+    let mut command = Command::new(clang);
+    command.args(["-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]);
+    command.args(["-target", "bpf", "-mcpu=v3"]).arg(format!("-I{machine}")).args(options);
+    command.arg("-c").arg(sources.join("switch.bpf.c")).arg("-o").arg(to);
+    let done = command.status().unwrap_or_else(|error| panic!("{clang}: {error}"));
+    assert!(done.success(), "{clang} failed; headers: linux-libc-dev, libbpf-dev");
+}

@@ -1,0 +1,76 @@
+//! What can go wrong between the loader and the kernel.
+
+use std::io;
+
+/// Why the kernel's program can't do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The user may not load programs.
+    #[error("no permission to load the XDP program: run as root, or with CAP_BPF and CAP_NET_ADMIN")]
+    Permission,
+    /// There is no such interface.
+    #[error("there is no interface {0} here (`ip link` names them)")]
+    NoInterface(String),
+    /// The interface has a program already, which is left alone.
+    #[error("interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)")]
+    Occupied {
+        /// Its name.
+        interface: String,
+        /// The kernel's number of the program.
+        id: u32,
+    },
+    /// The register arrays are too large.
+    #[error("{what}: {wanted} are too many for the kernel, it takes {max} at most")]
+    Size {
+        /// Rows, lanes or slots.
+        what: &'static str,
+        /// How many were asked for.
+        wanted: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// There is no room for one more application.
+    #[error("the element's table of applications is full: {0} at most")]
+    Applications(usize),
+    /// A row is wider than the program takes.
+    #[error("application {gaid} has rows of {width} lanes: the XDP program takes {max} at most")]
+    Width {
+        /// The application.
+        gaid: u32,
+        /// Lanes of its rows.
+        width: u32,
+        /// The most there may be.
+        max: u32,
+    },
+    /// A control program in the kernel has found what its caller should have kept from it.
+    #[error("the kernel's program refused to {0}")]
+    Refused(&'static str),
+    /// The object lacks something: it was built from other sources.
+    #[error("the XDP program has no {0}")]
+    Missing(&'static str),
+    /// What the kernel says.
+    #[error("{doing}: {source}")]
+    Kernel {
+        /// What was tried.
+        doing: &'static str,
+        /// Its answer.
+        source: libbpf_rs::Error,
+    },
+    /// What the system says.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn kernel(doing: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
+        move |source| match source.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied => Self::Permission,
+            _ => Self::Kernel { doing, source },
+        }
+    }
+}

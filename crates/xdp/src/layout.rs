@@ -1,0 +1,102 @@
+//! The C structures of `bpf/tables.h`, `counters.h` and `control.h` as bytes: all of 32- and 64-bit
+//! words in the machine's order, without gaps but those said here.
+
+use std::net::SocketAddrV4;
+
+use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint};
+
+/// Words, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Words(Vec<u8>);
+
+impl Words {
+    pub(crate) fn of(words: &[u32]) -> Self {
+        Self(words.iter().flat_map(|word| word.to_ne_bytes()).collect())
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
+/// `struct application`; `index`: of its counters.
+pub(crate) fn application(application: &Application, index: u32) -> Words {
+    let Application { epoch, owner, row_base, rows, lane_base, width, .. } = *application;
+    Words::of(&[epoch, owner, row_base, rows, lane_base, width, index])
+}
+
+/// `struct endpoint`.
+pub(crate) fn endpoint(endpoint: &Endpoint, addr: SocketAddrV4) -> Words {
+    let Endpoint { incarnation, gaid, slot_base, slots, .. } = *endpoint;
+    let ip = u32::from_ne_bytes(addr.ip().octets());
+    let [high, low] = addr.port().to_be_bytes();
+    Words::of(&[incarnation, gaid, slot_base, slots, ip, u32::from_ne_bytes([high, low, 0, 0])])
+}
+
+/// Reads words back.
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|word| u32::from_ne_bytes(*word)).collect()
+}
+
+/// The sum over processors of structures of 64-bit counters.
+pub(crate) fn sums<const N: usize>(processors: &[Vec<u8>]) -> [u64; N] {
+    let mut sums = [0_u64; N];
+    for one in processors {
+        for (sum, counter) in sums.iter_mut().zip(one.as_chunks().0) {
+            *sum = sum.wrapping_add(u64::from_ne_bytes(*counter));
+        }
+    }
+    sums
+}
+
+/// Counters of `struct element_counters`.
+pub(crate) const ELEMENT_COUNTERS: usize = 12;
+/// Counters of `struct application_counters`.
+pub(crate) const APPLICATION_COUNTERS: usize = 20;
+/// `struct application_counters` in 64-bit words: the time of the last frame follows the counters.
+pub(crate) const APPLICATION_WORDS: usize = APPLICATION_COUNTERS + 1;
+
+/// The program's counters; what of them the reference has, too.
+pub(crate) fn element_counters(c: &[u64; ELEMENT_COUNTERS]) -> Counters {
+    Counters {
+        frames_in: c[0],
+        frames_out: c[1],
+        drop_malformed: c[2],
+        drop_forged: c[3],
+        drop_stale: c[4],
+        drop_counted: c[5],
+        drop_not_admitted: c[6],
+        drop_unknown_endpoint: c[7],
+        drop_unauthentic: c[8],
+    }
+}
+
+/// An application's counters.
+pub(crate) fn application_counters(c: &[u64; APPLICATION_WORDS]) -> ApplicationCounters {
+    ApplicationCounters {
+        admitted: c[0],
+        not_admitted: c[1],
+        unauthentic: c[2],
+        applied: c[3],
+        lanes_added: c[4],
+        repeats: c[5],
+        stale: c[6],
+        refused: c[7],
+        old: c[8],
+        diverted: c[9],
+        held: c[10],
+        denied: c[11],
+        reached: c[12],
+        overflow_lanes: c[13],
+        results: c[14],
+        clears: c[15],
+        reads: c[16],
+        harvests: c[17],
+        ecn_marked: c[18],
+        cross: c[19],
+    }
+}

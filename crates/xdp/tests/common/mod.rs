@@ -1,0 +1,162 @@
+//! The kernel's program as an execution that is compared with the reference.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use pathcall_conformance::{ApplicationState, Execution, Failure, Outcome, PlaceState, RowState, State};
+use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
+use pathcall_program::{Action, Application, Counters, Endpoint, Program, Size};
+use pathcall_wire::{Base, Instant};
+use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_MULTICAST};
+
+const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
+const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
+const SLOW_PORT: u16 = 7703;
+
+/// The program in the kernel, run packet by packet, with what an element has beside it in user space:
+/// tables that say what may be changed, the copies of a multicast, and what the kernel passes on.
+#[derive(Debug)]
+pub struct Tested {
+    kernel: Kernel,
+    user_space: Program,
+    packet: Vec<u8>,
+    out: Vec<u8>,
+}
+
+fn broken(error: Error) -> Failure {
+    Failure::Broken(Box::new(error))
+}
+
+impl Tested {
+    /// The program as it is built in.
+    pub fn new(size: Size) -> Result<Self, Error> {
+        Ok(Self::of(Kernel::load(&Self::config(size))?, size))
+    }
+
+    pub fn config(size: Size) -> Config {
+        Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false }
+    }
+
+    pub fn of(mut kernel: Kernel, size: Size) -> Self {
+        kernel.own(*ELEMENT.ip()).expect("an empty table");
+        Self { kernel, user_space: Program::new(size), packet: Vec::new(), out: Vec::new() }
+    }
+}
+
+/// Where an endpoint is: its number.
+fn address(endpoint: u32) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from(endpoint), SENDER.port())
+}
+
+impl Execution for Tested {
+    fn install(&mut self, application: Application) -> Result<(), Failure> {
+        self.user_space.install(application)?;
+        self.kernel.install(&application).map_err(broken)
+    }
+
+    fn remove(&mut self, gaid: u32) -> Result<(), Failure> {
+        Execution::remove(&mut self.user_space, gaid)?;
+        self.kernel.remove(gaid).map_err(broken)
+    }
+
+    fn reset(&mut self, gaid: u32) -> Result<(), Failure> {
+        self.user_space.reset(gaid)?;
+        self.kernel.reset(gaid).map_err(broken)
+    }
+
+    fn set_endpoint(&mut self, endpoint: Endpoint) -> Result<(), Failure> {
+        self.user_space.set_endpoint(endpoint)?;
+        self.kernel.set_endpoint(&endpoint, address(endpoint.endpoint)).map_err(broken)
+    }
+
+    fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Failure> {
+        self.user_space.remove_endpoint(endpoint)?;
+        self.kernel.remove_endpoint(endpoint).map_err(broken)
+    }
+
+    fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
+        self.user_space.set_group(gaid, endpoints)
+    }
+
+    fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
+        Packet { from: SENDER, to: ELEMENT, congested }.emit(frame, &mut self.packet);
+        Ok(match self.kernel.run(&self.packet, &mut self.out).map_err(broken)? {
+            Ran::Dropped => Outcome::Drop(None),
+            Ran::Out(packet, frame) => {
+                assert_eq!(packet.from, ELEMENT, "it comes from the element");
+                Outcome::Forward(u32::from(*packet.to.ip()), frame)
+            }
+            Ran::Slow(packet, mut frame) => {
+                assert_eq!((packet.from.port(), packet.to.port()), (SLOW_MULTICAST, SLOW_PORT));
+                let gaid = Base::new_checked(&frame[..]).expect("a frame").gaid();
+                let mut copies = Vec::new();
+                let tables = self.user_space.tables();
+                tables.copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));
+                Outcome::Copies(copies)
+            }
+            Ran::Passed => {
+                let mut frame = frame.to_vec();
+                let verdict = self.user_space.process(now, &mut frame, congested);
+                frame.truncate(verdict.len);
+                match verdict.action {
+                    Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
+                    Action::Drop(reason) => Outcome::Drop(Some(reason)),
+                    Action::Multicast(_) => panic!("user space has no application"),
+                }
+            }
+        })
+    }
+
+    fn state(&mut self) -> Result<State, Failure> {
+        let mut state = State { counters: self.counters()?, ..State::default() };
+        for (application, _, counters) in self.kernel.applications().map_err(broken)? {
+            let rows = application.row_base..application.row_base + application.rows;
+            let rows: Vec<Row> = rows.map(|row| self.kernel.read_row(row)).collect::<Result<_, _>>().map_err(broken)?;
+            let lanes = self.kernel.read_rows(application.gaid, 0, application.rows).map_err(broken)?;
+            let generation = rows.first().map_or_else(Generation::default, |row| {
+                let [open, committed, version] = row.generation;
+                Generation { open, committed, version }
+            });
+            let rows = rows.iter().map(row_state).collect();
+            state.applications.insert(application.gaid, ApplicationState { generation, rows, lanes, counters });
+        }
+        let slots = self.user_space.tables().endpoints().flat_map(|e| e.slot_base..e.slot_base + e.slots);
+        for slot in slots {
+            let places = self.kernel.read_slot(slot).map_err(broken)?;
+            let places = places.into_iter().map(|[seq, generation, overflow]| PlaceState { seq, generation, overflow });
+            state.slots.insert(slot, places.collect());
+        }
+        Ok(state)
+    }
+}
+
+impl Tested {
+    /// What the kernel has counted, and user space of what was passed to it.
+    fn counters(&self) -> Result<Counters, Failure> {
+        let (kernel, user) = (self.kernel.counters().map_err(broken)?.counters, self.user_space.counters());
+        Ok(Counters {
+            frames_in: kernel.frames_in + user.frames_in,
+            frames_out: kernel.frames_out + user.frames_out,
+            drop_malformed: kernel.drop_malformed + user.drop_malformed,
+            drop_forged: kernel.drop_forged + user.drop_forged,
+            drop_stale: kernel.drop_stale + user.drop_stale,
+            drop_counted: kernel.drop_counted + user.drop_counted,
+            drop_not_admitted: kernel.drop_not_admitted + user.drop_not_admitted,
+            drop_unknown_endpoint: kernel.drop_unknown_endpoint + user.drop_unknown_endpoint,
+            drop_unauthentic: kernel.drop_unauthentic + user.drop_unauthentic,
+        })
+    }
+}
+
+fn row_state(row: &Row) -> RowState {
+    let Row { round, tag, workers, ecn, count, lock: [owner, acquiring], grants, .. } = *row;
+    let ballot = Ballot {
+        key: row.key,
+        len: row.key_len as u8,
+        moved: row.moved,
+        decided: row.decided,
+        count: row.votes,
+        round: row.ballot_round,
+    };
+    let round = RoundState { round, workers, tag, ecn };
+    RowState { round, count, ballot, lock: Lock { owner, tag: acquiring }, grants }
+}
