@@ -64,7 +64,7 @@ impl Map {
         ftruncate(&memory, bytes).map_err(io::Error::from)?;
         fallocate(&memory, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from)?;
         fcntl_add_seals(&memory, SEALS).map_err(io::Error::from)?;
-        Ok((Self::map(memory.as_fd())?, memory))
+        Ok((Self::over(memory.as_fd())?, memory))
     }
 
     /// Maps what another process made.
@@ -82,10 +82,10 @@ impl Map {
         if usize::try_from(got) != Ok(MAP_BYTES) {
             return Err(MapError::Size { expected: MAP_BYTES, got });
         }
-        Ok(Self::map(memory.as_fd())?)
+        Ok(Self::over(memory.as_fd())?)
     }
 
-    fn map(memory: BorrowedFd<'_>) -> io::Result<Self> {
+    fn over(memory: BorrowedFd<'_>) -> io::Result<Self> {
         MmapOptions::new().len(MAP_BYTES).map_raw(&memory).map(Self)
     }
 }
