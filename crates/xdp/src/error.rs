@@ -12,7 +12,9 @@ pub enum Error {
     #[error("there is no interface {0} here (`ip link` names them)")]
     NoInterface(String),
     /// The interface has a program already, which is left alone.
-    #[error("interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)")]
+    #[error(
+        "interface {interface} carries XDP program {id} already: detach it first (`ip link set {interface} xdp off`)"
+    )]
     Occupied {
         /// Its name.
         interface: String,

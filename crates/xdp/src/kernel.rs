@@ -156,7 +156,8 @@ impl Kernel {
         let place_bytes = array("slots", slots, PLACES * PLACE_BYTES)?;
         array("rows", rows, size_of::<Row>())?;
 
-        let mut open = ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
+        let mut open =
+            ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("rows") => map.set_max_entries(rows.max(1) as u32),
@@ -228,9 +229,8 @@ impl Kernel {
                 index
             }
         };
-        let same = known.is_some_and(|known| {
-            known.application == Application { owner: known.application.owner, ..*application }
-        });
+        let same = known
+            .is_some_and(|known| known.application == Application { owner: known.application.owner, ..*application });
         if !same {
             if known.is_some() {
                 self.take("applications", &gaid.to_ne_bytes())?;
@@ -310,10 +310,14 @@ impl Kernel {
     /// What the kernel says.
     pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
         let (action, _) = self.run_repeated(packet, buffer, 1)?;
-        let slow = |packet: &Packet, given: &[u8]| Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port());
+        let slow = |packet: &Packet, given: &[u8]| {
+            Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
+        };
         Ok(match (action, Packet::parse(buffer)) {
             (Action::Out, Some((addresses, frame))) => Ran::Out(addresses, frame.to_vec()),
-            (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => Ran::Slow(addresses, frame.to_vec()),
+            (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => {
+                Ran::Slow(addresses, frame.to_vec())
+            }
             (Action::Pass, _) => Ran::Passed,
             _ => Ran::Dropped,
         })
@@ -421,7 +425,8 @@ impl Kernel {
         let of = |installed: &Installed| {
             let processors = self.get_all("application_counters", installed.index)?;
             let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
-            let last = processors.iter().map(|one| layout::sums::<APPLICATION_WORDS>(&[one.clone()])[APPLICATION_WORDS - 1]);
+            let last =
+                processors.iter().map(|one| layout::sums::<APPLICATION_WORDS>(&[one.clone()])[APPLICATION_WORDS - 1]);
             let last = last.max().filter(|ns| *ns > 0).map(Duration::from_nanos);
             Ok((installed.application, last, layout::application_counters(&c)))
         };

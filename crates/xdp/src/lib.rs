@@ -29,6 +29,6 @@ mod packet;
 #[cfg(feature = "kernel")]
 pub use error::Error;
 #[cfg(feature = "kernel")]
-pub use kernel::{Config, Element, Kernel, Mode, Place, Row, Ran};
+pub use kernel::{Config, Element, Kernel, Mode, Place, Ran, Row};
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};

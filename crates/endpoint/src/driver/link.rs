@@ -13,16 +13,20 @@
 //! allocated per frame once the batches have grown to their size. Where the system has no offload,
 //! the same calls send and receive frame by frame.
 
+#[cfg(target_os = "linux")]
 mod door;
 mod outbox;
+#[cfg_attr(not(target_os = "linux"), path = "link/no_rings.rs")]
 mod rings;
+#[cfg(target_os = "linux")]
 mod seek;
+#[cfg(target_os = "linux")]
+mod senders;
 mod socket;
 
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use pathcall_wire::Instant;
@@ -30,14 +34,13 @@ use pathcall_wire::link::Link as Message;
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::net::UdpSocket;
 
 pub use outbox::{FRAME_BYTES_MAX, OPEN_BATCHES_MAX, Outbox};
 pub use rings::RINGS_MAX;
 
 use outbox::Batches;
-use rings::Rings;
+use rings::{Bells, Rings};
 use socket::Io;
 
 /// Receive buffer asked of the system, bytes: frames of many senders that arrive at once wait here.
@@ -86,7 +89,7 @@ pub enum Sharing {
 #[derive(Debug, Clone)]
 pub struct Readiness {
     socket: Arc<UdpSocket>,
-    bells: Option<Arc<AsyncFd<OwnedFd>>>,
+    bells: Option<Bells>,
 }
 
 impl Readiness {
@@ -102,7 +105,7 @@ impl Readiness {
         let Some(bells) = &self.bells else { return self.socket.ready(interest).await.map(drop) };
         tokio::select! {
             ready = self.socket.ready(interest) => ready.map(drop),
-            rung = bells.readable() => rung.map(drop),
+            rung = bells.rung() => rung,
         }
     }
 }

@@ -14,8 +14,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use pathcall_shm::ring::Refused;
-use pathcall_shm::{Consumer, Map, Peer, Producer, Side, pair};
+use pathcall_shm::{Consumer, Map, Peer, Side, pair};
 use pathcall_wire::Instant;
 use pathcall_wire::link::{LinkKind, LinkRepr};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -27,13 +26,13 @@ use super::door::{Door, knock, random, welcome};
 use super::seek::Seek;
 use super::{LinkStats, Looking};
 
+pub(super) use super::senders::Senders;
+
 /// Peers that an element shares memory with; others go by UDP. Each takes 1 MiB and a descriptor.
 pub const RINGS_MAX: usize = 64;
 
 /// Frames taken from one ring before the next has its turn.
 const TURN: usize = 64;
-/// What is not published yet may grow to so many words: then it is, so that the peer works meanwhile.
-const UNPUBLISHED_MAX: u64 = 4096;
 /// Of so many looks without waiting, one is for the socket: it is a system call.
 const LOOKS_PER_SOCKET: u32 = 32;
 /// And of so many, one is for who comes and who is gone.
@@ -58,26 +57,14 @@ pub(super) struct Rings {
     part: Part,
     pub(super) senders: Senders,
     receivers: Vec<Receiver>,
-    bells: Arc<AsyncFd<OwnedFd>>,
+    bells: Bells,
     keys: u64,
     looks: u32,
 }
 
-/// The rings that frames leave by.
-#[derive(Debug, Default)]
-pub(super) struct Senders {
-    senders: Vec<Sender>,
-    /// Where the last frame went: the next one goes there or to the one after, as a rule.
-    last: usize,
-}
-
-#[derive(Debug)]
-struct Sender {
-    to: SocketAddr,
-    producer: Producer<Map>,
-    peer: Arc<Peer>,
-    corrupt: bool,
-}
+/// One descriptor for all that wake a link: readable when somebody rings, comes or goes.
+#[derive(Debug, Clone)]
+pub(super) struct Bells(Arc<AsyncFd<OwnedFd>>);
 
 /// The ring that frames come in by, of the sender at the same place.
 #[derive(Debug)]
@@ -95,7 +82,7 @@ impl Rings {
         let door = Door::open()?;
         let rings = Self::new(Part::Offers(door))?;
         if let Part::Offers(door) = &rings.part {
-            rings.watch(door, DOOR)?;
+            rings.bells.watch(door, DOOR)?;
         }
         Ok(rings)
     }
@@ -112,15 +99,15 @@ impl Rings {
             part,
             senders: Senders::default(),
             receivers: Vec::new(),
-            bells: Arc::new(bells),
+            bells: Bells(Arc::new(bells)),
             keys: DOOR,
             looks: 0,
         })
     }
 
-    /// Readable when somebody rings, comes or goes.
-    pub(super) fn bells(&self) -> Arc<AsyncFd<OwnedFd>> {
-        Arc::clone(&self.bells)
+    /// What waits on behalf of the link.
+    pub(super) fn bells(&self) -> Bells {
+        self.bells.clone()
     }
 
     /// The peers that memory is shared with.
@@ -158,7 +145,7 @@ impl Rings {
                 }
                 self.keys += 1;
                 let key = self.keys;
-                let knocked = knock(*message).and_then(|peer| watch(&self.bells, &peer, key).map(|()| peer));
+                let knocked = knock(*message).and_then(|peer| self.bells.watch(&peer, key).map(|()| peer));
                 match knocked {
                     Ok(peer) => {
                         seek.joins();
@@ -188,7 +175,7 @@ impl Rings {
                 self.receivers.iter_mut().for_each(Receiver::look);
                 let mut found = 0;
                 // An error is that there is nothing, or no more: it clears the readiness.
-                let _ = self.bells.try_io(Interest::READABLE, |bells| {
+                let _ = self.bells.0.try_io(Interest::READABLE, |bells| {
                     let more;
                     (found, more) = ask(bells)?;
                     if more { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
@@ -198,7 +185,7 @@ impl Rings {
             Looking::Anyway => {
                 self.looks = self.looks.wrapping_add(1);
                 match self.looks.is_multiple_of(LOOKS_PER_ATTENDANCE) {
-                    true => ask(self.bells.get_ref()).map_or(0, |(found, _)| found),
+                    true => ask(self.bells.0.get_ref()).map_or(0, |(found, _)| found),
                     false => 0,
                 }
             }
@@ -214,7 +201,7 @@ impl Rings {
             let receiver = &mut self.receivers[place];
             if !receiver.peer.hear() {
                 // What it sent before is taken; its end is told no more.
-                let _ = epoll::delete(self.bells.get_ref(), &*receiver.peer);
+                let _ = epoll::delete(self.bells.0.get_ref(), &*receiver.peer);
                 if receiver.consumer.close().is_err() {
                     stats.rings_broken += 1;
                     self.drop_ring(place);
@@ -225,7 +212,7 @@ impl Rings {
         match &mut self.part {
             Part::Offers(door) if key == DOOR => door.arrivals(|peer| {
                 self.keys += 1;
-                watch(&self.bells, peer, self.keys).map(|()| self.keys)
+                self.bells.watch(peer, self.keys).map(|()| self.keys)
             }),
             Part::Offers(door) if door.awaits(key) => {
                 let joined = door.join(key).and_then(|(from, peer)| {
@@ -329,74 +316,29 @@ impl Rings {
     fn add_ring(&mut self, key: u64, peer_at: SocketAddr, map: Map, peer: Peer, side: Side) {
         let (producer, consumer) = pair(Arc::new(map), side);
         let peer = Arc::new(peer);
-        self.senders.senders.push(Sender { to: peer_at, producer, peer: Arc::clone(&peer), corrupt: false });
+        self.senders.add(peer_at, producer, Arc::clone(&peer));
         self.receivers.push(Receiver { key, from: peer_at, consumer, peer, waiting: false });
     }
 
     /// Forgets a ring: its memory is unmapped, its socket closed.
     fn drop_ring(&mut self, place: usize) {
-        self.senders.senders.swap_remove(place);
+        self.senders.swap_remove(place);
         self.receivers.swap_remove(place);
         if let Part::Seeks(seek, _) = &mut self.part {
             seek.lost();
         }
     }
+}
+
+impl Bells {
+    /// Waits until somebody rings, comes or goes; returns at once until that has been attended to.
+    pub(super) async fn rung(&self) -> io::Result<()> {
+        self.0.readable().await.map(drop)
+    }
 
     fn watch(&self, source: impl AsFd, key: u64) -> io::Result<()> {
-        watch(&self.bells, source, key)
-    }
-}
-
-impl Senders {
-    /// Takes a frame if there is a ring to there; whether there is. One that finds it full is lost.
-    #[inline]
-    pub(super) fn queue(&mut self, to: SocketAddr, frame: &[u8], stats: &mut LinkStats) -> bool {
-        let before = self.last.min(self.senders.len());
-        let (before, after) = self.senders.split_at(before);
-        let place = after.iter().position(|sender| sender.to == to).map(|place| before.len() + place);
-        let Some(place) = place.or_else(|| before.iter().position(|sender| sender.to == to)) else { return false };
-        self.last = place;
-        self.senders[place].push(frame, stats);
-        true
-    }
-
-    /// A ring whose peer reads what was never written.
-    fn corrupt(&self, stats: &mut LinkStats) -> Option<usize> {
-        let place = self.senders.iter().position(|sender| sender.corrupt);
-        stats.rings_broken += u64::from(place.is_some());
-        place
-    }
-
-    /// Shows the peers what was queued, and wakes those that wait.
-    pub(super) fn flush(&mut self) {
-        self.senders.iter_mut().for_each(Sender::publish);
-    }
-}
-
-impl Sender {
-    fn push(&mut self, frame: &[u8], stats: &mut LinkStats) {
-        match self.producer.push(frame) {
-            Ok(()) => {
-                stats.frames_out += 1;
-                stats.ring_frames_out += 1;
-                stats.bytes_out += frame.len() as u64;
-                if self.producer.unpublished() >= UNPUBLISHED_MAX {
-                    self.publish();
-                }
-            }
-            Err(Refused::Full) => stats.lost_full += 1,
-            Err(Refused::Length { .. }) => stats.lost_error += 1,
-            Err(Refused::Corrupt(_)) => {
-                stats.lost_error += 1;
-                self.corrupt = true;
-            }
-        }
-    }
-
-    fn publish(&mut self) {
-        if self.producer.publish() {
-            self.peer.ring();
-        }
+        let flags = EventFlags::IN | EventFlags::RDHUP;
+        Ok(epoll::add(self.0.get_ref(), source, EventData::new_u64(key), flags)?)
     }
 }
 
@@ -407,11 +349,6 @@ impl Receiver {
             self.consumer.look();
         }
     }
-}
-
-fn watch(bells: &AsyncFd<OwnedFd>, source: impl AsFd, key: u64) -> io::Result<()> {
-    let flags = EventFlags::IN | EventFlags::RDHUP;
-    Ok(epoll::add(bells.get_ref(), source, EventData::new_u64(key), flags)?)
 }
 
 /// Whether an address is one of this host: one can bind to it.
