@@ -2,10 +2,10 @@
 //! by UDP in batches, by UDP frame by frame, each beside what is best of its kind; and a lock through an
 //! element, by memory and by UDP.
 
+mod reflector;
+
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::{FREE, Network, runtime};
 use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, LOOK, Pinned, pathcall, percentiles};
+use reflector::{Gate, Reflector};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "links", about: "frames between two threads, by shared memory and by UDP", run };
@@ -114,71 +115,6 @@ fn locks(bench: &mut Bench) -> Result<()> {
 enum Road {
     Memory,
     Udp,
-}
-
-/// A thread that reflects while it is somebody's turn, until this is dropped.
-struct Reflector {
-    gate: Arc<Gate>,
-    thread: Option<JoinHandle<Result<()>>>,
-}
-
-/// What tells it.
-#[derive(Default)]
-struct Gate {
-    turn: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl Gate {
-    /// Waits for a turn; false when there will be none.
-    fn opens(&self) -> bool {
-        while !self.turn.load(Ordering::Relaxed) {
-            if self.stop.load(Ordering::Relaxed) {
-                return false;
-            }
-            std::thread::park();
-        }
-        true
-    }
-}
-
-/// It reflects until this is dropped.
-struct Turn<'a>(&'a Gate);
-
-impl Reflector {
-    /// Starts it on the element's processor; `work` goes on as long as the gate opens.
-    fn start(work: impl FnOnce(&Gate) -> Result<()> + Send + 'static) -> Self {
-        let gate = Arc::new(Gate::default());
-        let opened = Arc::clone(&gate);
-        let thread = std::thread::spawn(move || {
-            let _pinned = Pinned::to(ELEMENT_CPU)?;
-            work(&opened)
-        });
-        Self { gate, thread: Some(thread) }
-    }
-
-    fn turn(&self) -> Turn<'_> {
-        self.gate.turn.store(true, Ordering::Relaxed);
-        self.thread.as_ref().inspect(|thread| thread.thread().unpark());
-        Turn(&self.gate)
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.turn.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Reflector {
-    fn drop(&mut self) {
-        self.gate.stop.store(true, Ordering::Relaxed);
-        let Some(thread) = self.thread.take() else { return };
-        thread.thread().unpark();
-        if let Ok(Err(error)) = thread.join() {
-            eprintln!("a reflector ended: {error}");
-        }
-    }
 }
 
 /// A link, and one that reflects what it sends.
