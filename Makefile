@@ -5,10 +5,15 @@ SEEDS ?= 2000
 
 .PHONY: demo test lint sim mutants soak fuzz loc bench
 
-# The main job on embedded defaults, no root: everything on loopback, results compared, a table.
+# The main job on embedded defaults, no root: everything on loopback, results compared, a table. As root,
+# TESTBED=1 puts every party on a host of its own, on links of 1 Gbit/s.
+TESTBED ?=
+BED = demo$(shell echo $$PPID)
 demo:
 	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall demo
+	$(or $(CARGO_TARGET_DIR),target)/release/pathcall \
+	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(or $(CARGO_TARGET_DIR),target)/release/pathcall) \
+	  demo $(if $(TESTBED),--testbed $(BED))
 
 test: lint
 	$(CARGO) test --workspace

@@ -128,7 +128,8 @@ async fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     let mut clients = JoinSet::new();
     for id in 1..=args.clients {
-        clients.spawn(client(host.url.clone(), args.clone(), id, Arc::clone(&counters)));
+        let part = client(host.url.clone(), args.clone(), id, Arc::clone(&counters));
+        clients.spawn(args.way.places.clone().client(id as usize - 1, part));
     }
     if let Some(holder) = holder {
         holder.die().await?;

@@ -110,7 +110,8 @@ async fn run(args: Args) -> Result<()> {
     for i in 0..args.agents.max(1) {
         let (sender, batches) = mpsc::channel(AHEAD);
         senders.push(sender);
-        agents.spawn(agent(host.url.clone(), args.way.plain, i, batches));
+        let part = agent(host.url.clone(), args.way.plain, i, batches);
+        agents.spawn(args.way.places.clone().client(i, part));
     }
     let batch = args.batch.max(1);
     let read = tokio::task::spawn_blocking(move || read(source, batch, &senders));
@@ -126,7 +127,8 @@ async fn run(args: Args) -> Result<()> {
         eprintln!("monitor: {name} is damaged after packet {}: {damage}", seen.end.packets);
     }
 
-    let table = query(&host.url, args.way.plain).await?;
+    let asked = query(host.url.clone(), args.way.plain);
+    let table = args.way.places.clone().client(0, asked).await?;
     ensure!(table == seen.table, "the table is wrong: {} counts, expected {}", table.len(), seen.table.len());
 
     let mut report = Report::new("monitor", args.way.plain, latencies, took);
@@ -235,12 +237,12 @@ fn noted(payload: &str) -> String {
     format!("noted: {payload}")
 }
 
-async fn query(url: &str, plain: bool) -> Result<Table> {
+async fn query(url: String, plain: bool) -> Result<Table> {
     let request = pb::QueryRequest::default();
     let reply = if plain {
-        MonitorClient::connect(url.to_string()).await?.max_decoding_message_size(usize::MAX).query(request).await?
+        MonitorClient::connect(url).await?.max_decoding_message_size(usize::MAX).query(request).await?
     } else {
-        let channel = pathcall::Channel::connect(url.to_string(), &pb::PATHCALL).await?;
+        let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
         MonitorClient::new(channel).max_decoding_message_size(usize::MAX).query(request).await?
     };
     Ok(reply.into_inner().kvs.unwrap_or_default().map)

@@ -1,6 +1,8 @@
-//! What all applications share: what they can be told and how their servers start ([`way`]), and
-//! what they say of a run, one line of JSON for `pathcall demo`, or a few for a person ([`Report`]).
+//! What all applications share: what they can be told and how their servers start ([`way`]), on
+//! which hosts their parties are ([`place`]), and what they say of a run, one line of JSON for `pathcall demo`,
+//! or a few for a person ([`Report`]).
 
+pub mod place;
 pub mod way;
 
 use std::time::Duration;

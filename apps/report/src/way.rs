@@ -15,6 +15,8 @@ use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
 
+use crate::place::Places;
+
 /// What every application can be told.
 #[derive(Debug, Clone, Args)]
 pub struct Way {
@@ -27,6 +29,9 @@ pub struct Way {
     /// One line of JSON
     #[arg(long)]
     pub json: bool,
+    /// Where it runs
+    #[command(flatten)]
+    pub places: Places,
 }
 
 /// What a stub can stand on: a [`pathcall::Channel`], or tonic's own.
@@ -34,7 +39,7 @@ pub trait Transport: GrpcService<Body, ResponseBody = Body, Future: Send> + Clon
 
 impl<T> Transport for T where T: GrpcService<Body, ResponseBody = Body, Future: Send> + Clone + Send + 'static {}
 
-/// A server on a free port of the loopback.
+/// A server on a free port.
 #[derive(Debug)]
 pub struct Host {
     /// Where it is.
@@ -57,7 +62,20 @@ impl Way {
             + Sync
             + 'static,
     {
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the server")?;
+        let way = self.clone();
+        self.places.serve(async move { way.serve_here(service, manifest).await }).await
+    }
+
+    async fn serve_here<S>(&self, service: S, manifest: &'static Manifest) -> Result<Host>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let listener = TcpListener::bind((self.places.serve_at, 0)).await.context("no port for the server")?;
         let url = format!("http://{}", listener.local_addr()?);
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
         if self.plain {

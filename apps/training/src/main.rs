@@ -92,7 +92,8 @@ async fn run(args: Args) -> Result<()> {
     let began = Instant::now();
     let mut workers = JoinSet::new();
     for i in 0..WORKERS {
-        workers.spawn(worker(host.url.clone(), args.way.plain, data.clone(), i, args.epochs));
+        let part = worker(host.url.clone(), args.way.plain, data.clone(), i, args.epochs);
+        workers.spawn(args.way.places.clone().client(i, part));
     }
     let (mut latencies, mut lanes, mut losses) = (Vec::new(), Lanes::default(), Vec::new());
     // Whichever ends first: the others of a round wait for one that failed.

@@ -111,7 +111,8 @@ async fn run(args: Args) -> Result<()> {
     let began = Instant::now();
     let mut voters = JoinSet::new();
     for id in 0..VOTERS {
-        voters.spawn(voter(host.url.clone(), args.clone(), id));
+        let part = voter(host.url.clone(), args.clone(), id);
+        voters.spawn(args.way.places.clone().client(id as usize, part));
     }
     let (mut latencies, mut lanes) = (Vec::new(), Lanes::default());
     while let Some(voter) = voters.join_next().await {

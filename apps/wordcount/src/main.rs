@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use apps_report::place::Places;
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -59,6 +60,8 @@ struct Args {
     /// Note what is done in this file, so that a run that was killed can be made again (one client)
     #[arg(long, value_name = "FILE", conflicts_with = "plain")]
     journal: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
 }
 
 /// The service. With Pathcall, a call without untyped content never gets here.
@@ -112,15 +115,21 @@ async fn run(args: Args) -> Result<()> {
 
     let (url, server) = match &args.server {
         Some(url) => (url.clone(), None),
-        None => serve(&args, &handler, ([127, 0, 0, 1], 0).into()).await?,
+        None => {
+            let (args, handler) = (args.clone(), handler.clone());
+            let address = (args.places.serve_at, 0).into();
+            args.places.clone().serve(async move { serve(&args, &handler, address).await }).await?
+        }
     };
 
     let began = Instant::now();
     // A journal is one client's.
     let clients = if args.journal.is_some() { 1 } else { args.clients.max(1) };
     let shares = split(batches, clients);
-    let clients =
-        shares.into_iter().map(|share| tokio::spawn(client(url.clone(), args.plain, args.journal.clone(), share)));
+    let clients = shares.into_iter().enumerate().map(|(index, share)| {
+        let part = client(url.clone(), args.plain, args.journal.clone(), share);
+        tokio::spawn(args.places.clone().client(index, part))
+    });
     let (mut latencies, mut share) = (Vec::new(), (0, 0));
     for client in clients.collect::<Vec<_>>() {
         let (took, element, software) = client.await??;
@@ -128,7 +137,7 @@ async fn run(args: Args) -> Result<()> {
         share = (share.0 + element, share.1 + software);
     }
     let took = began.elapsed();
-    let counts = query(&url, args.plain).await?;
+    let counts = args.places.clone().client(0, query(url.clone(), args.plain)).await?;
     ensure!(counts == expected, "the counts are wrong: {} words, expected {}", counts.len(), expected.len());
 
     let mut report = Report::new("wordcount", args.plain, latencies, took);
@@ -203,12 +212,12 @@ async fn client(
     Ok((latencies, sum(|map| map.lanes_element), sum(|map| map.lanes_software)))
 }
 
-async fn query(url: &str, plain: bool) -> Result<Counts> {
+async fn query(url: String, plain: bool) -> Result<Counts> {
     let request = pb::QueryRequest::default();
     let reply = if plain {
-        MapReduceClient::connect(url.to_string()).await?.max_decoding_message_size(usize::MAX).query(request).await?
+        MapReduceClient::connect(url).await?.max_decoding_message_size(usize::MAX).query(request).await?
     } else {
-        let channel = pathcall::Channel::connect(url.to_string(), &pb::PATHCALL).await?;
+        let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
         MapReduceClient::new(channel).max_decoding_message_size(usize::MAX).query(request).await?
     };
     Ok(reply.into_inner().kvs.unwrap_or_default().map)

@@ -80,11 +80,7 @@ impl Element for Control {
 
     async fn remove_endpoints(&self, request: Request<RemoveEndpointsRequest>) -> Reply<ElementReply> {
         let RemoveEndpointsRequest { boot_id, endpoints } = request.into_inner();
-        self.change(boot_id, move |plane| {
-            plane.switch().remove_endpoints(&endpoints);
-            Ok(())
-        })
-        .await
+        self.change(boot_id, move |plane| plane.switch().remove_endpoints(&endpoints)).await
     }
 
     async fn set_group(&self, request: Request<SetGroupRequest>) -> Reply<ElementReply> {
@@ -104,11 +100,11 @@ impl Element for Control {
     }
 
     async fn counters(&self, _: Request<CountersRequest>) -> Reply<CountersReply> {
-        Ok(Response::new(self.plane.call(|plane| plane.counters()).await?))
+        Ok(Response::new(self.plane.call(|plane| plane.counters()).await??))
     }
 
     async fn last_seen(&self, _: Request<LastSeenRequest>) -> Reply<LastSeenReply> {
-        let age_ns = self.plane.call(|plane| plane.switch().last_seen_ages_ns()).await?;
+        let age_ns = self.plane.call(|plane| plane.switch().last_seen_ages_ns()).await??;
         Ok(Response::new(LastSeenReply { age_ns }))
     }
 }
@@ -139,7 +135,7 @@ impl From<Refused> for Status {
             Refused::Table(TableError::Range { .. }) => Code::OutOfRange,
             Refused::Table(TableError::Overlap { .. }) => Code::AlreadyExists,
             Refused::ReadSize { .. } => Code::InvalidArgument,
-            Refused::Endpoints { .. } => Code::ResourceExhausted,
+            Refused::Endpoints { .. } | Refused::Kernel(_) => Code::ResourceExhausted,
         };
         Self::new(code, refused.to_string())
     }

@@ -58,6 +58,19 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// This build has no program for the kernel.
+    #[error("this build has no XDP program: build it with `cargo build --release -p pathcall --features xdp`")]
+    NoXdp,
+    /// The program in the kernel speaks IPv4.
+    #[error("{addr}: an element with --xdp needs an IPv4 address: choose one with --data")]
+    XdpFamily {
+        /// The address that frames are sent to.
+        addr: std::net::IpAddr,
+    },
+    /// The program in the kernel can't be loaded or attached.
+    #[cfg(feature = "xdp")]
+    #[error(transparent)]
+    Xdp(#[from] pathcall_xdp::Error),
     /// The data thread could not be started.
     #[error("the element's data thread can't be started: {0}")]
     Thread(#[source] io::Error),

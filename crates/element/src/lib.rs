@@ -13,11 +13,12 @@
 //! order data meets them: [`run`] starts an element; `plane` is the data thread, the only one that
 //! touches program and socket, so frames and changes of the tables take effect one after the other
 //! and no frame takes a lock; `switch` is what it does to a frame and what commands change; `routes`
-//! its table of addresses; `control` answers the calls of service `Element`; `register` keeps the
+//! its table of addresses; `kernel` the same program in the kernel, where that is asked for; `control` answers the calls of service `Element`; `register` keeps the
 //! element known to its controller.
 
 mod control;
 mod error;
+mod kernel;
 mod plane;
 mod polling;
 mod register;
@@ -37,6 +38,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 pub use error::{Error, Port};
+pub use kernel::Attached;
 pub use register::Registration;
 
 use control::Control;
@@ -76,6 +78,8 @@ pub struct Config {
     pub shared_memory: bool,
     /// The processor that works on frames, counted from 0; any, unless given.
     pub cpu: Option<usize>,
+    /// Interfaces that the program is attached to in the kernel (XDP); none, unless given.
+    pub xdp: Vec<String>,
 }
 
 impl Default for Config {
@@ -90,6 +94,7 @@ impl Default for Config {
             busy_poll: false,
             shared_memory: true,
             cpu: None,
+            xdp: Vec::new(),
         }
     }
 }
@@ -167,6 +172,12 @@ impl Handle {
     #[must_use]
     pub fn control_addr(&self) -> SocketAddr {
         self.control
+    }
+
+    /// The interfaces that the program is attached to in the kernel.
+    #[must_use]
+    pub fn attached(&self) -> &[Attached] {
+        self.plane.attached()
     }
 
     /// What tells this start of the element from any other.

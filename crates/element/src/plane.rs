@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 use std::thread;
 
 use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
-use pathcall_program::Size;
 use pathcall_proto::v1::CountersReply;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::kernel::{Attached, Kernel, Request, is_copies};
 use crate::polling::Polling;
-use crate::switch::Switch;
+use crate::switch::{Refused, Switch};
 use crate::{Config, Error, Port};
 
 /// Commands that may wait for the data thread; whoever sends one more waits.
@@ -26,16 +26,23 @@ type Command = Box<dyn FnOnce(&mut Plane) + Send>;
 /// The running data thread; ends when this and all calls in progress are gone.
 #[derive(Debug)]
 pub(crate) struct PlaneThread {
-    local: SocketAddr,
+    started: Started,
     commands: mpsc::Sender<Command>,
     thread: thread::JoinHandle<()>,
     ended: oneshot::Receiver<()>,
 }
 
+/// What the data thread says when it works.
+#[derive(Debug)]
+struct Started {
+    local: SocketAddr,
+    attached: Vec<Attached>,
+}
+
 impl PlaneThread {
     /// Starts the thread, which binds `data`; returns when it has.
     pub(crate) async fn start(config: &Config) -> Result<Self, Error> {
-        let Config { data, size, congestion_bytes, busy_poll, shared_memory, cpu, .. } = *config;
+        let (data, cpu, config) = (config.data, config.cpu, config.clone());
         let (commands, receiver) = mpsc::channel(COMMANDS_MAX);
         let (bound, binding) = oneshot::channel();
         let (end, ended) = oneshot::channel();
@@ -51,29 +58,32 @@ impl PlaneThread {
                 Err(error) => return drop(bound.send(Err(Error::Thread(error)))),
             };
             runtime.block_on(async {
-                match Link::bind(data) {
-                    Ok(mut link) => {
-                        if shared_memory && let Err(error) = link.share_memory(Sharing::Offer) {
-                            tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
-                        }
-                        let local = link.local_addr();
-                        let plane = Plane::new(link, size, congestion_bytes, Polling::new(busy_poll));
-                        if bound.send(Ok(local)).is_ok() {
+                let link = Link::bind(data).map_err(|error| Error::bind(Port::Data, data, error));
+                match link.and_then(|link| Plane::start(link, &config)) {
+                    Ok(plane) => {
+                        let started =
+                            Started { local: plane.link.local_addr(), attached: plane.switch.attached().to_vec() };
+                        if bound.send(Ok(started)).is_ok() {
                             plane.run(receiver).await;
                         }
                     }
-                    Err(error) => drop(bound.send(Err(Error::bind(Port::Data, data, error)))),
+                    Err(error) => drop(bound.send(Err(error))),
                 }
             });
         };
         let thread = thread::Builder::new().name("pathcall-plane".into()).spawn(work).map_err(Error::Thread)?;
-        let local = binding.await.map_err(|_| Error::Thread(io::Error::other("it ended at once")))??;
-        Ok(Self { local, commands, thread, ended })
+        let started = binding.await.map_err(|_| Error::Thread(io::Error::other("it ended at once")))??;
+        Ok(Self { started, commands, thread, ended })
     }
 
     /// The address frames are received on.
     pub(crate) fn local_addr(&self) -> SocketAddr {
-        self.local
+        self.started.local
+    }
+
+    /// The interfaces that the program in the kernel is attached to.
+    pub(crate) fn attached(&self) -> &[Attached] {
+        &self.started.attached
     }
 
     /// A way to send commands that does not keep the thread running.
@@ -120,13 +130,35 @@ impl PlaneHandle {
 #[derive(Debug)]
 pub(crate) struct Plane {
     link: Link,
+    /// What the kernel's program has worked on comes up by this.
+    slow: Option<Link>,
     switch: Switch,
     polling: Polling,
 }
 
 impl Plane {
-    fn new(link: Link, size: Size, congestion_bytes: usize, polling: Polling) -> Self {
-        Self { link, switch: Switch::new(size, congestion_bytes), polling }
+    /// With the program in the kernel, too, if that is asked for.
+    fn start(mut link: Link, config: &Config) -> Result<Self, Error> {
+        let Config { xdp: interfaces, advertise, size, shared_memory, .. } = config;
+        // Frames by memory would go past the program in the kernel.
+        if *shared_memory
+            && interfaces.is_empty()
+            && let Err(error) = link.share_memory(Sharing::Offer)
+        {
+            tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
+        }
+        let request = Request { interfaces, data: link.local_addr(), advertise: *advertise, size: *size };
+        let kernel = match interfaces.is_empty() {
+            true => None,
+            false => Kernel::start(&request)?,
+        };
+        Ok(Self::new(link, kernel, config))
+    }
+
+    fn new(link: Link, kernel: Option<(Kernel, Link)>, config: &Config) -> Self {
+        let (kernel, slow) = kernel.unzip();
+        let Config { size, congestion_bytes, busy_poll, .. } = *config;
+        Self { link, slow, switch: Switch::new(size, congestion_bytes, kernel), polling: Polling::new(busy_poll) }
     }
 
     /// Works until no command can come any more.
@@ -139,6 +171,9 @@ impl Plane {
                     None => break,
                 },
                 ready = self.link.readable() => if ready.is_err() {
+                    break;
+                },
+                ready = readable(self.slow.as_mut()) => if ready.is_err() {
                     break;
                 },
             }
@@ -171,6 +206,12 @@ impl Plane {
     fn forward(&mut self, looking: Looking) -> bool {
         let now = self.switch.now();
         let switch = &mut self.switch;
+        let sent_on = self.slow.as_mut().map(|slow| {
+            let link = &mut self.link;
+            slow.exchange(looking, |_, from, _, frame| {
+                switch.send_on(is_copies(from.port()), frame, |addr, frame| link.queue(addr, frame));
+            })
+        });
         let received =
             self.link.exchange(looking, |out, _, congested, frame| switch.forward(now, congested, frame, out));
         if let Err(error) = &received {
@@ -178,7 +219,7 @@ impl Plane {
             tracing::debug!(%error, "receiving frames");
         }
         self.link.flush();
-        matches!(received, Ok(1..))
+        matches!(received, Ok(1..)) || matches!(sent_on, Some(Ok(1..)))
     }
 
     /// The program and its routes, for commands.
@@ -187,7 +228,7 @@ impl Plane {
     }
 
     /// What the program has counted, and the link: `link_…`.
-    pub(crate) fn counters(&self) -> CountersReply {
+    pub(crate) fn counters(&self) -> Result<CountersReply, Refused> {
         let LinkStats {
             frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error, ..
         } = self.link.stats();
@@ -210,10 +251,18 @@ impl Plane {
             ("link_rings_refused", rings_refused),
             ("link_rings_broken", rings_broken),
         ];
-        let mut counters = self.switch.counters();
+        let mut counters = self.switch.counters()?;
         counters.shared_memory = self.switch.endpoints_at(&peers);
         counters.element.extend(link.map(|(name, count)| (name.to_owned(), count)));
-        counters
+        Ok(counters)
+    }
+}
+
+/// Waits for a link that may not be there.
+async fn readable(link: Option<&mut Link>) -> io::Result<()> {
+    match link {
+        Some(link) => link.readable().await,
+        None => std::future::pending().await,
     }
 }
 

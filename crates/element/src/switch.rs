@@ -7,8 +7,9 @@ use std::time;
 use pathcall_endpoint::driver::link::Outbox;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
-use pathcall_wire::{Instant, TokenKey};
+use pathcall_wire::{Base, Instant, TokenKey};
 
+use crate::kernel::{Attached, Kernel, Ran, Untaken};
 use crate::routes::Routes;
 
 /// Endpoints that an element forwards to: bounds its tables, whoever asks.
@@ -23,10 +24,12 @@ pub(crate) struct Switch {
     routes: Routes,
     started: time::Instant,
     congestion_bytes: usize,
+    /// Works on the applications without tokens, where it is.
+    kernel: Option<Kernel>,
 }
 
 /// Why a command is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     /// The program's tables don't allow it.
     #[error(transparent)]
@@ -43,12 +46,20 @@ pub(crate) enum Refused {
         /// The endpoint that was one too many.
         endpoint: u32,
     },
+    /// The program in the kernel does not take it.
+    #[error(transparent)]
+    Kernel(#[from] Untaken),
 }
 
 impl Switch {
-    pub(crate) fn new(size: Size, congestion_bytes: usize) -> Self {
+    pub(crate) fn new(size: Size, congestion_bytes: usize, kernel: Option<Kernel>) -> Self {
         let (program, routes) = (Program::new(size), Routes::default());
-        Self { program, routes, started: time::Instant::now(), congestion_bytes }
+        Self { program, routes, started: time::Instant::now(), congestion_bytes, kernel }
+    }
+
+    /// The interfaces that the program in the kernel is attached to.
+    pub(crate) fn attached(&self) -> &[Attached] {
+        self.kernel.as_ref().map_or(&[], Kernel::attached)
     }
 
     /// The program's time: nanoseconds since the element started.
@@ -60,6 +71,9 @@ impl Switch {
     pub(crate) fn forward(&mut self, now: Instant, congested: bool, frame: &mut [u8], out: &mut Outbox<'_>) {
         // NetRPC §5.1: a switch whose queue is long marks what passes, and senders slow down.
         let congested = congested || out.backlog() >= self.congestion_bytes;
+        if self.kernel.is_some() && self.forward_by_kernel(congested, frame, out) {
+            return;
+        }
         let Verdict { action, len } = self.program.process(now, frame, congested);
         let frame = &mut frame[..len];
         match action {
@@ -68,16 +82,49 @@ impl Switch {
                     out.queue(addr, frame);
                 }
             }
-            Action::Multicast(gaid) => {
-                self.program.tables().copies(gaid, frame, |member, frame| {
-                    if let Some(addr) = self.routes.get(member) {
-                        out.queue(addr, frame);
-                    }
-                });
-            }
+            Action::Multicast(gaid) => self.copy(gaid, frame, |addr, frame| out.queue(addr, frame)),
             // Counted by the program, by reason.
             Action::Drop(_) => {}
         }
+    }
+
+    /// Sends on what the program in the kernel has worked on; `copies`: to the application's group.
+    pub(crate) fn send_on(&self, copies: bool, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+        let Ok(base) = Base::new_checked(&*frame) else { return };
+        if copies {
+            return self.copy(base.gaid(), frame, queue);
+        }
+        if let Some(addr) = self.routes.get(base.dst()) {
+            queue(addr, frame);
+        }
+    }
+
+    fn copy(&self, gaid: u32, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+        self.program.tables().copies(gaid, frame, |member, frame| {
+            if let Some(addr) = self.routes.get(member) {
+                queue(addr, frame);
+            }
+        });
+    }
+
+    /// Has the kernel's program work on a frame of an application there that has come past it; whether
+    /// it is one.
+    #[cold]
+    fn forward_by_kernel(&mut self, congested: bool, frame: &[u8], out: &mut Outbox<'_>) -> bool {
+        let Some(kernel) = &mut self.kernel else { return false };
+        if !Base::new_checked(frame).is_ok_and(|base| kernel.has(base.gaid())) {
+            return false;
+        }
+        match kernel.run(frame, congested) {
+            Ok(Ran::Out(addr, frame)) => out.queue(addr, &frame),
+            Ok(Ran::SendOn { copies, mut frame }) => {
+                self.send_on(copies, &mut frame, |addr, frame| out.queue(addr, frame));
+            }
+            Ok(Ran::Dropped) => {}
+            Ok(Ran::Passed) => return false,
+            Err(error) => tracing::error!(%error, "a frame for the kernel's program"),
+        }
+        true
     }
 }
 
@@ -86,8 +133,17 @@ impl Switch {
 impl Switch {
     /// Installs an application, whose frames `key` signs if there is one.
     pub(crate) fn install(&mut self, application: Application, key: Option<TokenKey>) -> Result<(), Refused> {
-        self.program.tables_mut().install(application)?;
-        Ok(self.program.tables_mut().authenticate(application.gaid, key)?)
+        let gaid = application.gaid;
+        let tables = self.program.tables_mut();
+        tables.install(application)?;
+        tables.authenticate(gaid, key)?;
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        // Frames with tokens are user space's.
+        let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install(&application) };
+        if done.is_err() {
+            self.program.tables_mut().remove(gaid)?;
+        }
+        Ok(done?)
     }
 
     /// Takes out an application and its endpoints.
@@ -95,7 +151,7 @@ impl Switch {
         self.program.tables_mut().remove(gaid)?;
         let tables = self.program.tables();
         self.routes.retain(|endpoint| tables.endpoint(endpoint).is_some());
-        Ok(())
+        Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.remove(gaid))?)
     }
 
     /// Admits endpoints and sets the addresses that their frames go to.
@@ -107,16 +163,25 @@ impl Switch {
             }
             self.program.tables_mut().set_endpoint(entry)?;
             self.routes.set(endpoint, addr);
+            if let Some(kernel) = &mut self.kernel
+                && !self.program.tables().is_authenticated(entry.gaid)
+            {
+                kernel.set_endpoint(&entry, addr)?;
+            }
         }
         Ok(())
     }
 
     /// Takes endpoints out; unknown ones are out already.
-    pub(crate) fn remove_endpoints(&mut self, endpoints: &[u32]) {
+    pub(crate) fn remove_endpoints(&mut self, endpoints: &[u32]) -> Result<(), Refused> {
         for &endpoint in endpoints {
             self.program.tables_mut().remove_endpoint(endpoint);
             self.routes.remove(endpoint);
+            if let Some(kernel) = &mut self.kernel {
+                kernel.remove_endpoint(endpoint)?;
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Refused> {
@@ -132,21 +197,35 @@ impl Switch {
         if lanes > READ_LANES_MAX {
             return Err(Refused::ReadSize { lanes });
         }
-        Ok(ReadRegistersReply { width: u32::try_from(width).unwrap_or(u32::MAX), values: values.to_vec() })
+        let values = match self.kernel.as_ref().filter(|kernel| kernel.has(gaid)) {
+            Some(kernel) => kernel.read_rows(gaid, row, rows)?,
+            None => values.to_vec(),
+        };
+        Ok(ReadRegistersReply { width: u32::try_from(width).unwrap_or(u32::MAX), values })
     }
 
     pub(crate) fn reset_registers(&mut self, gaid: u32) -> Result<(), Refused> {
-        Ok(self.program.tables_mut().reset(gaid)?)
+        self.program.tables_mut().reset(gaid)?;
+        Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.reset(gaid))?)
     }
 
     /// What the program has counted, element-wide and by application.
-    pub(crate) fn counters(&self) -> CountersReply {
+    pub(crate) fn counters(&self) -> Result<CountersReply, Refused> {
         let named = |(name, count): (&str, u64)| (name.to_owned(), count);
-        let element = self.program.counters().iter().map(named).collect();
+        let mut element: HashMap<String, u64> = self.program.counters().iter().map(named).collect();
+        let mut in_kernel = HashMap::new();
+        if let Some(kernel) = &self.kernel {
+            let (counters, own) = kernel.counters()?;
+            for (name, count) in counters.iter().chain(own) {
+                *element.entry(name.to_owned()).or_default() += count;
+            }
+            in_kernel = kernel.applications()?;
+        }
         let applications = self.program.tables().applications().map(|(application, _, counters)| {
+            let counters = in_kernel.get(&application.gaid).map_or(counters, |(counters, _)| *counters);
             (application.gaid, ApplicationCounters { counters: counters.iter().map(named).collect() })
         });
-        CountersReply { element, applications: applications.collect(), ..CountersReply::default() }
+        Ok(CountersReply { element, applications: applications.collect(), ..CountersReply::default() })
     }
 
     /// Endpoints at these addresses.
@@ -157,12 +236,16 @@ impl Switch {
     }
 
     /// Nanoseconds since the last admitted frame, of the applications that had one.
-    pub(crate) fn last_seen_ages_ns(&self) -> HashMap<u32, u64> {
+    pub(crate) fn last_seen_ages_ns(&self) -> Result<HashMap<u32, u64>, Refused> {
         let now = self.now();
+        let in_kernel = self.kernel.as_ref().map_or_else(|| Ok(HashMap::new()), Kernel::applications)?;
         let seen = self.program.tables().applications().filter_map(|(application, last_seen, _)| {
-            let age = now.since(last_seen?);
+            let age = match in_kernel.get(&application.gaid) {
+                Some((_, age)) => (*age)?,
+                None => now.since(last_seen?),
+            };
             Some((application.gaid, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))
         });
-        seen.collect()
+        Ok(seen.collect())
     }
 }

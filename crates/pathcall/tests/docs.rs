@@ -1,8 +1,8 @@
 //! Every command that a page shows is run here, or by name elsewhere.
 //!
 //! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
-//! done, on a controller and an element of this test's own where it needs any; the rest is in
-//! [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
+//! done, on a controller and an element of this test's own where it needs any, and where it needs root, as
+//! root; the rest is in [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use pathcall_testbed::root_tests;
 
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,6 +96,20 @@ fn every_command_in_the_pages_works() {
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
+            // Only named.
+            ["pathcall", "testbed"] => {
+                succeeds(&place, Command::new(env!("CARGO_BIN_EXE_pathcall")).args(["testbed", "--help"]));
+            }
+            // It runs until it is told to stop.
+            ["pathcall", "testbed", "capture", ..] => has(&place, "crates/pathcall/tests/testbed.rs", "\"capture\""),
+            ["pathcall", "testbed", ref arguments @ ..] => {
+                if root_tests(&place) {
+                    succeeds(
+                        &place,
+                        Command::new(env!("CARGO_BIN_EXE_pathcall")).arg("testbed").args(own_names(arguments)),
+                    );
+                }
+            }
             ["pathcall", ref arguments @ ..] => {
                 // A seed that stands for any.
                 let arguments = arguments.iter().map(|word| if *word == "N" { "1" } else { *word });
@@ -114,6 +130,22 @@ fn every_command_in_the_pages_works() {
             _ => panic!("{place}: nobody runs this command"),
         }
     }
+}
+
+/// The arguments, but for names of testbeds: nobody else has those that come out.
+fn own_names(arguments: &[&str]) -> Vec<String> {
+    let named = |at: usize| at.checked_sub(1).is_some_and(|before| arguments[before] == "--name");
+    let own = |(at, word): (usize, &&str)| {
+        if named(at) { format!("{word}{}", std::process::id()) } else { (*word).to_owned() }
+    };
+    arguments.iter().enumerate().map(own).collect()
+}
+
+/// The command is run by another test.
+#[track_caller]
+fn has(place: &str, file: &str, word: &str) {
+    let text = std::fs::read_to_string(root().join(file)).expect("a tracked file");
+    assert!(text.contains(word), "{place}: {file} does not run it");
 }
 
 /// A target of make: made here if it is cheap.
@@ -191,7 +223,15 @@ const COMMAND_MAX: Duration = Duration::from_secs(300);
 /// Runs the command to its end; one that does not end is a failure of its own, not of the whole run.
 #[track_caller]
 fn succeeds(place: &str, command: &mut Command) {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    // Commands in the pages may run others of ours.
+    let own = Path::new(env!("CARGO_BIN_EXE_pathcall")).parent().expect("a directory").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let child = command
+        .env("PATH", format!("{own}:{path}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let child = child.unwrap_or_else(|error| panic!("{place}: {error}"));
     let (id, (done, ended)) = (child.id(), mpsc::channel());
     thread::spawn(move || done.send(child.wait_with_output()));

@@ -158,6 +158,12 @@ impl Tables {
         Ok(())
     }
 
+    /// Whether the application's frames carry tokens.
+    #[must_use]
+    pub fn is_authenticated(&self, gaid: u32) -> bool {
+        self.key(gaid).is_some()
+    }
+
     /// Takes an application out; its frames are no longer admitted.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("rpc", &["wire", "proto", "endpoint"]),
     ("conformance", &["wire", "program"]),
     ("sim", &["wire", "program", "endpoint"]),
+    ("testbed", &[]),
 ];
 
 fn root() -> PathBuf {

@@ -69,6 +69,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the machine lacks something that the program needs: whoever asked for it can do nothing
+    /// about it, and user space works all the same.
+    #[must_use]
+    pub fn is_lack(&self) -> bool {
+        matches!(self, Self::Kernel { .. } | Self::Refused(_) | Self::Missing(_))
+    }
+
     pub(crate) fn kernel(doing: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
         move |source| match source.kind() {
             libbpf_rs::ErrorKind::PermissionDenied => Self::Permission,

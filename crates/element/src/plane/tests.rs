@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use pathcall_program::{Application, Endpoint};
+use pathcall_program::{Application, Endpoint, Size};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr};
 
@@ -20,7 +20,7 @@ fn link() -> Link {
 /// A plane with an application whose endpoints are all at `hosts`.
 fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
     let size = Size { rows: ROWS as usize, lanes: ROWS as usize * LINEAR_LANES, slots: 8 };
-    let mut plane = Plane::new(link(), size, congestion_bytes, Polling::new(false));
+    let mut plane = Plane::new(link(), None, &Config { size, congestion_bytes, ..Config::default() });
     let width = LINEAR_LANES as u32;
     let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
@@ -152,7 +152,7 @@ async fn commands_end_with_the_thread() {
     };
     let thread = PlaneThread::start(&config).await.unwrap();
     let handle = thread.handle();
-    assert_eq!(handle.call(|plane| plane.counters().applications.len()).await, Ok(0));
+    assert_eq!(handle.call(|plane| plane.counters().unwrap().applications.len()).await, Ok(0));
     thread.stop().await;
     assert_eq!(handle.call(|_| ()).await, Err(Stopped));
 }

@@ -1,8 +1,10 @@
 //! `pathcall demo`: the applications on three paths, side by side.
 //!
-//! Starts a controller and an element on free ports, runs each application that lies beside this
+//! Starts a controller and an element (see [`network`]), runs each application that lies beside this
 //! program with an element, in software and as plain gRPC, and holds their results against each
 //! other. The applications report in a line of JSON. Nothing is left running.
+
+mod network;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -12,12 +14,10 @@ use clap::Args;
 use serde::Deserialize;
 use tokio::process::Command;
 
-use crate::cli::controller::ControllerArgs;
-use crate::cli::element::SocketArgs;
 use crate::cli::failure::Failure;
 use crate::cli::table::Table;
-use crate::cli::up::Pair;
 use crate::cli::{print, signal};
+use network::Network;
 
 const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
 
@@ -29,6 +29,12 @@ pub(crate) struct DemoArgs {
     /// Directory of the applications; without it, this program's
     #[arg(long, value_name = "PATH")]
     applications: Option<PathBuf>,
+    /// Testbed to run on: the server on host 1, clients on the others in turn; without it, the loopback
+    #[arg(long, value_name = "BED")]
+    testbed: Option<String>,
+    /// The testbed's element is in the kernel (XDP), at the end of every host's link
+    #[arg(long, requires = "testbed")]
+    xdp: bool,
 }
 
 /// What an application says of a run.
@@ -55,14 +61,13 @@ enum Way {
 
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let programs = find(args.applications)?;
-    let pair = Pair::start(ControllerArgs::scratch(), SocketArgs::scratch()).await?;
-    let url = pair.controller.url();
+    let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let compared = tokio::select! {
-        compared = compare(&programs, &url) => compared,
+        compared = compare(&programs, &network) => compared,
         // The run in progress is killed where it is dropped.
         stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
     };
-    pair.shutdown().await;
+    network.shutdown().await;
     compared
 }
 
@@ -78,7 +83,7 @@ fn find(directory: Option<PathBuf>) -> Result<Vec<(&'static str, PathBuf)>, Fail
 }
 
 /// Runs everything, prints the table, and fails when results differ.
-async fn compare(programs: &[(&str, PathBuf)], controller: &str) -> Result<(), Failure> {
+async fn compare(programs: &[(&str, PathBuf)], network: &Network) -> Result<(), Failure> {
     let mut table = Table::new([
         "application",
         "path",
@@ -91,9 +96,9 @@ async fn compare(programs: &[(&str, PathBuf)], controller: &str) -> Result<(), F
     ]);
     let mut differing = Vec::new();
     for (name, program) in programs {
-        let plain = report(name, program, Way::Plain, controller).await?;
+        let plain = report(name, program, Way::Plain, network).await?;
         for path in [Way::Element, Way::Software] {
-            let report = report(name, program, path, controller).await?;
+            let report = report(name, program, path, network).await?;
             let equal = report.digest == plain.digest;
             if !equal {
                 let (got, expected) = (&report.digest, &plain.digest);
@@ -121,12 +126,12 @@ fn row(name: &str, path: Way, result: &str, report: &Report) -> [String; 8] {
 }
 
 /// One run of one application.
-async fn report(name: &str, program: &Path, path: Way, controller: &str) -> Result<Report, Failure> {
+async fn report(name: &str, program: &Path, path: Way, network: &Network) -> Result<Report, Failure> {
     let run = format!("{name} ({})", path.name());
     let mut command = Command::new(program);
-    command.arg("--json").stdin(Stdio::null()).kill_on_drop(true);
+    command.arg("--json").args(network.places()).stdin(Stdio::null()).kill_on_drop(true);
     match path {
-        Way::Element => command.args(["--controller", controller]),
+        Way::Element => command.args(["--controller", &network.url()]),
         Way::Software => &mut command,
         Way::Plain => command.arg("--plain"),
     };

@@ -48,6 +48,9 @@ pub(crate) struct SocketArgs {
     /// Processor that works on frames, counted from 0; any, unless given
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
+    /// Interface that the switch program is attached to in the kernel (XDP); may be said again
+    #[arg(long, value_name = "IFACE")]
+    xdp: Vec<String>,
 }
 
 impl SocketArgs {
@@ -64,23 +67,29 @@ impl SocketArgs {
             busy_poll: false,
             no_shared_memory: false,
             cpu: None,
+            xdp: Vec::new(),
         }
     }
 
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
-        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu } = self;
+        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp } = self;
         let controller = Some(controller);
-        let mut config = Config { data, control, advertise, controller, busy_poll, cpu, ..Config::default() };
+        let mut config = Config { data, control, advertise, controller, busy_poll, cpu, xdp, ..Config::default() };
         config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
     }
 }
 
-/// `frames at …, control calls at …`.
+/// `frames at …, XDP on …, control calls at …`.
 pub(crate) fn addresses(element: &Handle) -> String {
-    format!("frames at {} (UDP), control calls at http://{}", element.data_addr(), element.control_addr())
+    let attached = element.attached().iter().map(|attached| {
+        let mode = if attached.native { "native" } else { "generic" };
+        format!(", XDP on {} ({mode})", attached.interface)
+    });
+    let attached: String = attached.collect();
+    format!("frames at {} (UDP){attached}, control calls at http://{}", element.data_addr(), element.control_addr())
 }
 
 pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {

@@ -13,6 +13,14 @@ pub(crate) enum Failure {
     /// The element does not start.
     #[error(transparent)]
     Element(#[from] pathcall_element::Error),
+    /// The testbed does not come up, or is not there.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Testbed(#[from] pathcall_testbed::Error),
+    /// There is no testbed here.
+    #[cfg(not(target_os = "linux"))]
+    #[error("a testbed needs Linux")]
+    NoTestbed,
     /// No controller is there.
     #[error(transparent)]
     NoController(#[from] pathcall_control::client::ControllerError),
@@ -25,7 +33,7 @@ pub(crate) enum Failure {
     /// A program of the demo is not there.
     #[error("{} is missing: build it with: make demo", path.display())]
     Missing { path: PathBuf },
-    /// A program of the demo can't be run.
+    /// A program can't be run.
     #[error("{program} can't be run: {source}")]
     Spawn { program: String, source: io::Error },
     /// A program of the demo failed.

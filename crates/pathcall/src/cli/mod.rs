@@ -8,7 +8,8 @@
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
 //!             ├─ demo ─▶ controller, element, and the applications beside this program
-//!             └─ sim ─▶ pathcall_sim
+//!             ├─ sim ─▶ pathcall_sim
+//!             └─ testbed ─▶ pathcall_testbed (Linux)
 //! ```
 //!
 //! One module per command; [`failure`] is everything that may go wrong, `table` sets tables,
@@ -24,6 +25,8 @@ mod program;
 mod signal;
 mod status;
 mod table;
+#[cfg(target_os = "linux")]
+mod testbed;
 mod up;
 
 use std::io::{self, ErrorKind, Write};
@@ -64,6 +67,9 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Play faulty networks from seeds and check every result
     Sim(pathcall_sim::cli::SimArgs),
+    /// Build several hosts on this machine, with links of a given rate and quality (needs root)
+    #[cfg(target_os = "linux")]
+    Testbed(testbed::TestbedArgs),
 }
 
 /// Runs the command: 0 when all went well, 1 when not, 2 when the arguments are wrong.
@@ -80,6 +86,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Check(args) => return check::run(&args),
         Command::Sim(args) => return pathcall_sim::cli::run_cli(&args).map_err(Failure::Output),
+        #[cfg(target_os = "linux")]
+        Command::Testbed(args) => return testbed::run(args),
         Command::Up(args) => block_on(up::run(args)),
         Command::Controller(args) => block_on(controller::run(args)),
         Command::Element(args) => block_on(element::run(args)),

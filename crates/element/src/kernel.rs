@@ -1,0 +1,257 @@
+//! The program in the kernel, beside the one in user space (`--xdp`).
+//!
+//! ```text
+//! interface ─▶ XDP program ─▶ interface          applications without tokens
+//!                  │  └─ worked on ─▶ slow port ─▶ sent on from here: copies, and where no way is known
+//!                  └─ passed ───────▶ data port ─▶ user space: applications with tokens,
+//!                                                  and frames that came in fragments: run there
+//! ```
+//!
+//! An application is worked on in one place: its registers are there. User space keeps the tables of
+//! all, which say what may be changed.
+
+use std::net::SocketAddr;
+
+use pathcall_endpoint::driver::link::Link;
+use pathcall_program::{Application, Endpoint, Size};
+
+use crate::Error;
+
+/// What the element is to attach.
+#[derive(Debug)]
+pub(crate) struct Request<'a> {
+    /// Interfaces.
+    pub(crate) interfaces: &'a [String],
+    /// Where frames are received.
+    pub(crate) data: SocketAddr,
+    /// The IP address that frames are sent to, where that is not said by `data`.
+    pub(crate) advertise: Option<std::net::IpAddr>,
+    pub(crate) size: Size,
+}
+
+/// How the program is attached to an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// Its name.
+    pub interface: String,
+    /// In the driver, or behind it, where every packet is in a buffer of its own already.
+    pub native: bool,
+}
+
+/// Where a frame that was run in the kernel goes.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// To this address.
+    Out(SocketAddr, Vec<u8>),
+    /// To its application's group, or to the endpoint that it is addressed to.
+    SendOn { copies: bool, frame: Vec<u8> },
+    /// Nowhere.
+    Dropped,
+    /// It is none of the kernel's.
+    Passed,
+}
+
+/// A change that the kernel does not take.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Untaken {
+    /// The program there speaks IPv4.
+    #[error("endpoint {endpoint} is at {addr}: an element with --xdp forwards to IPv4 addresses only")]
+    Family { endpoint: u32, addr: SocketAddr },
+    /// What the loader says.
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Whether a frame that came up by the slow port is for its application's group: its source port says so.
+#[cfg(feature = "xdp")]
+pub(crate) fn is_copies(source: u16) -> bool {
+    source == pathcall_xdp::SLOW_MULTICAST
+}
+
+#[cfg(not(feature = "xdp"))]
+pub(crate) fn is_copies(_: u16) -> bool {
+    false
+}
+
+#[cfg(feature = "xdp")]
+pub(crate) use with::Kernel;
+#[cfg(not(feature = "xdp"))]
+pub(crate) use without::Kernel;
+
+#[cfg(feature = "xdp")]
+mod with {
+    use std::collections::HashMap;
+    use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+    use std::time::Duration;
+
+    use pathcall_program::{ApplicationCounters, Counters};
+    use pathcall_xdp::{Config, Mode, Packet};
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::{Application, Attached, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken, is_copies};
+
+    /// Applications in the kernel, and the port that frames come up by.
+    #[derive(Debug)]
+    pub(crate) struct Kernel {
+        program: pathcall_xdp::Kernel,
+        attached: Vec<Attached>,
+        element: SocketAddrV4,
+        packet: Vec<u8>,
+        buffer: Vec<u8>,
+    }
+
+    /// Whether the kernel looks for ways out for what comes in by this interface; if it does not say, yes.
+    fn forwards(interface: &str) -> bool {
+        let setting = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{interface}/forwarding"));
+        setting.map_or(true, |setting| setting.trim() != "0")
+    }
+
+    impl From<pathcall_xdp::Error> for Untaken {
+        fn from(error: pathcall_xdp::Error) -> Self {
+            Self::Other(error.to_string())
+        }
+    }
+
+    impl Kernel {
+        /// Loads and attaches the program; with it comes the link that worked-on frames come up by. `None`,
+        /// said aloud, where the machine lacks what the program needs.
+        pub(crate) fn start(request: &Request<'_>) -> Result<Option<(Self, Link)>, Error> {
+            match Self::load(request) {
+                Err(Error::Xdp(error)) if error.is_lack() => {
+                    tracing::warn!("no XDP program here: {error}; frames are worked on in user space");
+                    Ok(None)
+                }
+                loaded => loaded.map(Some),
+            }
+        }
+
+        fn load(request: &Request<'_>) -> Result<(Self, Link), Error> {
+            let ip = match (request.data.ip(), request.advertise) {
+                (ip, None) | (_, Some(ip)) if !ip.is_unspecified() => ip,
+                (ip, _) if !ip.is_unspecified() => ip,
+                _ => return Err(Error::Unspecified { port: crate::Port::Data, addr: request.data }),
+            };
+            let IpAddr::V4(ip) = ip else { return Err(Error::XdpFamily { addr: ip }) };
+            let up = SocketAddr::new(request.data.ip(), 0);
+            let link = Link::bind(up).map_err(|source| Error::bind(crate::Port::Data, up, source))?;
+            let (data_port, slow_port) = (request.data.port(), link.local_addr().port());
+            let config = Config { size: request.size, data_port, slow_port, routed: true };
+            let mut program = pathcall_xdp::Kernel::load(&config)?;
+            program.own(ip)?;
+            let mut attached = Vec::new();
+            for interface in request.interfaces {
+                let native = program.attach(interface)? == Mode::Native;
+                if !forwards(interface) {
+                    tracing::warn!(
+                        "{interface} does not forward: frames leave by user space, which is slower; \
+                         `sysctl -w net.ipv4.conf.{interface}.forwarding=1` lets the kernel send them on"
+                    );
+                }
+                attached.push(Attached { interface: interface.clone(), native });
+            }
+            let element = SocketAddrV4::new(ip, data_port);
+            Ok((Self { program, attached, element, packet: Vec::new(), buffer: Vec::new() }, link))
+        }
+
+        pub(crate) fn attached(&self) -> &[Attached] {
+            &self.attached
+        }
+
+        pub(crate) fn has(&self, gaid: u32) -> bool {
+            self.program.has(gaid)
+        }
+
+        pub(crate) fn install(&mut self, application: &Application) -> Result<(), Untaken> {
+            Ok(self.program.install(application)?)
+        }
+
+        pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Untaken> {
+            Ok(self.program.remove(gaid)?)
+        }
+
+        pub(crate) fn reset(&mut self, gaid: u32) -> Result<(), Untaken> {
+            Ok(self.program.reset(gaid)?)
+        }
+
+        pub(crate) fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddr) -> Result<(), Untaken> {
+            let SocketAddr::V4(v4) = addr else {
+                return Err(Untaken::Family { endpoint: endpoint.endpoint, addr });
+            };
+            Ok(self.program.set_endpoint(endpoint, v4)?)
+        }
+
+        pub(crate) fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Untaken> {
+            Ok(self.program.remove_endpoint(endpoint)?)
+        }
+
+        pub(crate) fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Untaken> {
+            Ok(self.program.read_rows(gaid, row, count)?)
+        }
+
+        /// Takes a frame through the program that did not come through it: in fragments, or by an interface
+        /// that it is not attached to.
+        pub(crate) fn run(&mut self, frame: &[u8], congested: bool) -> Result<Ran, Untaken> {
+            let from = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+            Packet { from, to: self.element, congested }.emit(frame, &mut self.packet);
+            Ok(match self.program.run(&self.packet, &mut self.buffer)? {
+                pathcall_xdp::Ran::Out(packet, frame) => Ran::Out(packet.to.into(), frame),
+                pathcall_xdp::Ran::Slow(packet, frame) => Ran::SendOn { copies: is_copies(packet.from.port()), frame },
+                pathcall_xdp::Ran::Passed => Ran::Passed,
+                pathcall_xdp::Ran::Dropped => Ran::Dropped,
+            })
+        }
+
+        /// Element-wide counters; those that only the kernel's program has, by name.
+        pub(crate) fn counters(&self) -> Result<(Counters, [(&'static str, u64); 3]), Untaken> {
+            let element = self.program.counters()?;
+            let own = [
+                ("xdp_drop_checksum", element.drop_checksum),
+                ("xdp_passed", element.passed),
+                ("xdp_slow", element.slow),
+            ];
+            Ok((element.counters, own))
+        }
+
+        /// By application in the kernel: its counters, and the age of its last admitted frame.
+        pub(crate) fn applications(&self) -> Result<HashMap<u32, (ApplicationCounters, Option<Duration>)>, Untaken> {
+            let now = clock_gettime(ClockId::Boottime);
+            let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
+            let all = self.program.applications()?.into_iter().map(|(application, last, counters)| {
+                (application.gaid, (counters, last.map(|last| now.saturating_sub(last))))
+            });
+            Ok(all.collect())
+        }
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+mod without {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use pathcall_program::{ApplicationCounters, Counters};
+
+    use super::{Application, Attached, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken};
+
+    /// Nothing: this build has no program for the kernel.
+    #[derive(Debug)]
+    pub(crate) enum Kernel {}
+
+    #[rustfmt::skip]
+    impl Kernel {
+        pub(crate) fn start(_: &Request<'_>) -> Result<Option<(Self, Link)>, Error> { Err(Error::NoXdp) }
+        pub(crate) fn attached(&self) -> &[Attached] { match *self {} }
+        pub(crate) fn has(&self, _: u32) -> bool { match *self {} }
+        pub(crate) fn install(&mut self, _: &Application) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn remove(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn reset(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn remove_endpoint(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, Untaken> { match *self {} }
+        pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<Ran, Untaken> { match *self {} }
+        pub(crate) fn counters(&self) -> Result<(Counters, [(&'static str, u64); 3]), Untaken> { match *self {} }
+        pub(crate) fn applications(&self) -> Result<HashMap<u32, (ApplicationCounters, Option<Duration>)>, Untaken> {
+            match *self {}
+        }
+    }
+}

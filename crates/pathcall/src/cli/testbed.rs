@@ -1,0 +1,223 @@
+//! `pathcall testbed`: several hosts on one machine, to run programs on.
+//!
+//! `up` leaves a bed that `down` takes away; `up -- command` takes it away itself, whatever happens.
+//! `run` and `capture` become the program that they run, so that its exit code and signals are its own.
+
+use std::ffi::OsString;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use pathcall_testbed::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, Node, NodeName, Profile, Rate, Share, Testbed, beds};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::Child;
+use tokio::runtime::Runtime;
+
+use crate::cli::failure::Failure;
+use crate::cli::table::Table;
+use crate::cli::{print, signal};
+
+/// The name of a bed that is given none.
+const NAME_DEFAULT: &str = "bed";
+/// The variable that tells the command of `up -- command` which bed is its own.
+const NAME_VARIABLE: &str = "PATHCALL_TESTBED";
+/// The command of `up -- command` may tidy up for so long after it was told to stop.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(crate) struct TestbedArgs {
+    #[command(subcommand)]
+    command: TestbedCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TestbedCommand {
+    /// Build a testbed; with a command behind --, run that and take the testbed down again
+    Up(UpArgs),
+    /// Run a command on a host or an element
+    Run(RunArgs),
+    /// Show what a host or an element sends and receives, by tcpdump
+    Capture(CaptureArgs),
+    /// End what runs on a testbed and take it down
+    Down(BedArgs),
+    /// Name the testbeds that are up
+    List,
+}
+
+#[derive(Debug, Args)]
+struct BedArgs {
+    /// Name of the testbed: lower-case letters and digits
+    #[arg(long, value_name = "BED", env = NAME_VARIABLE, default_value = NAME_DEFAULT)]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct UpArgs {
+    #[command(flatten)]
+    bed: BedArgs,
+    #[command(flatten)]
+    shape: ShapeArgs,
+    /// Command to run on this machine; it finds the testbed's name in PATHCALL_TESTBED
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// What a testbed is like.
+#[derive(Debug, Args)]
+struct ShapeArgs {
+    /// Hosts
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=HOSTS_MAX as u64))]
+    hosts: usize,
+    /// Elements: with two, hosts 1, 3 ... are at the first and hosts 2, 4 ... at the second
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=ELEMENTS_MAX as u64))]
+    elements: usize,
+    /// Bits a second of each link, in each direction, as in 1gbit
+    #[arg(long, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// Bytes that may wait for the rate before frames get lost [default: 256 full frames]
+    #[arg(long, value_name = "BYTES", requires = "rate")]
+    queue: Option<u32>,
+    /// Frames that each link loses, as in 0.1%
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    loss: Share,
+    /// Frames that each link delivers twice
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    repeat: Share,
+    /// ECN-capable frames that each link marks as "congestion experienced"
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    ce: Share,
+    /// Bytes of an IP packet
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
+    mtu: u32,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    bed: BedArgs,
+    /// Host by its number, or element: 1, h1, e1
+    node: NodeName,
+    /// Command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct CaptureArgs {
+    #[command(flatten)]
+    bed: BedArgs,
+    /// Host by its number, or element: 1, h1, e1
+    node: NodeName,
+    /// File to write frames to; without one they are printed
+    #[arg(short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// More arguments for tcpdump, such as a filter
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<OsString>,
+}
+
+pub(crate) fn run(args: TestbedArgs) -> Result<ExitCode, Failure> {
+    match args.command {
+        TestbedCommand::Up(args) => up(args),
+        TestbedCommand::Run(RunArgs { bed, node, command }) => {
+            let node = Testbed::open(&bed.name)?.node(node)?;
+            let [program, arguments @ ..] = &command[..] else { return Ok(ExitCode::SUCCESS) };
+            become_it(node.command(program).args(arguments))
+        }
+        TestbedCommand::Capture(CaptureArgs { bed, node, write, arguments }) => {
+            let node = Testbed::open(&bed.name)?.node(node)?;
+            become_it(node.capture(write.as_deref())?.args(arguments))
+        }
+        TestbedCommand::Down(bed) => {
+            Testbed::open(&bed.name)?.down()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        TestbedCommand::List => list(),
+    }
+}
+
+fn up(args: UpArgs) -> Result<ExitCode, Failure> {
+    let UpArgs { bed: BedArgs { name }, shape, command } = args;
+    let bed = shape.build(&name)?;
+    let Some((program, arguments)) = command.split_first() else {
+        print(&said(&bed.keep()))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut command = tokio::process::Command::new(program);
+    command.args(arguments).env(NAME_VARIABLE, &name).kill_on_drop(true);
+    let ended = Runtime::new().map_err(Failure::Runtime)?.block_on(async {
+        let mut child = command.spawn().map_err(|source| cannot_run(&command, source))?;
+        tokio::select! {
+            ended = child.wait() => ended.map_err(|source| cannot_run(&command, source)),
+            stopped = signal::stopped() => {
+                stopped?;
+                end(&mut child).await;
+                Err(Failure::Interrupted)
+            }
+        }
+    });
+    bed.down()?;
+    Ok(exit_code(ended?))
+}
+
+/// What is told of a testbed that stays.
+fn said(bed: &Testbed) -> String {
+    let mut table = Table::new(["node", "address", "namespace"]);
+    for node in bed.nodes() {
+        table.row([node.name().to_string(), node.address().to_string(), node.namespace().to_owned()]);
+    }
+    let name = bed.name();
+    let option = if name == NAME_DEFAULT { String::new() } else { format!(" --name {name}") };
+    format!(
+        "ready: testbed {name}\n\n{table}\nrun on host 1:   pathcall testbed run{option} 1 -- COMMAND\n\
+         on element 1:    pathcall testbed run{option} e1 -- COMMAND\ntake it down:    pathcall testbed down{option}\n"
+    )
+}
+
+fn list() -> Result<ExitCode, Failure> {
+    let mut table = Table::new(["testbed", "nodes"]);
+    for name in beds()?.keys() {
+        let nodes: Vec<Node> = Testbed::open(name)?.nodes().collect();
+        let nodes: Vec<String> = nodes.iter().map(|node| node.name().to_string()).collect();
+        table.row([name.clone(), nodes.join(" ")]);
+    }
+    print(&table.to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells the command to stop, and kills it if it does not.
+async fn end(child: &mut Child) {
+    let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    // It may have ended in the meantime.
+    let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+    if tokio::time::timeout(PATIENCE, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+}
+
+/// Only returns when that fails.
+fn become_it(command: &mut Command) -> Result<ExitCode, Failure> {
+    let source = command.exec();
+    Err(Failure::Spawn { program: command.get_program().to_string_lossy().into_owned(), source })
+}
+
+fn cannot_run(command: &tokio::process::Command, source: std::io::Error) -> Failure {
+    Failure::Spawn { program: command.as_std().get_program().to_string_lossy().into_owned(), source }
+}
+
+/// As shells have it: a signal's number and 128.
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+impl ShapeArgs {
+    fn build(self, name: &str) -> Result<Testbed, Failure> {
+        let Self { hosts, elements, rate, queue, loss, repeat, ce, mtu } = self;
+        let profile = Profile { rate, queue_bytes: queue, loss, repeat, ce };
+        let builder = Testbed::builder().name(name).hosts(hosts).elements(elements).mtu(mtu).profile(profile);
+        Ok(builder.up()?)
+    }
+}

@@ -1,0 +1,271 @@
+//! Who is where: names of namespaces and interfaces, IP and MAC addresses, all from a few numbers.
+//!
+//! | what | namespace | address |
+//! |---|---|---|
+//! | host k | `pc-BED-hK`, interface `eth0` | 10.77.k.2/30 |
+//! | its element's end | `pc-BED-e1`, interface `hK` | 10.77.k.1/30 |
+//! | element n, from everywhere | `pc-BED-eN`, interface `lo` | 10.77.0.n |
+//! | between elements, element n | `pc-BED-eN`, interface `e2` or `e1`: the other's name | 10.77.255.n/30 |
+//! | middles of links | `pc-BED-w` | none |
+//!
+//! With two elements, hosts of odd numbers are at the first and hosts of even numbers at the second.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use crate::error::Error;
+use crate::profile::Profile;
+
+/// Hosts of a bed.
+pub const HOSTS_MAX: usize = 64;
+/// Elements of a bed.
+pub const ELEMENTS_MAX: usize = 2;
+/// Bytes of an IP packet.
+pub const MTU_DEFAULT: u32 = 1500;
+/// The interface of a host.
+pub(crate) const HOST_INTERFACE: &str = "eth0";
+
+const BED_NAME_MAX: usize = 20;
+/// What the names of all namespaces begin with.
+const PREFIX: &str = "pc-";
+
+/// A host, an element, or the middle of the links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeName {
+    /// Counted from 1.
+    Element(usize),
+    /// Counted from 1.
+    Host(usize),
+    /// Where links that are not bare have their middle.
+    Wire,
+}
+
+/// A bed, worked out.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) bed: String,
+    /// Links of hosts, in their order.
+    pub(crate) links: Vec<Profile>,
+    pub(crate) elements: usize,
+    /// The link between the elements.
+    pub(crate) chain: Profile,
+    pub(crate) mtu: u32,
+}
+
+/// One end of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) node: NodeName,
+    pub(crate) interface: String,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) mac: String,
+}
+
+/// A link with all its interfaces.
+#[derive(Debug, Clone)]
+pub(crate) struct Cable {
+    /// `h1`, or `chain`.
+    pub(crate) name: String,
+    /// The host; of the chain, the first element.
+    pub(crate) near: End,
+    /// The element; of the chain, the second one.
+    pub(crate) far: End,
+    pub(crate) profile: Profile,
+    /// Interfaces of the wire, towards near and far; none on a bare link.
+    pub(crate) middle: Option<(String, String)>,
+}
+
+impl Plan {
+    /// Every link; the one between elements last.
+    pub(crate) fn cables(&self) -> impl Iterator<Item = Cable> {
+        let hosts = self.links.iter().enumerate().map(|(at, profile)| {
+            let k = at + 1;
+            let near = End::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
+            let far = End::new(self.home(k), &format!("h{k}"), k, 1);
+            let middle = (!profile.is_bare()).then(|| (format!("h{k}-host"), format!("h{k}-element")));
+            Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
+        });
+        let chain = (self.elements == 2).then(|| Cable {
+            name: "chain".to_owned(),
+            near: End::new(NodeName::Element(1), "e2", CHAIN_NET, 1),
+            far: End::new(NodeName::Element(2), "e1", CHAIN_NET, 2),
+            profile: self.chain,
+            // Never bare: a veth pair whose ends both carry programs of elements would have no end left for
+            // the program that reflected frames need where they arrive.
+            middle: Some(("chain-e1".to_owned(), "chain-e2".to_owned())),
+        });
+        hosts.chain(chain)
+    }
+
+    /// The element that host `k` is at.
+    pub(crate) fn home(&self, k: usize) -> NodeName {
+        NodeName::Element(if self.elements == 1 { 1 } else { 2 - k % 2 })
+    }
+
+    /// Every namespace; the first is an element's.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeName> {
+        let elements = (1..=self.elements).map(NodeName::Element);
+        let wire = self.cables().any(|cable| cable.middle.is_some()).then_some(NodeName::Wire);
+        elements.chain((1..=self.links.len()).map(NodeName::Host)).chain(wire)
+    }
+}
+
+/// The third byte of the addresses between elements.
+const CHAIN_NET: usize = 255;
+
+impl End {
+    fn new(node: NodeName, interface: &str, net: usize, host: u8) -> Self {
+        let net = u8::try_from(net).expect("at most HOSTS_MAX hosts");
+        // Locally administered; "PC" in the middle.
+        let mac = format!("02:50:43:00:{net:02x}:{host:02x}");
+        Self { node, interface: interface.to_owned(), address: Ipv4Addr::new(10, 77, net, host), mac }
+    }
+}
+
+impl NodeName {
+    /// Its address that everybody in the bed reaches; the wire has none.
+    pub(crate) fn address(self) -> Option<Ipv4Addr> {
+        match self {
+            Self::Element(n) => Some(Ipv4Addr::new(10, 77, 0, u8::try_from(n).ok()?)),
+            Self::Host(k) => Some(Ipv4Addr::new(10, 77, u8::try_from(k).ok()?, 2)),
+            Self::Wire => None,
+        }
+    }
+
+    /// Whether it is a host.
+    #[must_use]
+    pub fn is_host(self) -> bool {
+        self.host().is_some()
+    }
+
+    /// Its number, if it is a host.
+    pub(crate) fn host(self) -> Option<usize> {
+        if let Self::Host(k) = self { Some(k) } else { None }
+    }
+
+    /// Its namespace in this bed.
+    pub(crate) fn namespace(self, bed: &str) -> String {
+        format!("{PREFIX}{bed}-{self}")
+    }
+
+    /// The bed and node that a namespace belongs to, if to any.
+    pub(crate) fn of_namespace(name: &str) -> Option<(&str, Self)> {
+        let (bed, node) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let node = if node == "w" { Self::Wire } else { node.parse().ok()? };
+        // Only what `namespace` makes: no leading zeros, no number alone.
+        (check_bed_name(bed).is_ok() && node.namespace(bed) == name).then_some((bed, node))
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Element(n) => write!(f, "e{n}"),
+            Self::Host(k) => write!(f, "h{k}"),
+            Self::Wire => f.write_str("w"),
+        }
+    }
+}
+
+/// `3` and `h3` are host 3, `e1` is the first element.
+impl FromStr for NodeName {
+    type Err = Error;
+
+    fn from_str(word: &str) -> Result<Self, Error> {
+        let number = |digits: &str| digits.parse().ok().filter(|n| *n > 0);
+        let node = match word.strip_prefix('e') {
+            Some(digits) => number(digits).map(Self::Element),
+            None => number(word.strip_prefix('h').unwrap_or(word)).map(Self::Host),
+        };
+        node.ok_or_else(|| Error::NodeName { got: word.to_owned() })
+    }
+}
+
+/// Refuses what would not do in a namespace's name, or would be taken for another bed's.
+pub(crate) fn check_bed_name(name: &str) -> Result<(), Error> {
+    let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if plain && (1..=BED_NAME_MAX).contains(&name.len()) {
+        Ok(())
+    } else {
+        Err(Error::BedName { got: name.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn plan(hosts: usize, elements: usize) -> Plan {
+        Plan {
+            bed: "b".to_owned(),
+            links: vec![Profile::default(); hosts],
+            elements,
+            chain: Profile::default(),
+            mtu: MTU_DEFAULT,
+        }
+    }
+
+    #[test]
+    fn addresses_interfaces_and_namespaces_are_unique_in_the_largest_bed() {
+        let plan = plan(HOSTS_MAX, ELEMENTS_MAX);
+        let cables: Vec<Cable> = plan.cables().collect();
+        assert_eq!(cables.len(), HOSTS_MAX + 1);
+        let ends = || cables.iter().flat_map(|cable| [&cable.near, &cable.far]);
+        let count = ends().count();
+        let mut addresses: BTreeSet<Ipv4Addr> = ends().map(|end| end.address).collect();
+        assert_eq!(addresses.len(), count);
+        addresses.extend((1..=ELEMENTS_MAX).filter_map(|n| NodeName::Element(n).address()));
+        assert_eq!(addresses.len(), count + ELEMENTS_MAX);
+        assert_eq!(ends().map(|end| &end.mac).collect::<BTreeSet<_>>().len(), count);
+        assert_eq!(ends().map(|end| (end.node, &end.interface)).collect::<BTreeSet<_>>().len(), count);
+        // The kernel's limit.
+        assert!(ends().all(|end| end.interface.len() <= 15));
+        let namespaces: BTreeSet<String> = plan.nodes().map(|node| node.namespace("b")).collect();
+        assert_eq!(namespaces.len(), HOSTS_MAX + ELEMENTS_MAX + 1);
+    }
+
+    #[test]
+    fn hosts_are_dealt_to_two_elements_in_turn() {
+        let home = |elements, k| plan(4, elements).home(k);
+        assert_eq!([1, 2, 3, 4].map(|k| home(1, k)), [NodeName::Element(1); 4]);
+        let (first, second) = (NodeName::Element(1), NodeName::Element(2));
+        assert_eq!([1, 2, 3, 4].map(|k| home(2, k)), [first, second, first, second]);
+    }
+
+    #[test]
+    fn a_bed_of_bare_links_has_no_wire() {
+        assert!(!plan(2, 1).nodes().any(|node| node == NodeName::Wire));
+        assert!(plan(2, 2).nodes().any(|node| node == NodeName::Wire));
+    }
+
+    #[test]
+    fn a_namespace_says_whose_it_is() {
+        for node in [NodeName::Element(1), NodeName::Host(64), NodeName::Wire] {
+            assert_eq!(NodeName::of_namespace(&node.namespace("bed7")), Some(("bed7", node)));
+        }
+        for other in ["", "pc-", "pc-bed", "pc-bed-", "pc-bed-x1", "pc-bed-h0", "pc-bed-h01", "pc-bed-1", "pc-a-b-h1"] {
+            assert_eq!(NodeName::of_namespace(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn nodes_are_named_by_number_or_letter() {
+        assert_eq!("3".parse::<NodeName>().unwrap(), NodeName::Host(3));
+        assert_eq!("h3".parse::<NodeName>().unwrap(), NodeName::Host(3));
+        assert_eq!("e2".parse::<NodeName>().unwrap(), NodeName::Element(2));
+        for word in ["", "0", "h", "e", "e0", "w", "host", "-1", "1.5"] {
+            assert!(word.parse::<NodeName>().is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn bed_names_are_plain() {
+        assert!(check_bed_name("bed2").is_ok());
+        for name in ["", "Bed", "a-b", "a/b", "..", "a b", "abcdefghijklmnopqrstu"] {
+            assert!(check_bed_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Real beds: they come up, carry frames as they should, and leave nothing behind. Needs root.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pathcall_testbed::{Builder, Error, Faults, Node, Profile, Share, Testbed, beds, root_tests};
+
+/// Ethernet, IPv4 and UDP.
+const HEADERS_BYTES: usize = 14 + 20 + 8;
+/// Longest wait for one datagram.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A socket of a node's.
+fn socket(node: &Node) -> UdpSocket {
+    let node = node.clone();
+    let bound = thread::spawn(move || {
+        node.enter().expect("its namespace");
+        UdpSocket::bind((node.address(), 0)).expect("its address")
+    });
+    let socket = bound.join().expect("a thread");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a time");
+    socket
+}
+
+fn address(socket: &UdpSocket) -> SocketAddr {
+    socket.local_addr().expect("bound")
+}
+
+fn up(builder: Builder) -> Testbed {
+    builder.up().unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn everybody_reaches_everybody() {
+    if !root_tests("everybody_reaches_everybody") {
+        return;
+    }
+    for builder in [
+        Testbed::builder().hosts(3),
+        Testbed::builder().hosts(2).rate("1gbit").expect("a rate").mtu(9000),
+        Testbed::builder().hosts(4).elements(2),
+    ] {
+        let bed = up(builder);
+        let sockets: Vec<UdpSocket> = bed.nodes().map(|node| socket(&node)).collect();
+        let mut buffer = [0; 64];
+        for from in &sockets {
+            for to in sockets.iter().filter(|to| address(to) != address(from)) {
+                let place = || format!("{bed:?}: {} to {}", address(from), address(to));
+                let text = place();
+                let payload = &text.as_bytes()[text.len() - 16..];
+                from.send_to(payload, address(to)).unwrap_or_else(|error| panic!("{}: {error}", place()));
+                let (length, source) = to.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", place()));
+                assert_eq!((&buffer[..length], source), (payload, address(from)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rate_holds_in_both_directions() {
+    if !root_tests("a_rate_holds_in_both_directions") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(1).rate("100mbit").expect("a rate"));
+    let (host, element) = (bed.host(1).expect("a host"), bed.element(1).expect("an element"));
+    for (from, to) in [(&host, &element), (&element, &host)] {
+        let share = goodput(&socket(from), &socket(to)) / 100e6;
+        assert!((0.85..=1.05).contains(&share), "{} to {}: {share}", from.name(), to.name());
+    }
+}
+
+/// Bits a second of frames that arrive while the sender sends all it can.
+fn goodput(from: &UdpSocket, to: &UdpSocket) -> f64 {
+    const PAYLOAD: usize = 1400;
+    const MEASURED: Duration = Duration::from_secs(1);
+    let (stop, stopped) = mpsc::channel::<()>();
+    let target = address(to);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while stopped.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                // The socket's buffer is bounded: a full queue makes it wait or refuse.
+                let _ = from.send_to(&[0; PAYLOAD], target);
+            }
+        });
+        let mut buffer = [0; 2000];
+        let mut receive = || to.recv(&mut buffer).expect("datagrams come");
+        // Until the link's first burst is over.
+        (0..500).for_each(|_| assert_eq!(receive(), PAYLOAD));
+        let began = Instant::now();
+        let mut frames = 0_u32;
+        while began.elapsed() < MEASURED {
+            receive();
+            frames += 1;
+        }
+        let took = began.elapsed();
+        drop(stop);
+        f64::from(frames) * ((PAYLOAD + HEADERS_BYTES) * 8) as f64 / took.as_secs_f64()
+    })
+}
+
+#[test]
+fn faults_are_as_many_as_asked_for() {
+    const FRAMES: u64 = 40_000;
+    if !root_tests("faults_are_as_many_as_asked_for") {
+        return;
+    }
+    let percent = |n: u32| Share::ppm(n * 10_000).expect("a share");
+    let faulty = Profile { loss: percent(5), repeat: percent(3), ce: percent(10), ..Profile::default() };
+    let bed = up(Testbed::builder().hosts(2).link(2, faulty));
+    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
+    marks(&bed, 1);
+    // ECN-capable.
+    socket2::SockRef::from(&two).set_tos_v4(2).expect("a mark");
+    for _ in 0..FRAMES {
+        two.send_to(b"frame", address(&one)).expect("sent");
+    }
+    let (faults, back) = bed.link(2).expect("a link").faults().expect("counters").expect("a wire");
+    let Faults { lost, marked, repeated, passed } = faults;
+    assert_eq!(lost + passed, FRAMES);
+    assert_eq!(back, Faults::default());
+    // Six standard deviations: once in 500 million runs.
+    let near = |count: u64, of: u64, share: f64| {
+        let (mean, deviation) = (of as f64 * share, (of as f64 * share * (1.0 - share)).sqrt());
+        assert!((count as f64 - mean).abs() < 6.0 * deviation, "{count} of {of}, {share} was asked for");
+    };
+    near(lost, FRAMES, 0.05);
+    near(marked, passed, 0.10);
+    near(repeated, passed, 0.03);
+    let traffic = |k| bed.link(k).expect("a link").traffic().expect("counters");
+    let bytes = (HEADERS_BYTES + 5) as u64;
+    let sent = traffic(2).up;
+    assert_eq!((sent.frames, sent.bytes), (FRAMES, FRAMES * bytes));
+    let arrived = traffic(1).down;
+    assert_eq!((arrived.frames, arrived.bytes), (passed + repeated, (passed + repeated) * bytes));
+    // Marked ones may have been sent on twice.
+    assert!((marked..=marked + repeated).contains(&marks(&bed, 1)), "{} seen of {marked}", marks(&bed, 1));
+    assert!(bed.link(1).expect("a link").faults().expect("counters").is_none(), "the other link is bare");
+}
+
+/// Frames with a mark that host `k` has got since this was first called.
+fn marks(bed: &Testbed, k: usize) -> u64 {
+    let host = bed.host(k).expect("a host");
+    let nft = |rule: &str| {
+        let output = host.command("nft").arg(rule).output().expect("nft");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let listed = nft("list counters table netdev marks");
+    if listed.is_empty() {
+        let rules = "table netdev marks {
+            counter seen { }
+            chain in { type filter hook ingress device \"eth0\" priority 0; ip ecn ce counter name \"seen\"; }
+        }";
+        assert!(host.command("nft").arg(rules).status().expect("nft").success());
+        return 0;
+    }
+    let mut words = listed.split_whitespace().skip_while(|word| *word != "packets").skip(1);
+    words.next().and_then(|count| count.parse().ok()).expect("a counter")
+}
+
+#[test]
+fn batches_cross_links_as_single_frames() {
+    const SEGMENTS: usize = 10;
+    if !root_tests("batches_cross_links_as_single_frames") {
+        return;
+    }
+    for builder in [Testbed::builder().hosts(1), Testbed::builder().hosts(1).rate("1gbit").expect("a rate")] {
+        let bed = up(builder);
+        let (from, to) = (socket(&bed.host(1).expect("a host")), socket(&bed.element(1).expect("an element")));
+        let state = quinn_udp::UdpSocketState::new((&from).into()).expect("batching");
+        let contents: Vec<u8> = (0..SEGMENTS as u8).flat_map(|byte| [byte; 100]).collect();
+        let transmit = quinn_udp::Transmit {
+            destination: address(&to),
+            ecn: None,
+            contents: &contents,
+            segment_size: Some(100),
+            src_ip: None,
+        };
+        state.try_send((&from).into(), &transmit).expect("sent");
+        let mut buffer = [0; 2000];
+        for byte in 0..SEGMENTS as u8 {
+            assert_eq!(to.recv(&mut buffer).expect("a datagram"), 100);
+            assert_eq!(buffer[..100], [byte; 100]);
+        }
+        let sent = bed.link(1).expect("a link").traffic().expect("counters").up;
+        assert_eq!((sent.frames, sent.bytes), (10, 10 * (HEADERS_BYTES + 100) as u64), "{bed:?}");
+    }
+}
+
+#[test]
+fn nothing_stays_behind() {
+    if !root_tests("nothing_stays_behind") {
+        return;
+    }
+    // With a process in it that would not go by itself.
+    let bed = up(Testbed::builder().hosts(1));
+    let name = bed.name().to_owned();
+    let mut process = bed.host(1).expect("a host").command("sleep").arg("1000").spawn().expect("a process");
+    bed.down().expect("it goes");
+    assert!(!process.wait().expect("a child").success());
+    assert!(!beds().expect("names").contains_key(&name));
+
+    // When the owner panics.
+    let (tell, told) = mpsc::channel();
+    let owner = thread::spawn(move || {
+        let bed = up(Testbed::builder().hosts(1));
+        tell.send(bed.name().to_owned()).expect("a listener");
+        std::panic::resume_unwind(Box::new("somebody's mistake"));
+    });
+    let name = told.recv().expect("a name");
+    owner.join().expect_err("it panics");
+    assert!(!beds().expect("names").contains_key(&name));
+}
+
+#[test]
+fn a_bed_that_is_kept_is_found_and_taken_down_by_name() {
+    if !root_tests("a_bed_that_is_kept_is_found_and_taken_down_by_name") {
+        return;
+    }
+    let name = format!("kept{}", std::process::id());
+    drop(up(Testbed::builder().name(&name).hosts(2)).keep());
+    let taken = Testbed::builder().name(&name).up().expect_err("the name is taken");
+    assert!(matches!(&taken, Error::AlreadyUp { bed } if *bed == name), "{taken}");
+    let found = Testbed::open(&name).expect("it is still there");
+    let nodes: Vec<String> = found.nodes().map(|node| node.name().to_string()).collect();
+    assert_eq!(nodes, ["e1", "h1", "h2"]);
+    let error = found.host(3).expect_err("there are two").to_string();
+    assert_eq!(error, format!("testbed {name} has no h3: it has e1 h1 h2"));
+    found.down().expect("it goes");
+    let gone = Testbed::open(&name).expect_err("it is gone");
+    assert!(matches!(&gone, Error::NotUp { bed } if *bed == name), "{gone}");
+}
+
+#[test]
+fn beds_do_not_meet() {
+    if !root_tests("beds_do_not_meet") {
+        return;
+    }
+    let beds = [(); 2].map(|()| up(Testbed::builder().hosts(1)));
+    let [first, second] = &beds;
+    // The same addresses: each reaches its own element.
+    let element = socket(&first.element(1).expect("an element"));
+    let stranger = socket(&second.host(1).expect("a host"));
+    stranger.connect(address(&element)).expect("an address");
+    stranger.send(b"lost").expect("sent");
+    let refused = stranger.recv(&mut [0; 8]).expect_err("nobody is there");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let sibling = socket(&first.host(1).expect("a host"));
+    sibling.send_to(b"found", address(&element)).expect("sent");
+    let mut buffer = [0; 8];
+    let (length, source) = element.recv_from(&mut buffer).expect("a datagram");
+    assert_eq!((&buffer[..length], source.ip()), (&b"found"[..], Ipv4Addr::new(10, 77, 1, 2).into()));
+}
+
+#[test]
+fn programs_run_where_they_are_told() {
+    if !root_tests("programs_run_where_they_are_told") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(1));
+    let mut list = bed.element(1).expect("an element").command("ls");
+    let output = list.arg("/sys/class/net").stderr(Stdio::inherit()).output().expect("ls");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "h1\nlo\n");
+    let exit = bed.host(1).expect("a host").command("sh").args(["-c", "exit 7"]).status().expect("sh");
+    assert_eq!(exit.code(), Some(7));
+}
