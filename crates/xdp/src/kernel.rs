@@ -11,6 +11,7 @@ use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Siz
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::Error;
+use crate::group::Group;
 use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
 use crate::packet::Packet;
 
@@ -126,10 +127,15 @@ struct Installed {
 pub struct Kernel {
     object: Object,
     links: Vec<Link>,
+    /// Those that it is attached to, by number.
+    pub(crate) interfaces: Vec<u32>,
+    /// The address that frames for the element are sent to.
+    pub(crate) own: Option<Ipv4Addr>,
     /// Whether changes wait until no frame admitted before is under way.
     routed: bool,
     applications: HashMap<u32, Installed>,
-    endpoints: HashMap<u32, Endpoint>,
+    pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
+    pub(crate) groups: HashMap<u32, Group>,
     free: Vec<u32>,
 }
 
@@ -178,8 +184,9 @@ impl Kernel {
         }
         let object = open.load().map_err(Error::kernel("loading the XDP program"))?;
         let free = (0..APPLICATIONS_MAX as u32).rev().collect();
-        let (applications, endpoints) = Default::default();
-        Ok(Self { object, links: Vec::new(), routed: config.routed, applications, endpoints, free })
+        let (applications, endpoints, groups) = Default::default();
+        let (links, interfaces, routed) = (Vec::new(), Vec::new(), config.routed);
+        Ok(Self { object, links, interfaces, own: None, routed, applications, endpoints, groups, free })
     }
 
     /// Attaches the program to an interface, in its driver if that can, otherwise behind it. It stays
@@ -200,6 +207,7 @@ impl Kernel {
         const IN_DRIVER: u8 = 1;
         let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
         self.links.push(link);
+        self.interfaces.push(ifindex.cast_unsigned());
         Ok(if native { Mode::Native } else { Mode::Generic })
     }
 
@@ -208,6 +216,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn own(&mut self, ip: Ipv4Addr) -> Result<(), Error> {
+        self.own = Some(ip);
         self.put("own", &ip.octets(), &[1])
     }
 
@@ -248,10 +257,13 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn remove(&mut self, gaid: u32) -> Result<(), Error> {
+        self.ungroup(gaid)?;
+        self.groups.remove(&gaid);
         let Some(installed) = self.applications.remove(&gaid) else { return Ok(()) };
         self.free.push(installed.index);
         self.take("applications", &gaid.to_ne_bytes())?;
-        let endpoints: Vec<u32> = self.endpoints.values().filter(|e| e.gaid == gaid).map(|e| e.endpoint).collect();
+        let endpoints = self.endpoints.values().filter(|(e, _)| e.gaid == gaid).map(|(e, _)| e.endpoint);
+        let endpoints: Vec<u32> = endpoints.collect();
         endpoints.into_iter().try_for_each(|endpoint| self.remove_endpoint(endpoint))?;
         self.wait()
     }
@@ -273,7 +285,9 @@ impl Kernel {
     /// What the kernel says.
     pub fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddrV4) -> Result<(), Error> {
         let id = endpoint.endpoint.to_ne_bytes();
-        if self.endpoints.get(&endpoint.endpoint) != Some(endpoint) {
+        self.leave_groups(endpoint.endpoint, Some(endpoint.gaid))?;
+        let known = self.endpoints.get(&endpoint.endpoint).copied();
+        if known.is_none_or(|(known, _)| known != *endpoint) {
             if self.endpoints.remove(&endpoint.endpoint).is_some() {
                 self.take("endpoints", &id)?;
             }
@@ -282,8 +296,11 @@ impl Kernel {
             self.control("reset_slots", request, "start slots anew")?;
         }
         self.put("endpoints", &id, layout::endpoint(endpoint, addr).bytes())?;
-        self.endpoints.insert(endpoint.endpoint, *endpoint);
-        Ok(())
+        self.endpoints.insert(endpoint.endpoint, (*endpoint, addr));
+        match self.groups.get(&endpoint.gaid) {
+            Some(group) if group.has(endpoint.endpoint) => self.regroup(endpoint.gaid),
+            _ => Ok(()),
+        }
     }
 
     /// Takes an endpoint out; unknown ones are fine.
@@ -291,10 +308,16 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
+        self.leave_groups(endpoint, None)?;
         match self.endpoints.remove(&endpoint) {
             Some(_) => self.take("endpoints", &endpoint.to_ne_bytes()),
             None => Ok(()),
         }
+    }
+
+    /// The index of an application's counters.
+    pub(crate) fn index_of(&self, gaid: u32) -> Option<u32> {
+        Some(self.applications.get(&gaid)?.index)
     }
 
     /// Whether the application is installed here.
@@ -470,7 +493,7 @@ impl Kernel {
         Ok(layout::words(&bytes[..words as usize * 4]))
     }
 
-    fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
+    pub(crate) fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
         self.object.progs_mut().find(|program| program.name() == name).ok_or(Error::Missing(name))
     }
 
@@ -478,11 +501,11 @@ impl Kernel {
         self.object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))
     }
 
-    fn put(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(Error::kernel("changing a table"))
     }
 
-    fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         self.map(map)?.delete(key).map_err(Error::kernel("changing a table"))
     }
 

@@ -20,6 +20,8 @@ pub const AVAILABLE: bool = cfg!(feature = "kernel");
 #[cfg(feature = "kernel")]
 mod error;
 #[cfg(feature = "kernel")]
+mod group;
+#[cfg(feature = "kernel")]
 mod kernel;
 #[cfg(feature = "kernel")]
 mod layout;
