@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant as Clock;
 
 use pathcall_endpoint::driver::link::{Link, Looking, RINGS_MAX, Sharing};
@@ -251,16 +252,17 @@ async fn offer_to(element: &mut Link, socket: &tokio::net::UdpSocket) -> LinkRep
     Message::new_checked(&bytes[..len]).unwrap().repr()
 }
 
-fn knock(offer: LinkRepr, message: &[u8]) -> Peer {
+/// Comes by a door and says something, with this memory.
+fn knock(offer: LinkRepr, message: &[u8], memory: BorrowedFd<'_>) -> Peer {
     let peer = Peer::connect(format!("pathcall-{:032x}", offer.door).as_bytes()).unwrap();
-    peer.send(message).unwrap();
+    peer.give(message, memory).unwrap();
     peer
 }
 
 /// The element has closed the connection, with what it had not read or without.
 fn assert_shut(peer: &Peer) {
     use std::io::ErrorKind::{ConnectionReset, UnexpectedEof};
-    let kind = peer.take().unwrap_err().kind();
+    let kind = peer.is_welcome().unwrap_err().kind();
     assert!(matches!(kind, ConnectionReset | UnexpectedEof), "{kind}");
 }
 
@@ -277,26 +279,30 @@ async fn nobody_gets_the_frames_of_an_address_that_is_not_theirs() {
     let mine = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();
     let offer = offer_to(&mut element, &mine).await;
     let victim = LinkRepr { port: offer.port ^ 1, ..offer };
-    let wrong: [Vec<u8>; 5] = [
-        victim.join().bytes().to_vec(),
-        LinkRepr { token: offer.token ^ 1, ..offer }.join().bytes().to_vec(),
-        offer.bytes().to_vec(),
-        offer.join().bytes()[1..].to_vec(),
-        vec![0xff; 300],
+    let (_map, memory) = Map::make().unwrap();
+    let other = std::fs::File::open("/dev/zero").unwrap();
+    let wrong: [(Vec<u8>, BorrowedFd<'_>); 6] = [
+        (victim.join().bytes().to_vec(), memory.as_fd()),
+        (LinkRepr { token: offer.token ^ 1, ..offer }.join().bytes().to_vec(), memory.as_fd()),
+        (offer.bytes().to_vec(), memory.as_fd()),
+        (offer.join().bytes()[1..].to_vec(), memory.as_fd()),
+        (vec![0xff; 300], memory.as_fd()),
+        // The right words, with something that is no memory.
+        (offer.join().bytes().to_vec(), other.as_fd()),
     ];
-    for (number, message) in wrong.iter().enumerate() {
-        let peer = knock(offer, message);
+    for (number, (message, memory)) in wrong.iter().enumerate() {
+        let peer = knock(offer, message, *memory);
         until_refused(&mut element, number as u64 + 1).await;
         assert_shut(&peer);
     }
     assert_eq!(element.memory_peers().count(), 0);
     // The right one does get in.
-    let peer = knock(offer, &offer.join().bytes());
+    let peer = knock(offer, &offer.join().bytes(), memory.as_fd());
     while element.memory_peers().count() == 0 {
         element.readable().await.unwrap();
         element.recv(|_, _, _| panic!("no frame")).unwrap();
     }
-    Map::take(peer.take().unwrap()).unwrap();
+    peer.is_welcome().unwrap();
 }
 
 /// A peer by hand: it writes what it likes.
@@ -304,12 +310,13 @@ async fn hostile(element: &mut Link) -> (tokio::net::UdpSocket, Peer, Map) {
     let socket = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();
     let offer = offer_to(element, &socket).await;
     let peers = element.memory_peers().count();
-    let peer = knock(offer, &offer.join().bytes());
+    let (map, memory) = Map::make().unwrap();
+    let peer = knock(offer, &offer.join().bytes(), memory.as_fd());
     while element.memory_peers().count() == peers {
         element.readable().await.unwrap();
         element.recv(|_, _, _| panic!("no frame")).unwrap();
     }
-    let map = Map::take(peer.take().unwrap()).unwrap();
+    peer.is_welcome().unwrap();
     (socket, peer, map)
 }
 
@@ -320,7 +327,7 @@ async fn a_ring_that_its_peer_corrupts_harms_nobody_else() {
     for round in 0..200 {
         let (_socket, peer, map) = hostile(&mut element).await;
         // Some words that are right, and then anything anywhere.
-        let (mut producer, _) = pair(std::sync::Arc::new(map), Side::Taker);
+        let (mut producer, _) = pair(std::sync::Arc::new(map), Side::Maker);
         let _ = producer.push(&frame(round, 100));
         let _ = producer.publish();
         let map = hostile_map(producer);
@@ -376,7 +383,8 @@ async fn there_are_so_many_rings_and_no_more() {
     let socket = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();
     let offer = offer_to(&mut element, &socket).await;
     let refused = element.stats().rings_refused;
-    let one_more = knock(offer, &offer.join().bytes());
+    let (_map, memory) = Map::make().unwrap();
+    let one_more = knock(offer, &offer.join().bytes(), memory.as_fd());
     until_refused(&mut element, refused + 1).await;
     assert_shut(&one_more);
     // Who has one may have it anew, and who leaves makes room.

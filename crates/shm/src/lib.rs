@@ -8,7 +8,7 @@
 //! ```
 //!
 //! In the order in which a pair of processes meets them: [`peer`] is the socket between them, by which
-//! one gives the other the memory, wakes it, and learns that it is gone; [`map`] makes that memory and
+//! one gives the other the memory, each wakes the other, and learns that it is gone; [`map`] makes that memory and
 //! checks what came; [`ring`] moves frames through it. Who may speak with whom is the caller's business
 //! (the links of `pathcall-endpoint`).
 //!

@@ -53,7 +53,7 @@ pub enum MapError {
 pub struct Map(MmapRaw);
 
 impl Map {
-    /// Makes memory; the descriptor is for the other side, and not needed afterwards.
+    /// Makes memory, which takes a moment; the descriptor is for the other side, and not needed afterwards.
     ///
     /// # Errors
     /// When the host has no such memory, or not that much of it.

@@ -2,9 +2,9 @@
 //! and each learns that the other is gone.
 //!
 //! ```text
-//! taker ── connect, first message ──▶ maker
-//!       ◀── the memory's descriptor ──
-//!       ◀────── a byte: wake up ──────▶        its end: the process is gone, however it went
+//! maker ── connect, a message and the memory's descriptor ──▶ taker
+//!       ◀────────────────────── welcome ──
+//!       ◀──────────────── a byte: wake up ──▶        its end: the process is gone, however it went
 //! ```
 //!
 //! It has a name in the abstract namespace, which processes of one network namespace see and nobody has to
@@ -26,8 +26,8 @@ const BACKLOG: i32 = 64;
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 /// Wake-ups that are taken in at once. A right peer sends one for each time that it is asked to.
 const BELLS: usize = 256;
-/// The byte that goes with the memory, and the one that wakes.
-const MEMORY: u8 = b'm';
+/// The byte that says that the memory is mapped, and the one that wakes.
+const WELCOME: u8 = b'w';
 const BELL: u8 = b'b';
 
 /// Where connections come in.
@@ -76,57 +76,63 @@ impl Peer {
         Ok(Self(socket))
     }
 
-    /// Sends the first message.
+    /// Sends the first message, and the memory with it.
     ///
     /// # Errors
     /// What the system says, or `WriteZero`.
-    pub fn send(&self, message: &[u8]) -> io::Result<()> {
-        let sent = net::send(&self.0, message, SendFlags::NOSIGNAL)?;
-        if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-    }
-
-    /// Receives it.
-    ///
-    /// # Errors
-    /// What the system says; `UnexpectedEof` when it is of another length.
-    pub fn receive<const N: usize>(&self) -> io::Result<[u8; N]> {
-        let mut message = [0; N];
-        let (got, _) = net::recv(&self.0, &mut message[..], RecvFlags::empty())?;
-        if got == N { Ok(message) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
-    }
-
-    /// Gives it the memory.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn give(&self, memory: BorrowedFd<'_>) -> io::Result<()> {
+    pub fn give(&self, message: &[u8], memory: BorrowedFd<'_>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut rights = SendAncillaryBuffer::new(&mut space);
         let descriptors = [memory];
         if !rights.push(SendAncillaryMessage::ScmRights(&descriptors)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        net::sendmsg(&self.0, &[IoSlice::new(&[MEMORY])], &mut rights, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let sent = net::sendmsg(&self.0, &[IoSlice::new(message)], &mut rights, SendFlags::NOSIGNAL)?;
+        if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Takes the memory.
+    /// Takes both.
     ///
     /// # Errors
-    /// What the system says; `InvalidData` when something else came, `UnexpectedEof` when it is gone.
-    pub fn take(&self) -> io::Result<OwnedFd> {
+    /// What the system says; `UnexpectedEof` when the message is of another length, `InvalidData` when
+    /// nothing came with it.
+    pub fn take<const N: usize>(&self) -> io::Result<([u8; N], OwnedFd)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [0];
-        let got = net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
-        if got.bytes == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let descriptor = rights.drain().find_map(|message| match message {
+        let mut message = [0; N];
+        let got = net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut message)], &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+        // Further descriptors are closed with the buffer.
+        let memory = rights.drain().find_map(|rights| match rights {
             RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
             _ => None,
         });
-        descriptor.filter(|_| byte == [MEMORY]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        match (got.bytes, memory) {
+            (got, Some(memory)) if got == N => Ok((message, memory)),
+            (got, None) if got == N => Err(io::ErrorKind::InvalidData.into()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// Says that the memory is mapped here, too.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn welcome(&self) -> io::Result<()> {
+        net::send(&self.0, &[WELCOME], SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Whether it has said so.
+    ///
+    /// # Errors
+    /// What the system says; `WouldBlock` when it has said nothing yet, `UnexpectedEof` when it is gone.
+    pub fn is_welcome(&self) -> io::Result<()> {
+        let mut byte = [0];
+        match net::recv(&self.0, &mut byte[..], RecvFlags::empty())? {
+            (1, _) if byte == [WELCOME] => Ok(()),
+            (0, _) => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// Wakes it.
@@ -168,25 +174,55 @@ mod tests {
 
     #[test]
     fn the_memory_gets_across() {
-        let (maker, taker) = connected("memory");
-        taker.send(b"hello").unwrap();
-        assert_eq!(&maker.receive::<5>().unwrap(), b"hello");
+        let (taker, maker) = connected("memory");
+        assert_eq!(taker.take::<5>().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let (_map, memory) = Map::make().unwrap();
-        assert_eq!(taker.take().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        maker.give(memory.as_fd()).unwrap();
+        maker.give(b"hello", memory.as_fd()).unwrap();
+        let (message, memory) = taker.take::<5>().unwrap();
+        assert_eq!(&message, b"hello");
+        Map::take(memory).unwrap();
+        assert_eq!(maker.is_welcome().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        taker.welcome().unwrap();
         // Bells that follow at once are not taken with it.
-        maker.ring();
-        Map::take(taker.take().unwrap()).unwrap();
-        assert!(taker.hear());
+        taker.ring();
+        maker.is_welcome().unwrap();
+        assert!(maker.hear());
     }
 
     #[test]
     fn anything_else_is_not_taken_for_memory() {
-        let (maker, taker) = connected("else");
+        let (taker, maker) = connected("else");
+        let (_map, memory) = Map::make().unwrap();
         maker.ring();
-        assert_eq!(taker.take().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(taker.take::<1>().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        maker.give(b"short", memory.as_fd()).unwrap();
+        assert_eq!(taker.take::<6>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        taker.ring();
+        assert_eq!(maker.is_welcome().unwrap_err().kind(), io::ErrorKind::InvalidData);
         drop(maker);
-        assert_eq!(taker.take().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(taker.take::<1>().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn descriptors_that_were_not_asked_for_are_closed() {
+        let (taker, maker) = connected("many");
+        let (_map, memory) = Map::make().unwrap();
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(8))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [memory.as_fd(); 8];
+        assert!(rights.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let inode = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_ino;
+        let ours = || {
+            let held =
+                std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::metadata(fd.ok()?.path()).ok());
+            held.filter(|held| std::os::unix::fs::MetadataExt::ino(held) == inode(&memory)).count()
+        };
+        let before = ours();
+        net::sendmsg(&maker.0, &[IoSlice::new(b"m")], &mut rights, SendFlags::NOSIGNAL).unwrap();
+        let taken = taker.take::<1>().unwrap();
+        assert_eq!(ours(), before + 1);
+        drop(taken);
+        assert_eq!(ours(), before);
     }
 
     #[test]

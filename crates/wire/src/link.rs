@@ -3,7 +3,7 @@
 //! ```text
 //! endpoint ── hello, from its UDP address ──▶ element
 //!          ◀── offer, to that address: a door, and a token for it ──
-//!          ── join, by the door: what was offered ──▶      (a unix socket; the memory comes back by it)
+//!          ── join, by the door: what was offered, and memory ──▶      (a unix socket)
 //! ```
 //!
 //! Whoever names an address in a join proves by the token that frames to the address come to it: it was

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! hello, by UDP ─► offer (a token for the address it came from)
-//! connection ─► join (the token) ─► memory, and a ring for that address
+//! connection ─► join (the token, and memory) ─► a ring for that address
 //! ```
 //!
-//! What is kept for those that have not joined is bounded, whoever they are; a token costs nothing.
+//! What is kept for those that have not joined is bounded, whoever they are; a token costs nothing. Memory
+//! is made by those who want it: that takes longer than an element's frames should wait.
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use pathcall_shm::{Listener, Map, Peer};
@@ -65,20 +66,20 @@ impl Door {
         self.waiting.iter().any(|(waiting, _)| *waiting == key)
     }
 
-    /// One that has come says something: the address that it proves to be at.
+    /// One that has come says something: the address that it proves to be at, and its memory.
     ///
     /// # Errors
     /// Why it does not; it is gone then.
-    pub(super) fn join(&mut self, key: u64) -> io::Result<(SocketAddr, Peer)> {
+    pub(super) fn join(&mut self, key: u64) -> io::Result<(SocketAddr, OwnedFd, Peer)> {
         let place = self.waiting.iter().position(|(waiting, _)| *waiting == key).ok_or(io::ErrorKind::NotFound)?;
         let (_, peer) = self.waiting.remove(place);
-        let message = peer.receive::<{ Link::LEN }>()?;
+        let (message, memory) = peer.take::<{ Link::LEN }>()?;
         let join = Link::new_checked(&message).map_err(|_| io::ErrorKind::InvalidData)?;
         let seen = join.seen();
         if !join.repr().is(LinkKind::Join) || !self.secret.knows(join.token(), seen, self.period()) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok((seen, peer))
+        Ok((seen, memory, peer))
     }
 
     fn period(&self) -> u64 {
@@ -92,18 +93,19 @@ impl AsFd for Door {
     }
 }
 
-/// Gives one that has joined its memory.
-pub(super) fn welcome(peer: &Peer) -> io::Result<Map> {
-    let (map, memory) = Map::make().map_err(io::Error::other)?;
-    peer.give(memory.as_fd())?;
+/// Maps the memory of one that has joined, and says so.
+pub(super) fn welcome(peer: &Peer, memory: OwnedFd) -> io::Result<Map> {
+    let map = Map::take(memory).map_err(io::Error::other)?;
+    peer.welcome()?;
     Ok(map)
 }
 
-/// Comes by a door that was offered.
-pub(super) fn knock(offer: LinkRepr) -> io::Result<Peer> {
+/// Comes by a door that was offered, with memory.
+pub(super) fn knock(offer: LinkRepr) -> io::Result<(Peer, Map)> {
     let peer = Peer::connect(path(offer.door).as_bytes())?;
-    peer.send(&offer.join().bytes())?;
-    Ok(peer)
+    let (map, memory) = Map::make().map_err(io::Error::other)?;
+    peer.give(&offer.join().bytes(), memory.as_fd())?;
+    Ok((peer, map))
 }
 
 /// A number that nobody can guess.

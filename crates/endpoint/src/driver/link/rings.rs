@@ -47,8 +47,8 @@ const DOOR: u64 = 0;
 enum Part {
     /// An element's.
     Offers(Door),
-    /// An endpoint's, with the peer whose door it has come by, and its key.
-    Seeks(Seek, Option<(u64, Peer)>),
+    /// An endpoint's, with the peer whose door it has come by, its key, and the memory that it brought.
+    Seeks(Seek, Option<(u64, Peer, Map)>),
 }
 
 /// The shared memory of one link.
@@ -145,11 +145,14 @@ impl Rings {
                 }
                 self.keys += 1;
                 let key = self.keys;
-                let knocked = knock(*message).and_then(|peer| self.bells.watch(&peer, key).map(|()| peer));
+                let knocked = knock(*message).and_then(|(peer, map)| {
+                    self.bells.watch(&peer, key)?;
+                    Ok((key, peer, map))
+                });
                 match knocked {
-                    Ok(peer) => {
+                    Ok(knocked) => {
                         seek.joins();
-                        *joining = Some((key, peer));
+                        *joining = Some(knocked);
                     }
                     Err(_) => {
                         stats.rings_refused += 1;
@@ -215,35 +218,35 @@ impl Rings {
                 self.bells.watch(peer, self.keys).map(|()| self.keys)
             }),
             Part::Offers(door) if door.awaits(key) => {
-                let joined = door.join(key).and_then(|(from, peer)| {
+                let joined = door.join(key).and_then(|(from, memory, peer)| {
                     // One address, one ring: who proves to be there is who is there now.
                     if let Some(place) = self.receivers.iter().position(|receiver| receiver.from == from) {
                         self.drop_ring(place);
                     }
                     match self.receivers.len() {
-                        ..RINGS_MAX => Ok((from, welcome(&peer)?, peer)),
+                        ..RINGS_MAX => Ok((from, welcome(&peer, memory)?, peer)),
                         _ => Err(io::ErrorKind::OutOfMemory.into()),
                     }
                 });
                 match joined {
                     Ok((from, map, peer)) => {
                         stats.rings_agreed += 1;
-                        self.add_ring(key, from, map, peer, Side::Maker);
+                        self.add_ring(key, from, map, peer, Side::Taker);
                     }
                     Err(_) => stats.rings_refused += 1,
                 }
             }
             Part::Seeks(seek, joining) => {
-                let Some((_, peer)) = joining.as_ref().filter(|(joining, _)| *joining == key) else { return };
-                let taken = match peer.take() {
+                let Some((_, peer, _)) = joining.as_ref().filter(|(joining, ..)| *joining == key) else { return };
+                let welcome = match peer.is_welcome() {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                    taken => taken.and_then(|memory| Map::take(memory).map_err(io::Error::other)),
+                    welcome => welcome,
                 };
-                match (taken, seek.target(), joining.take()) {
-                    (Ok(map), Some(to), Some((key, peer))) => {
+                match (welcome, seek.target(), joining.take()) {
+                    (Ok(()), Some(to), Some((key, peer, map))) => {
                         seek.has();
                         stats.rings_agreed += 1;
-                        self.add_ring(key, to, map, peer, Side::Taker);
+                        self.add_ring(key, to, map, peer, Side::Maker);
                     }
                     _ => {
                         stats.rings_refused += 1;
