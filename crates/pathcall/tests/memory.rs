@@ -13,6 +13,7 @@ use pathcall_rpc_stubs::locks_client::LocksClient;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
 use pathcall_rpc_stubs::{PATHCALL, Wanted};
+use tokio::task::JoinSet;
 
 #[path = "../../rpc/tests/common/mod.rs"]
 mod common;
@@ -200,6 +201,38 @@ async fn callers_that_are_killed_leave_no_ring() {
         let found = words.query(wanted).await.expect("an answer").into_inner().kvs.expect("values");
         assert_eq!(found.map["mine"], added);
         assert!(counter(&controller, "link_rings_agreed").await >= 6 + rings.unwrap_or_default());
+    };
+    tokio::time::timeout(LIMIT, play).await.expect("it takes less");
+}
+
+/// Callers that stop looking at any moment, beside one that never looks: whoever stops asks to be woken, or
+/// its answer would come with the next repeat only.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stops_looking_is_woken() {
+    let play = async {
+        let (_network, controller) = Process::network(&[]);
+        let server = server(Some(&controller), true).await;
+        for look_us in [0, 1, 3, 10, 50] {
+            let builder = Channel::builder(server.uri(), &PATHCALL).expect("an address");
+            let channel = builder.busy_poll(Duration::from_micros(look_us)).connect().await.expect("connects");
+            let mut callers = JoinSet::new();
+            for caller in 0..2 {
+                let mut locks = LocksClient::new(channel.clone());
+                callers.spawn(async move {
+                    let own = format!("lock {look_us} of {caller}");
+                    for _ in 0..300 {
+                        locks.lock(names(&[&own], "")).await.expect("taken");
+                        locks.release(names(&[&own], "")).await.expect("given back");
+                    }
+                });
+            }
+            callers.join_all().await;
+            let stats = channel.stats();
+            let map = &stats.applications.iter().find(|application| application.joins > 0).expect("joined").map;
+            // A machine that is busy delays some beyond the time of a repeat.
+            assert!(map.calls >= 1200 && map.retransmits < map.calls / 4, "{look_us} us: {map:?}");
+        }
+        assert!(counter(&controller, "link_ring_frames_in").await > 5 * 1000);
     };
     tokio::time::timeout(LIMIT, play).await.expect("it takes less");
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! call, join, … ── command ──▶ ┌─────────┐ ── frames ──▶
-//!                              │ Shared  │               link (UDP)
+//!                              │ Shared  │               link (UDP, or shared memory)
 //! answers ◀──────── settle ─── └─────────┘ ◀── frames ── task: waits for frames and deadlines
 //! ```
 //!
