@@ -216,3 +216,82 @@ impl<P: Party> State<P> {
         party.settle();
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::sync::mpsc;
+
+    use super::super::link::Sharing;
+    use super::*;
+
+    /// Reports each frame, and wants nothing.
+    struct Listener {
+        element: SocketAddr,
+        heard: mpsc::UnboundedSender<Vec<u8>>,
+    }
+
+    impl Party for Listener {
+        type Command = ();
+        fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
+        fn handle(&mut self, _: Instant, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
+            let _ = self.heard.send(frame.to_vec());
+        }
+        fn poll(&mut self, _: Instant, _: impl FnMut(SocketAddr, &[u8])) {}
+        fn settle(&mut self) {}
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn element(&self) -> Option<SocketAddr> {
+            Some(self.element)
+        }
+        fn close(&mut self, _: Instant) {}
+        fn is_idle(&self) -> bool {
+            true
+        }
+    }
+
+    fn link(part: Sharing) -> Link {
+        let mut link = Link::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        link.share_memory(part).unwrap();
+        link
+    }
+
+    #[tokio::test]
+    async fn the_task_is_woken_for_frames_in_memory_unless_somebody_looks() {
+        const LIMIT: Duration = Duration::from_secs(10);
+        let (mut element, endpoint) = (link(Sharing::Offer), link(Sharing::Seek));
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let to = endpoint.local_addr();
+        let shared = Shared::new(Listener { element: element.local_addr(), heard }, endpoint);
+        let task = tokio::spawn(Arc::clone(&shared).run());
+        while element.memory_peers().count() == 0 {
+            element.readable().await.unwrap();
+            element.recv(|_, _, _| panic!("no frame")).unwrap();
+        }
+        let mut send = |frame: &[u8]| {
+            element.queue(to, frame);
+            element.flush();
+        };
+        send(b"first");
+        assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"first");
+        for _ in 0..3 {
+            // Until the task waits for frames alone: no timer has it look again.
+            while shared.lock().armed.is_some() {
+                tokio::task::yield_now().await;
+            }
+            let looker = shared.look();
+            send(b"looked for");
+            while !looker.receive() {}
+            assert_eq!(hearing.try_recv().unwrap(), b"looked for");
+            // Nobody was woken: the one that looks would have been in its way.
+            assert!(shared.lock().armed.is_none());
+            drop(looker);
+            send(b"waited for");
+            assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"waited for");
+        }
+        shared.close();
+        assert!(task.await.unwrap());
+    }
+}
