@@ -102,6 +102,8 @@ impl Seek {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -185,5 +187,57 @@ mod tests {
         assert!(!seek.takes_up(element(1), &LinkRepr::offer(2, element(9), 0, 0)));
         seek.aim(None);
         assert!(seek.poll(at(100), || Some(3)).is_none());
+    }
+
+    proptest! {
+        /// Whatever is lost, late, repeated or refused: hellos keep their distance, only the answer to the
+        /// last is taken up, once, and in the end there is memory.
+        #[test]
+        fn it_gets_there_in_the_end_and_bothers_nobody(steps in prop::collection::vec((0_u64..3000, 0_u8..6), 0..200)) {
+            let mut seek = Seek::new();
+            seek.aim(Some(element(1)));
+            let (mut now, mut said, mut joining, mut having) = (0, Vec::<(u64, u64)>::new(), false, false);
+            for (passed, what) in steps {
+                now += passed;
+                if let Some(hello) = seek.poll(at(now), || Some(said.len() as u64 + 1)) {
+                    prop_assert!(!having && hello.nonce == said.len() as u64 + 1);
+                    let distance = said.last().map_or(u64::MAX, |(_, at)| now - at);
+                    prop_assert!(distance >= WAIT_FIRST.as_millis() as u64, "{distance} ms after the last");
+                    said.push((hello.nonce, now));
+                    joining = false;
+                }
+                let last = said.last().map_or(0, |(nonce, _)| *nonce);
+                let offer = |nonce| LinkRepr::offer(nonce, element(9), 0, 0);
+                match what {
+                    0 | 1 => {
+                        let taken = seek.takes_up(element(1), &offer(last));
+                        prop_assert!(!taken || !joining && !having);
+                        if taken {
+                            seek.joins();
+                            joining = true;
+                        }
+                    }
+                    2 => prop_assert!(!seek.takes_up(element(1), &offer(last.wrapping_sub(1)))),
+                    3 if joining => {
+                        seek.has();
+                        (joining, having) = (false, true);
+                    }
+                    4 if joining || having => {
+                        seek.lost();
+                        (joining, having) = (false, false);
+                    }
+                    _ => {}
+                }
+            }
+            // From here on nothing is lost.
+            let until = now + 2 * WAIT_MAX.as_millis() as u64;
+            while !having && now <= until {
+                now += 1;
+                if let Some(hello) = seek.poll(at(now), || Some(u64::MAX)) {
+                    having = seek.takes_up(element(1), &LinkRepr::offer(hello.nonce, element(9), 0, 0));
+                }
+            }
+            prop_assert!(having);
+        }
     }
 }
