@@ -397,6 +397,31 @@ async fn there_are_so_many_rings_and_no_more() {
 }
 
 #[tokio::test]
+async fn all_that_come_at_once_get_in() {
+    let (mut element, mut endpoints) = (element(), Vec::new());
+    for _ in 0..30 {
+        let mut endpoint = endpoint();
+        endpoint.seek(Instant(0), Some(element.local_addr()));
+        endpoints.push(endpoint);
+    }
+    // Each hears its offer, and all stand before the door.
+    let mut knocked = 0;
+    while knocked < endpoints.len() {
+        element.readable().await.unwrap();
+        element.recv(|_, _, _| panic!("no frame")).unwrap();
+        knocked = 0;
+        for endpoint in &mut endpoints {
+            endpoint.exchange(Looking::Anyway, |_, _, _, _| panic!("no frame")).unwrap();
+            knocked += usize::from(endpoint.stats().bytes_in > 0);
+        }
+    }
+    while element.memory_peers().count() < endpoints.len() {
+        element.readable().await.unwrap();
+        element.recv(|_, _, _| panic!("no frame")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn those_that_come_and_say_nothing_keep_nobody_out() {
     let mut element = element();
     let socket = tokio::net::UdpSocket::bind(LOCAL).await.unwrap();

@@ -267,7 +267,7 @@ impl Link {
             frames = rings.take(buffer, &mut self.stats, |senders, stats, from, ce, frame| {
                 f(&mut Outbox::new(&self.io, &mut self.batches, stats, Some(senders), self.backlog), from, ce, frame);
             });
-            if rings.spares_the_socket(looking) {
+            if rings.spares_the_socket(looking, frames) {
                 return Ok(frames);
             }
         }

@@ -48,10 +48,11 @@ impl Door {
         LinkRepr::offer(hello.nonce, from, self.name, self.secret.token(from, self.period()))
     }
 
-    /// Takes in who has come; `known` is told of each, under a key that it draws.
-    pub(super) fn arrivals(&mut self, mut known: impl FnMut(&Peer) -> io::Result<u64>) {
+    /// Takes in who has come; `known` is told of each, under a key that it draws. Whether there may be more.
+    pub(super) fn arrivals(&mut self, mut known: impl FnMut(&Peer) -> io::Result<u64>) -> bool {
         for _ in 0..ARRIVALS_MAX {
-            let Ok(peer) = self.listener.accept() else { return };
+            // Nobody, or no descriptor for one: whoever comes next has the others taken in, too.
+            let Ok(peer) = self.listener.accept() else { return false };
             if self.waiting.len() == WAITING_MAX {
                 self.waiting.remove(0);
             }
@@ -59,6 +60,7 @@ impl Door {
                 self.waiting.push((key, peer));
             }
         }
+        true
     }
 
     /// Whether this is the key of one that has not joined.

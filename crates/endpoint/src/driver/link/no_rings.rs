@@ -68,7 +68,7 @@ impl Rings {
         match self.none {}
     }
 
-    pub(super) fn spares_the_socket(&self, _: Looking) -> bool {
+    pub(super) fn spares_the_socket(&self, _: Looking, _: usize) -> bool {
         match self.none {}
     }
 

@@ -60,6 +60,8 @@ pub(super) struct Rings {
     bells: Bells,
     keys: u64,
     looks: u32,
+    /// More have come to the door than were taken in at once.
+    arrivals: bool,
 }
 
 /// One descriptor for all that wake a link: readable when somebody rings, comes or goes.
@@ -102,6 +104,7 @@ impl Rings {
             bells: Bells(Arc::new(bells)),
             keys: DOOR,
             looks: 0,
+            arrivals: false,
         })
     }
 
@@ -170,8 +173,7 @@ impl Rings {
         // How many, and whether there may be more.
         let mut ask = |bells: &OwnedFd| {
             let found = epoll::wait(bells, &mut events[..], Some(&Timespec::default()))?;
-            let arrivals = events[..found].iter().any(|event| ({ event.data }).u64() == DOOR);
-            Ok::<_, io::Error>((found, arrivals || found == EVENTS))
+            Ok::<_, io::Error>((found, found == EVENTS))
         };
         let found = match looking {
             Looking::IfReady => {
@@ -193,6 +195,9 @@ impl Rings {
                 }
             }
         };
+        if self.arrivals {
+            self.attend_to(DOOR, stats);
+        }
         for event in &events[..found] {
             let data = event.data;
             self.attend_to(data.u64(), stats);
@@ -213,10 +218,12 @@ impl Rings {
             return;
         }
         match &mut self.part {
-            Part::Offers(door) if key == DOOR => door.arrivals(|peer| {
-                self.keys += 1;
-                self.bells.watch(peer, self.keys).map(|()| self.keys)
-            }),
+            Part::Offers(door) if key == DOOR => {
+                self.arrivals = door.arrivals(|peer| {
+                    self.keys += 1;
+                    self.bells.watch(peer, self.keys).map(|()| self.keys)
+                });
+            }
             Part::Offers(door) if door.awaits(key) => {
                 let joined = door.join(key).and_then(|(from, memory, peer)| {
                     // One address, one ring: who proves to be there is who is there now.
@@ -267,7 +274,8 @@ impl Rings {
         mut f: impl FnMut(&mut Senders, &mut LinkStats, SocketAddr, bool, &mut [u8]),
     ) -> usize {
         let mut frames = 0;
-        let mut ended = None;
+        // The first that has ended, and whether by nonsense; another one is found at the next look.
+        let mut ended = self.senders.corrupt().map(|place| (place, true));
         for (place, receiver) in self.receivers.iter_mut().enumerate() {
             for _ in 0..TURN {
                 match receiver.consumer.pop(buffer) {
@@ -278,12 +286,11 @@ impl Rings {
                         f(&mut self.senders, stats, receiver.from, congested, &mut buffer[..len]);
                     }
                     Ok(None) => {
-                        ended = if receiver.consumer.is_closed() { Some(place) } else { ended };
+                        ended = ended.or(receiver.consumer.is_closed().then_some((place, false)));
                         break;
                     }
                     Err(_) => {
-                        stats.rings_broken += 1;
-                        ended = Some(place);
+                        ended = ended.or(Some((place, true)));
                         break;
                     }
                 }
@@ -291,24 +298,27 @@ impl Rings {
         }
         stats.frames_in += frames as u64;
         stats.ring_frames_in += frames as u64;
-        // One at a time: another one is found at the next look.
-        if let Some(place) = ended.or_else(|| self.senders.corrupt(stats)) {
+        if let Some((place, broken)) = ended {
+            stats.rings_broken += u64::from(broken);
             self.drop_ring(place);
         }
         frames
     }
 
     /// Whether a look without waiting that found so many frames in rings may do without the socket.
-    pub(super) fn spares_the_socket(&self, looking: Looking) -> bool {
-        looking == Looking::Anyway && !self.is_empty() && !self.looks.is_multiple_of(LOOKS_PER_SOCKET)
+    pub(super) fn spares_the_socket(&self, looking: Looking, frames: usize) -> bool {
+        let often = frames < TURN && !self.looks.is_multiple_of(LOOKS_PER_SOCKET);
+        looking == Looking::Anyway && !self.is_empty() && often
     }
 
     /// Asks to be woken by whoever sends; false when there are frames already.
     pub(super) fn wait(&mut self) -> bool {
-        self.receivers.iter_mut().all(|receiver| {
-            receiver.waiting = true;
-            receiver.consumer.wait() && !receiver.consumer.is_closed()
-        })
+        let nobody_comes = !self.arrivals;
+        nobody_comes
+            && self.receivers.iter_mut().all(|receiver| {
+                receiver.waiting = true;
+                receiver.consumer.wait() && !receiver.consumer.is_closed()
+            })
     }
 
     /// Asks not to be woken.
