@@ -163,6 +163,8 @@ impl Kernel {
         array("rows", rows, size_of::<Row>())?;
 
         let mut open =
+        // What goes wrong is said once, by whoever called.
+        libbpf_rs::set_print(None);
             ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
