@@ -165,7 +165,7 @@ impl Kernel {
         let mut open =
         // What goes wrong is said once, by whoever called.
         libbpf_rs::set_print(None);
-            ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
+        ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("rows") => map.set_max_entries(rows.max(1) as u32),
