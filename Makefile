@@ -3,7 +3,7 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: demo test lint sim mutants soak fuzz loc bench
+.PHONY: demo test lint sim mutants xdp soak fuzz loc bench
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table. As root,
 # TESTBED=1 puts every party on a host of its own, on links of 1 Gbit/s.
@@ -19,6 +19,7 @@ test: lint
 	$(CARGO) test --workspace
 	$(MAKE) mutants
 	$(MAKE) sim
+	$(MAKE) xdp
 
 lint:
 	$(CARGO) fmt --all --check
@@ -34,6 +35,11 @@ sim:
 # executions those that are in the switch program.
 mutants:
 	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants
+
+# The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
+# says what is lacking.
+xdp:
+	bpf/test
 
 # The same as sim, more of it; for hours with SEEDS=1000000.
 soak: SEEDS = 10000

@@ -99,13 +99,14 @@ static __always_inline int shorten(struct xdp_md *xdp, __u32 len)
 {
 	int shorter = FRAME_AT + len - (int)((long)xdp->data_end - (long)xdp->data);
 
-	return shorter ? bpf_xdp_adjust_tail(xdp, shorter) : 0;
+	return shorter && !PLANTED(TAIL_KEPT) ? bpf_xdp_adjust_tail(xdp, shorter) : 0;
 }
 
 /* Says how long the packet is, and what it adds up to: the last that is done to it. */
 static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct udphdr *udp, __u32 len)
 {
-	ip->tos = (ip->tos & ECN_MASK) == ECN_CE ? (ip->tos & ~ECN_MASK) | ECN_ECT0 : ip->tos;
+	if ((ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON))
+		ip->tos = (ip->tos & ~ECN_MASK) | ECN_ECT0;
 	ip->ttl = TTL;
 	ip->id = 0;
 	ip->frag_off = bpf_htons(IP_DF);
@@ -113,7 +114,7 @@ static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct ud
 	udp->len = bpf_htons(sizeof(*udp) + len);
 	ip->check = 0;
 	ip->check = ~ip_sum(ip);
-	udp->check = 0;
+	udp->check = PLANTED(SUM_OF_BEFORE) ? udp->check : 0;
 	udp->check = ~fold(pseudo_sum(ip, udp) + l4_sum(xdp));
 	if (!udp->check)
 		udp->check = 0xffff;

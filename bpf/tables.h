@@ -13,6 +13,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "planted.h"
 #include "wire.h"
 
 #define APPLICATIONS_MAX 1024
@@ -122,6 +123,18 @@ struct place places[PC_W_MAX] SEC(".data.places");
 static __always_inline struct row *row_at(__u32 row)
 {
 	return bpf_map_lookup_elem(&rows, &row);
+}
+
+static __always_inline void row_lock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_lock(&row->lock);
+}
+
+static __always_inline void row_unlock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_unlock(&row->lock);
 }
 
 /* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind

@@ -10,10 +10,12 @@
 //! An application is worked on in one place: its registers are there. User space keeps the tables of
 //! all, which say what may be changed.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Size};
 
 use crate::Error;
 
@@ -51,6 +53,12 @@ pub(crate) enum Ran {
     Passed,
 }
 
+/// Element-wide counters, and by name those that only the kernel's program has.
+pub(crate) type Counted = (Counters, [(&'static str, u64); 3]);
+
+/// By application: its counters, and the age of its last admitted frame.
+pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
+
 /// A change that the kernel does not take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Untaken {
@@ -80,15 +88,15 @@ pub(crate) use without::Kernel;
 
 #[cfg(feature = "xdp")]
 mod with {
-    use std::collections::HashMap;
     use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
-    use std::time::Duration;
 
-    use pathcall_program::{ApplicationCounters, Counters};
     use pathcall_xdp::{Config, Mode, Packet};
     use rustix::time::{ClockId, clock_gettime};
 
-    use super::{Application, Attached, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken, is_copies};
+    use super::{
+        Application, Attached, ByApplication, Counted, Duration, Endpoint, Error, Link, Ran, Request, SocketAddr,
+        Untaken, is_copies,
+    };
 
     /// Applications in the kernel, and the port that frames come up by.
     #[derive(Debug)]
@@ -205,8 +213,7 @@ mod with {
             })
         }
 
-        /// Element-wide counters; those that only the kernel's program has, by name.
-        pub(crate) fn counters(&self) -> Result<(Counters, [(&'static str, u64); 3]), Untaken> {
+        pub(crate) fn counters(&self) -> Result<Counted, Untaken> {
             let element = self.program.counters()?;
             let own = [
                 ("xdp_drop_checksum", element.drop_checksum),
@@ -216,8 +223,7 @@ mod with {
             Ok((element.counters, own))
         }
 
-        /// By application in the kernel: its counters, and the age of its last admitted frame.
-        pub(crate) fn applications(&self) -> Result<HashMap<u32, (ApplicationCounters, Option<Duration>)>, Untaken> {
+        pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
             let now = clock_gettime(ClockId::Boottime);
             let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
             let all = self.program.applications()?.into_iter().map(|(application, last, counters)| {
@@ -230,12 +236,9 @@ mod with {
 
 #[cfg(not(feature = "xdp"))]
 mod without {
-    use std::collections::HashMap;
-    use std::time::Duration;
-
-    use pathcall_program::{ApplicationCounters, Counters};
-
-    use super::{Application, Attached, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken};
+    use super::{
+        Application, Attached, ByApplication, Counted, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken,
+    };
 
     /// Nothing: this build has no program for the kernel.
     #[derive(Debug)]
@@ -254,8 +257,8 @@ mod without {
         pub(crate) fn set_group(&mut self, _: u32, _: &[u32]) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, Untaken> { match *self {} }
         pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<Ran, Untaken> { match *self {} }
-        pub(crate) fn counters(&self) -> Result<(Counters, [(&'static str, u64); 3]), Untaken> { match *self {} }
-        pub(crate) fn applications(&self) -> Result<HashMap<u32, (ApplicationCounters, Option<Duration>)>, Untaken> {
+        pub(crate) fn counters(&self) -> Result<Counted, Untaken> { match *self {} }
+        pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
             match *self {}
         }
     }

@@ -25,12 +25,13 @@ enum Runner {
 }
 
 /// Targets that are not made here.
-const ELSEWHERE: [(&str, Runner); 7] = [
+const ELSEWHERE: [(&str, Runner); 8] = [
     ("demo", Runner::Ci),
     ("test", Runner::Ci),
     ("fuzz", Runner::Ci),
     ("sim", Runner::Test),
     ("mutants", Runner::Test),
+    ("xdp", Runner::Test),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
     ("soak", Runner::Hand("more of what make sim does")),
 ];

@@ -16,7 +16,7 @@ use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
 use crate::packet::Packet;
 
 /// The program, as it was compiled.
-const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
+pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 /// Applications that the program has room for (`bpf/tables.h`).
 const APPLICATIONS_MAX: usize = 1024;
 /// Widest row that the program takes.
@@ -145,14 +145,11 @@ impl Kernel {
     /// # Errors
     /// [`Error`]: no permission, no room, or what the kernel says.
     pub fn load(config: &Config) -> Result<Self, Error> {
-        Self::load_object(SWITCH, config)
+        Self::load_object(SWITCH, config, 0)
     }
 
-    /// Loads another build of the program.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_object(object: &[u8], config: &Config) -> Result<Self, Error> {
+    /// Loads a build of the program; `mistake`: what one for tests does wrong (`bpf/planted.h`).
+    pub(crate) fn load_object(object: &[u8], config: &Config, mistake: u32) -> Result<Self, Error> {
         let Size { rows, lanes, slots } = config.size;
         let array = |what, wanted: usize, bytes: usize| {
             let max = ARRAY_BYTES_MAX / bytes;
@@ -162,10 +159,10 @@ impl Kernel {
         let place_bytes = array("slots", slots, PLACES * PLACE_BYTES)?;
         array("rows", rows, size_of::<Row>())?;
 
-        let mut open =
         // What goes wrong is said once, by whoever called.
         libbpf_rs::set_print(None);
-        ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
+        let mut open =
+            ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("rows") => map.set_max_entries(rows.max(1) as u32),
@@ -178,6 +175,11 @@ impl Kernel {
                     let words = Words::of(&[rows as u32, lanes as u32, slots as u32, ports, config.routed.into()]);
                     let value = map.initial_value_mut().ok_or(Error::Missing("config"))?;
                     value[..words.bytes().len()].copy_from_slice(words.bytes());
+                    Ok(())
+                }
+                Some(".rodata.planted") => {
+                    let value = map.initial_value_mut().ok_or(Error::Missing("planted"))?;
+                    value[..4].copy_from_slice(&mistake.to_ne_bytes());
                     Ok(())
                 }
                 _ => Ok(()),
@@ -334,7 +336,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
-        let (action, _) = self.run_repeated(packet, buffer, 1)?;
+        let (action, _) = self.run_once(packet, buffer)?;
         let slow = |packet: &Packet, given: &[u8]| {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
@@ -348,15 +350,16 @@ impl Kernel {
         })
     }
 
-    /// The mean time of `repeat` runs with the same packet.
+    /// As [`run`](Self::run); how long the program took, by the kernel's clock. Only one run at a time can be
+    /// measured: the kernel gives each next one what the last has made of the packet.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn time(&self, packet: &[u8], repeat: u32) -> Result<Duration, Error> {
-        Ok(self.run_repeated(packet, &mut Vec::new(), repeat)?.1)
+    pub fn time(&self, packet: &[u8]) -> Result<Duration, Error> {
+        Ok(self.run_once(packet, &mut Vec::new())?.1)
     }
 
-    fn run_repeated(&self, packet: &[u8], buffer: &mut Vec<u8>, repeat: u32) -> Result<(Action, Duration), Error> {
+    fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {
         buffer.clear();
         buffer.resize(packet.len(), 0);
         let program = self.program("element")?;
@@ -367,7 +370,7 @@ impl Kernel {
             data_out: Some(buffer),
             context_in: Some(context.bytes_mut()),
             context_out: Some(after.bytes_mut()),
-            repeat,
+            repeat: 1,
             ..ProgramInput::default()
         };
         let output = program.test_run(input).map_err(Error::kernel("running the XDP program"))?;
@@ -450,8 +453,9 @@ impl Kernel {
         let of = |installed: &Installed| {
             let processors = self.get_all("application_counters", installed.index)?;
             let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
-            let last =
-                processors.iter().map(|one| layout::sums::<APPLICATION_WORDS>(&[one.clone()])[APPLICATION_WORDS - 1]);
+            let last = processors
+                .iter()
+                .map(|one| layout::sums::<APPLICATION_WORDS>(std::slice::from_ref(one))[APPLICATION_WORDS - 1]);
             let last = last.max().filter(|ns| *ns > 0).map(Duration::from_nanos);
             Ok((installed.application, last, layout::application_counters(&c)))
         };
