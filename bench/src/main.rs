@@ -5,11 +5,12 @@
 //! ```
 //!
 //! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
-//! shows. In the order of the paths they measure: the switch program alone, an element on a link,
+//! shows. In the order of the paths they measure: the switch program alone, links, an element on a link,
 //! calls through stubs.
 
 mod element_rate;
 mod harness;
+mod links;
 mod net;
 mod netrpc_async;
 mod netrpc_sync;
@@ -27,8 +28,9 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 7] = [
     program_frame::FIGURE,
+    links::FIGURE,
     element_rate::FIGURE,
     netrpc_sync::FIGURE,
     netrpc_async::FIGURE,

@@ -28,10 +28,10 @@ const VOTERS: usize = 2;
 const CALLS: usize = 500;
 const CALLS_QUICK: usize = 20;
 const ROWS: u32 = pathcall::server::ROWS;
-const CALLER_CPU: usize = 0;
-const ELEMENT_CPU: usize = 1;
+pub(crate) const CALLER_CPU: usize = 0;
+pub(crate) const ELEMENT_CPU: usize = 1;
 /// A call's look for its answer, where it polls.
-const LOOK: Duration = Duration::from_micros(50);
+pub(crate) const LOOK: Duration = Duration::from_micros(50);
 
 fn run(bench: &mut Bench) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);
@@ -58,10 +58,10 @@ fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// The calling thread on one processor; where it may, when this is dropped.
-struct Pinned(CpuSet);
+pub(crate) struct Pinned(CpuSet);
 
 impl Pinned {
-    fn to(cpu: usize) -> Result<Self> {
+    pub(crate) fn to(cpu: usize) -> Result<Self> {
         let before = sched_getaffinity(None)?;
         let mut only = CpuSet::new();
         only.set(cpu);
@@ -78,7 +78,7 @@ impl Drop for Pinned {
 }
 
 /// Callers, connected.
-struct Team<S> {
+pub(crate) struct Team<S> {
     stubs: [S; VOTERS],
     /// Ballots so far: each has a name of its own.
     ballots: usize,
@@ -86,7 +86,7 @@ struct Team<S> {
     _owner: Option<pathcall::Server>,
 }
 
-async fn pathcall(network: &Network, look: Duration) -> Result<Team<SmallClient<pathcall::Channel>>> {
+pub(crate) async fn pathcall(network: &Network, look: Duration) -> Result<Team<SmallClient<pathcall::Channel>>> {
     let served = serve(&PATHCALL, Some(network), ROWS, SmallServer::new(Keeper::default())).await?;
     let channel = || pathcall::Channel::builder(served.url.clone(), &PATHCALL).map(|channel| channel.busy_poll(look));
     let stubs = [SmallClient::new(channel()?.connect().await?), SmallClient::new(channel()?.connect().await?)];
@@ -101,7 +101,7 @@ async fn plain() -> Result<Team<SmallClient<tonic::transport::Channel>>> {
 
 impl<S: Caller> Team<S> {
     /// Median and 99th percentile of taking a lock, in microseconds.
-    fn lock(&mut self, runtime: &Runtime, calls: usize) -> Result<[f64; 2]> {
+    pub(crate) fn lock(&mut self, runtime: &Runtime, calls: usize) -> Result<[f64; 2]> {
         let [stub, _] = &mut self.stubs;
         runtime.block_on(async {
             let mut took = Vec::new();
@@ -132,14 +132,14 @@ impl<S: Caller> Team<S> {
     }
 }
 
-fn percentiles(mut took: Vec<Duration>) -> Result<[f64; 2]> {
+pub(crate) fn percentiles(mut took: Vec<Duration>) -> Result<[f64; 2]> {
     ensure!(!took.is_empty(), "no calls");
     took.sort_unstable();
     Ok([0.5, 0.99].map(|share| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6))
 }
 
 /// One caller's stub.
-trait Caller {
+pub(crate) trait Caller {
     async fn take(&mut self, name: &str) -> Result<()>;
     async fn give(&mut self, name: &str) -> Result<()>;
     async fn cast(&mut self, name: &str) -> Result<()>;

@@ -4,7 +4,7 @@
 //!              frames                                    calls (gRPC)
 //!   hosts ◀──────────────▶ plane ◀── commands ── control ◀──────────── controller, operator
 //!                          │  own thread            register ─────────▶ controller
-//!                          ├─ link: UDP in batches
+//!                          ├─ link: UDP in batches; memory shared with endpoints of this host
 //!                          └─ switch: the program and its routes, endpoint → UDP address
 //! ```
 //!
@@ -74,6 +74,8 @@ pub struct Config {
     pub congestion_bytes: usize,
     /// Never wait for frames, always look for them: the shortest delay, for a whole processor.
     pub busy_poll: bool,
+    /// Whether endpoints on this host may share memory with the element.
+    pub shared_memory: bool,
     /// The processor that works on frames, counted from 0; any, unless given.
     pub cpu: Option<usize>,
     /// Interfaces that the program is attached to in the kernel (XDP); none, unless given.
@@ -90,6 +92,7 @@ impl Default for Config {
             size: Size::default(),
             congestion_bytes: CONGESTION_BYTES_DEFAULT,
             busy_poll: false,
+            shared_memory: true,
             cpu: None,
             xdp: Vec::new(),
         }

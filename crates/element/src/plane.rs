@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::thread;
 
-use pathcall_endpoint::driver::link::{Link, LinkStats, Looking};
+use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
 use pathcall_proto::v1::CountersReply;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot};
@@ -138,8 +138,15 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// With the program in the kernel, too, if that is asked for.
-    fn start(link: Link, config: &Config) -> Result<Self, Error> {
-        let Config { xdp: interfaces, advertise, size, .. } = config;
+    fn start(mut link: Link, config: &Config) -> Result<Self, Error> {
+        let Config { xdp: interfaces, advertise, size, shared_memory, .. } = config;
+        // Frames by memory would go past the program in the kernel.
+        if *shared_memory
+            && interfaces.is_empty()
+            && let Err(error) = link.share_memory(Sharing::Offer)
+        {
+            tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
+        }
         let request = Request { interfaces, data: link.local_addr(), advertise: *advertise, size: *size };
         let kernel = match interfaces.is_empty() {
             true => None,
@@ -166,7 +173,7 @@ impl Plane {
                 ready = self.link.readable() => if ready.is_err() {
                     break;
                 },
-                ready = readable(self.slow.as_ref()) => if ready.is_err() {
+                ready = readable(self.slow.as_mut()) => if ready.is_err() {
                     break;
                 },
             }
@@ -222,8 +229,12 @@ impl Plane {
 
     /// What the program has counted, and the link: `link_…`.
     pub(crate) fn counters(&self) -> Result<CountersReply, Refused> {
-        let LinkStats { frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error } =
+        let LinkStats {
+            frames_in, bytes_in, calls_in, frames_out, bytes_out, calls_out, lost_full, lost_error, ..
+        } = self.link.stats();
+        let LinkStats { ring_frames_in, ring_frames_out, rings_agreed, rings_refused, rings_broken, .. } =
             self.link.stats();
+        let peers: Vec<SocketAddr> = self.link.memory_peers().collect();
         let link = [
             ("link_frames_in", frames_in),
             ("link_bytes_in", bytes_in),
@@ -233,15 +244,22 @@ impl Plane {
             ("link_calls_out", calls_out),
             ("link_lost_full", lost_full),
             ("link_lost_error", lost_error),
+            ("link_ring_frames_in", ring_frames_in),
+            ("link_ring_frames_out", ring_frames_out),
+            ("link_rings", peers.len() as u64),
+            ("link_rings_agreed", rings_agreed),
+            ("link_rings_refused", rings_refused),
+            ("link_rings_broken", rings_broken),
         ];
         let mut counters = self.switch.counters()?;
+        counters.shared_memory = self.switch.endpoints_at(&peers);
         counters.element.extend(link.map(|(name, count)| (name.to_owned(), count)));
         Ok(counters)
     }
 }
 
 /// Waits for a link that may not be there.
-async fn readable(link: Option<&Link>) -> io::Result<()> {
+async fn readable(link: Option<&mut Link>) -> io::Result<()> {
     match link {
         Some(link) => link.readable().await,
         None => std::future::pending().await,

@@ -17,6 +17,11 @@ impl Routes {
         self.addresses.get(&endpoint).copied()
     }
 
+    /// Endpoints at one of these addresses.
+    pub(crate) fn at(&self, addresses: &[SocketAddr]) -> impl Iterator<Item = u32> {
+        self.addresses.iter().filter(|(_, address)| addresses.contains(address)).map(|(endpoint, _)| *endpoint)
+    }
+
     /// Sets the address of an endpoint.
     pub(crate) fn set(&mut self, endpoint: u32, addr: SocketAddr) {
         self.addresses.insert(endpoint, addr);
@@ -77,6 +82,9 @@ mod tests {
         assert_eq!(routes.get(4999), Some(addr(4999)));
         assert_eq!(routes.get(u32::MAX), Some(addr(u32::MAX)));
         assert_eq!(routes.get(5000), None);
+        let mut at: Vec<u32> = routes.at(&[addr(4), addr(8), addr(9)]).collect();
+        at.sort_unstable();
+        assert_eq!(at, [4, 7, 8]);
         routes.retain(|endpoint| endpoint < 3);
         assert_eq!((routes.len(), routes.get(2), routes.get(3)), (3, Some(addr(2)), None));
     }

@@ -229,7 +229,14 @@ impl Switch {
             let counters = in_kernel.get(&application.gaid).map_or(counters, |(counters, _)| *counters);
             (application.gaid, ApplicationCounters { counters: counters.iter().map(named).collect() })
         });
-        Ok(CountersReply { element, applications: applications.collect() })
+        Ok(CountersReply { element, applications: applications.collect(), ..CountersReply::default() })
+    }
+
+    /// Endpoints at these addresses.
+    pub(crate) fn endpoints_at(&self, addresses: &[SocketAddr]) -> Vec<u32> {
+        let mut endpoints: Vec<u32> = self.routes.at(addresses).collect();
+        endpoints.sort_unstable();
+        endpoints
     }
 
     /// Nanoseconds since the last admitted frame, of the applications that had one.

@@ -11,9 +11,10 @@ const LONG: [(&str, &str); 1] =
 /// Crates that each crate may use, lowest first (the house's one-way arrows).
 const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    ("shm", &[]),
     ("proto", &["wire"]),
     ("program", &["wire"]),
-    ("endpoint", &["wire"]),
+    ("endpoint", &["wire", "shm"]),
     ("build", &["wire", "proto"]),
     ("xdp", &["wire", "program"]),
     ("element", &["wire", "proto", "program", "endpoint", "xdp"]),

@@ -7,7 +7,8 @@
 //! In the order a frame is met: [`base`] says who sends what to whom under which admission;
 //! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
 //! Fig. 14); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
-//! clock's type that every state machine is handed.
+//! clock's type that every state machine is handed. [`link`] is what links say to each other beneath the
+//! frames.
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
 //! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.
@@ -18,6 +19,7 @@
 mod header;
 
 pub mod base;
+pub mod link;
 pub mod map;
 pub mod mutant;
 pub mod pairs;

@@ -185,7 +185,7 @@ impl Element for Service {
         let tables = self.0.tables.borrow().clone();
         let element = [("changes".to_owned(), tables.log.len() as u64)].into();
         let applications = tables.applications.into_keys().map(|gaid| (gaid, ApplicationCounters::default())).collect();
-        Ok(Response::new(CountersReply { element, applications }))
+        Ok(Response::new(CountersReply { element, applications, ..CountersReply::default() }))
     }
 
     async fn last_seen(&self, _: Request<LastSeenRequest>) -> Reply<LastSeenReply> {

@@ -139,9 +139,9 @@ impl MapHandle {
         let mut guard = CancelOnDrop { id, caller: Some(shared) };
         shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
         if !self.busy_poll.is_zero() {
-            let began = Clock::now();
+            let (began, looker) = (Clock::now(), shared.look());
             while outcome.is_empty() && !outcome.is_terminated() && began.elapsed() < self.busy_poll {
-                if !shared.receive() {
+                if !looker.receive() {
                     if began.elapsed() > PATIENCE {
                         // The element may be waiting for this very processor.
                         std::thread::yield_now();
@@ -335,6 +335,10 @@ impl Party for Caller {
 
     fn deadline(&self) -> Option<Instant> {
         self.client.deadline()
+    }
+
+    fn element(&self) -> Option<SocketAddr> {
+        (self.element != self.server).then_some(self.element)
     }
 
     fn close(&mut self, now: Instant) {

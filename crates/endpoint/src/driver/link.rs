@@ -1,8 +1,10 @@
-//! A UDP link with batched system calls: what an endpoint and an element send and receive by.
+//! A UDP link with batched system calls: what an endpoint and an element send and receive by. Two of one
+//! host may share memory instead ([`share_memory`](Link::share_memory)); their frames go by that.
 //!
 //! ```text
 //! socket ─ one call, many datagrams (GRO) ─▶ recv / exchange ─▶ f(from, ce, frame) for each frame
 //! queue(to, frame) ─▶ one open batch a destination ─▶ flush ─ one call, many datagrams (GSO) ─▶ socket
+//!               rings, if there is one to `to` ─▶ memory of both        (no call; and so on the way in)
 //! ```
 //!
 //! The driver of an endpoint or of an element calls it in a loop: [`readable`](Link::readable),
@@ -11,21 +13,35 @@
 //! allocated per frame once the batches have grown to their size. Where the system has no offload,
 //! the same calls send and receive frame by frame.
 
+#[cfg(target_os = "linux")]
+mod door;
 mod outbox;
+#[cfg_attr(not(target_os = "linux"), path = "link/no_rings.rs")]
+mod rings;
+#[cfg(target_os = "linux")]
+mod seek;
+#[cfg(target_os = "linux")]
+mod senders;
+mod socket;
 
 use std::cell::Cell;
-use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use pathcall_wire::Instant;
+use pathcall_wire::link::Link as Message;
+use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 pub use outbox::{FRAME_BYTES_MAX, OPEN_BATCHES_MAX, Outbox};
+pub use rings::RINGS_MAX;
 
-use outbox::{Batches, Port};
+use outbox::Batches;
+use rings::{Bells, Rings};
+use socket::Io;
 
 /// Receive buffer asked of the system, bytes: frames of many senders that arrive at once wait here.
 /// The system may grant less (Linux: `net.core.rmem_max`).
@@ -43,6 +59,7 @@ const RECV_MESSAGE_BYTES: usize = 1 << 16;
 pub struct Link {
     io: Io,
     batches: Batches,
+    rings: Option<Box<Rings>>,
     stats: LinkStats,
     /// Bytes received since the receive buffer was last seen empty.
     backlog: usize,
@@ -59,12 +76,24 @@ pub enum Looking {
     Anyway,
 }
 
+/// Who asks whom for shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// An element offers it to endpoints.
+    Offer,
+    /// An endpoint seeks it with its element, see [`Link::seek`].
+    Seek,
+}
+
 /// Waits for a link that somebody else holds.
 #[derive(Debug, Clone)]
-pub struct Readiness(Arc<UdpSocket>);
+pub struct Readiness {
+    socket: Arc<UdpSocket>,
+    bells: Option<Bells>,
+}
 
 impl Readiness {
-    /// As [`Link::readable`]; `blocked` says whether frames wait for the send buffer.
+    /// As [`Link::readable`], after [`Link::wait`]; `blocked` says whether frames wait for the send buffer.
     ///
     /// # Errors
     /// When the runtime that owns the socket is shut down.
@@ -73,29 +102,43 @@ impl Readiness {
             true => Interest::READABLE | Interest::WRITABLE,
             false => Interest::READABLE,
         };
-        self.0.ready(interest).await.map(drop)
+        let Some(bells) = &self.bells else { return self.socket.ready(interest).await.map(drop) };
+        tokio::select! {
+            ready = self.socket.ready(interest) => ready.map(drop),
+            rung = bells.rung() => rung,
+        }
     }
 }
 
 /// What went over a link since it was bound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkStats {
-    /// Frames received.
+    /// Frames received, by whichever road.
     pub frames_in: u64,
-    /// Bytes received, UDP payload only.
+    /// Bytes of these frames.
     pub bytes_in: u64,
     /// System calls that received something.
     pub calls_in: u64,
-    /// Frames handed to the system.
+    /// Frames handed to the system, or to a peer that shares memory.
     pub frames_out: u64,
-    /// Bytes handed to the system, UDP payload only.
+    /// Bytes of these frames.
     pub bytes_out: u64,
     /// System calls that sent something.
     pub calls_out: u64,
-    /// Frames lost because the send buffer and the batches were full.
+    /// Frames lost because the send buffer and the batches were full, or a ring was.
     pub lost_full: u64,
     /// Frames lost because the system refused them or never could take them.
     pub lost_error: u64,
+    /// Frames that came by shared memory.
+    pub ring_frames_in: u64,
+    /// Frames that left by shared memory.
+    pub ring_frames_out: u64,
+    /// How often memory was agreed on with a peer.
+    pub rings_agreed: u64,
+    /// How often it was refused: no room for one more, no proof of an address, nobody behind the door.
+    pub rings_refused: u64,
+    /// Rings given up because the peer wrote nonsense into them.
+    pub rings_broken: u64,
 }
 
 impl Link {
@@ -119,10 +162,39 @@ impl Link {
         Ok(Self {
             io: Io { socket: Arc::new(socket), offload, local },
             batches: Batches::default(),
+            rings: None,
             stats: LinkStats::default(),
             backlog: 0,
             drained: true,
         })
+    }
+
+    /// Shares memory with peers on the same host from now on: their frames go by that, and by UDP as long
+    /// as there is none. Each pair takes 1 MiB; an element has [`RINGS_MAX`] at most.
+    ///
+    /// # Errors
+    /// What the system lacks for it.
+    pub fn share_memory(&mut self, part: Sharing) -> io::Result<()> {
+        self.rings = Some(Box::new(match part {
+            Sharing::Offer => Rings::offering()?,
+            Sharing::Seek => Rings::seeking()?,
+        }));
+        Ok(())
+    }
+
+    /// Time has passed for a link that seeks memory, with this element and no other: to be called now and
+    /// then while frames are sent.
+    pub fn seek(&mut self, now: Instant, element: Option<SocketAddr>) {
+        if let Some(rings) = &mut self.rings
+            && let Some((to, hello)) = rings.seek(now, element)
+        {
+            self.io.tell(to, &hello);
+        }
+    }
+
+    /// The peers that memory is shared with now.
+    pub fn memory_peers(&self) -> impl Iterator<Item = SocketAddr> {
+        self.rings.iter().flat_map(|rings| rings.peers())
     }
 
     /// The address bound, with its port.
@@ -136,14 +208,34 @@ impl Link {
     ///
     /// # Errors
     /// When the runtime that owns the socket is shut down.
-    pub async fn readable(&self) -> io::Result<()> {
+    pub async fn readable(&mut self) -> io::Result<()> {
+        if !self.wait() {
+            // The runtime has its turn all the same: it is who knows of the socket.
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
         self.readiness().ready(self.is_blocked()).await
+    }
+
+    /// Before [`Readiness::ready`]: asks peers that share memory to say when they send; false when they
+    /// have, and there is nothing to wait for. [`Looking::IfReady`] takes it back.
+    #[must_use = "there may be frames"]
+    pub fn wait(&mut self) -> bool {
+        self.rings.as_mut().is_none_or(|rings| rings.wait())
+    }
+
+    /// Takes back [`wait`](Self::wait) on behalf of one who looks by itself.
+    pub fn look(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.look();
+        }
     }
 
     /// What waits for the link on its behalf.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        Readiness(Arc::clone(&self.io.socket))
+        let bells = self.rings.as_ref().map(|rings| rings.bells());
+        Readiness { socket: Arc::clone(&self.io.socket), bells }
     }
 
     /// Receives at most one batch without waiting and hands each frame to `f`: who sent it, whether
@@ -167,9 +259,30 @@ impl Link {
         looking: Looking,
         mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8]),
     ) -> io::Result<usize> {
-        let mut meta = [RecvMeta::default(); RECV_MESSAGES];
         let mut received = ReceiveBuffer::of_this_thread();
-        let messages = match self.io.recv(looking, received.bytes(), &mut meta) {
+        let mut frames = 0;
+        if let Some(rings) = &mut self.rings {
+            rings.attend(looking, &mut self.stats);
+            let buffer = &mut received.bytes()[..RECV_MESSAGE_BYTES];
+            frames = rings.take(buffer, &mut self.stats, |senders, stats, from, ce, frame| {
+                f(&mut Outbox::new(&self.io, &mut self.batches, stats, Some(senders), self.backlog), from, ce, frame);
+            });
+            if rings.spares_the_socket(looking, frames) {
+                return Ok(frames);
+            }
+        }
+        Ok(frames + self.exchange_by_socket(looking, received.bytes(), f)?)
+    }
+
+    /// As [`exchange`](Self::exchange), of what the socket has.
+    fn exchange_by_socket(
+        &mut self,
+        looking: Looking,
+        received: &mut [u8],
+        mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8]),
+    ) -> io::Result<usize> {
+        let mut meta = [RecvMeta::default(); RECV_MESSAGES];
+        let messages = match self.io.recv(looking, received, &mut meta) {
             Ok(messages) => messages,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(e) => return Err(e),
@@ -177,9 +290,8 @@ impl Link {
         let messages = &meta[..messages];
         self.note_backlog(messages);
 
-        let mut outbox = Outbox::new(&self.io, &mut self.batches, &mut self.stats, self.backlog);
         let mut frames = 0;
-        for (message, bytes) in messages.iter().zip(received.bytes().chunks_exact_mut(RECV_MESSAGE_BYTES)) {
+        for (message, bytes) in messages.iter().zip(received.chunks_exact_mut(RECV_MESSAGE_BYTES)) {
             let from = SocketAddr::new(message.addr.ip().to_canonical(), message.addr.port());
             let ce = message.ecn == Some(EcnCodepoint::Ce);
             // A message is a run of frames of `stride` bytes, the last may be shorter; a datagram
@@ -187,8 +299,18 @@ impl Link {
             let mut rest = &mut bytes[..message.len];
             loop {
                 let (frame, after) = rest.split_at_mut(message.stride.min(rest.len()));
-                f(&mut outbox, from, ce, frame);
-                frames += 1;
+                if let Ok(message) = Message::new_checked(&*frame) {
+                    if let Some(answer) =
+                        self.rings.as_mut().and_then(|rings| rings.hear(from, &message.repr(), &mut self.stats))
+                    {
+                        self.io.tell(from, &answer);
+                    }
+                } else {
+                    let rings = self.rings.as_mut().map(|rings| &mut rings.senders);
+                    let stats = &mut self.stats;
+                    f(&mut Outbox::new(&self.io, &mut self.batches, stats, rings, self.backlog), from, ce, frame);
+                    frames += 1;
+                }
                 if after.is_empty() || frame.is_empty() {
                     break;
                 }
@@ -206,12 +328,16 @@ impl Link {
     /// never be sent: empty, longer than [`FRAME_BYTES_MAX`], or to an address out of reach.
     #[inline]
     pub fn queue(&mut self, to: SocketAddr, frame: &[u8]) {
-        Outbox::new(&self.io, &mut self.batches, &mut self.stats, self.backlog).queue(to, frame);
+        let rings = self.rings.as_mut().map(|rings| &mut rings.senders);
+        Outbox::new(&self.io, &mut self.batches, &mut self.stats, rings, self.backlog).queue(to, frame);
     }
 
     /// Sends what is queued. What the send buffer does not take stays queued; then
     /// [`readable`](Self::readable) returns as well when it is worth calling `flush` again.
     pub fn flush(&mut self) {
+        if let Some(rings) = &mut self.rings {
+            rings.senders.flush();
+        }
         self.batches.flush(&self.io, &mut self.stats);
     }
 
@@ -266,66 +392,5 @@ impl ReceiveBuffer {
 impl Drop for ReceiveBuffer {
     fn drop(&mut self) {
         RECEIVE_BUFFER.set(Some(std::mem::take(&mut self.0)));
-    }
-}
-
-/// The socket and what the system can do for it.
-#[derive(Debug)]
-struct Io {
-    socket: Arc<UdpSocket>,
-    offload: UdpSocketState,
-    local: SocketAddr,
-}
-
-impl Io {
-    /// One receive call; `WouldBlock` when nothing is there.
-    fn recv(&self, looking: Looking, buffer: &mut [u8], meta: &mut [RecvMeta; RECV_MESSAGES]) -> io::Result<usize> {
-        let mut chunks = buffer.chunks_exact_mut(RECV_MESSAGE_BYTES);
-        let mut buffers: [IoSliceMut<'_>; RECV_MESSAGES] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
-        if looking == Looking::Anyway {
-            return self.offload.recv((&*self.socket).into(), &mut buffers, meta);
-        }
-        let mut received = 0;
-        let result = self.socket.try_io(Interest::READABLE, || {
-            received = self.offload.recv((&*self.socket).into(), &mut buffers, meta)?;
-            // A call that could have taken more has emptied the socket: saying so clears the
-            // readiness and saves the call that would find nothing.
-            if received < RECV_MESSAGES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        });
-        if received > 0 { Ok(received) } else { result.map(|()| 0) }
-    }
-}
-
-impl Port for Io {
-    fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
-        // ECT(0): routers that are short of room mark the frame instead of dropping it.
-        let ecn = Some(EcnCodepoint::Ect0);
-        let transmit = Transmit { destination: to, ecn, contents, segment_size: Some(segment), src_ip: None };
-        let send = || self.offload.try_send((&*self.socket).into(), &transmit);
-        let mut tried = false;
-        let result = self.socket.try_io(Interest::WRITABLE, || {
-            tried = true;
-            send()
-        });
-        // The runtime learns only in its next turn that a new socket can be written to.
-        if tried { result } else { send() }
-    }
-
-    fn segments_max(&self) -> usize {
-        self.offload.max_gso_segments()
-    }
-
-    /// Whether a send from here to there can be meant. The system answers some that can't with the
-    /// error that stands for missing offload too, and the offload would be given up for all others.
-    fn reaches(&self, to: SocketAddr) -> bool {
-        let ip = to.ip();
-        let family = match self.local.ip() {
-            IpAddr::V4(_) => ip.is_ipv4(),
-            // A dual-stack socket: one bound to an address proper speaks its own family only.
-            IpAddr::V6(local) => ip.is_ipv6() || local.is_unspecified(),
-        };
-        let loopback = !self.local.ip().is_loopback() || ip.is_loopback();
-        to.port() != 0 && !ip.is_unspecified() && family && loopback
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! call, join, … ── command ──▶ ┌─────────┐ ── frames ──▶
-//!                              │ Shared  │               link (UDP)
+//!                              │ Shared  │               link (UDP, or shared memory)
 //! answers ◀──────── settle ─── └─────────┘ ◀── frames ── task: waits for frames and deadlines
 //! ```
 //!
@@ -31,6 +31,8 @@ trait Party: Send + 'static {
     /// Gives out what was finished, and what is to be carried.
     fn settle(&mut self);
     fn deadline(&self) -> Option<Instant>;
+    /// Where most of its frames go, and memory may be shared: its element.
+    fn element(&self) -> Option<SocketAddr>;
     /// Nobody commands it any more.
     fn close(&mut self, now: Instant);
     /// Whether nothing is left to be driven to its end.

@@ -358,6 +358,10 @@ impl Party for Owner {
         self.server.deadline()
     }
 
+    fn element(&self) -> Option<SocketAddr> {
+        self.element
+    }
+
     fn close(&mut self, _now: Instant) {}
 
     /// An owner whose handle is gone serves nobody.

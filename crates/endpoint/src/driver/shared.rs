@@ -37,7 +37,12 @@ pub(super) struct State<P> {
     closed: Option<Instant>,
     /// The task has ended: frames that come are not received any more.
     ended: bool,
+    /// Those who look for frames themselves, so that nobody need wake the task for them.
+    lookers: usize,
 }
+
+/// One who looks for frames in its own thread, until this is dropped.
+pub(super) struct Looker<'a, P: Party>(&'a Shared<P>);
 
 /// The party's task has ended.
 pub(super) struct Ended;
@@ -45,7 +50,7 @@ pub(super) struct Ended;
 impl<P: Party> Shared<P> {
     pub(super) fn new(party: P, link: Link) -> Arc<Self> {
         let readiness = link.readiness();
-        let state = State { party, link, armed: None, closed: None, ended: false };
+        let state = State { party, link, armed: None, closed: None, ended: false, lookers: 0 };
         Arc::new(Self { state: Mutex::new(state), wake: Notify::new(), readiness, origin: Clock::now() })
     }
 
@@ -71,8 +76,16 @@ impl<P: Party> Shared<P> {
         Ok(())
     }
 
+    /// Begins to look for frames in the caller's thread.
+    pub(super) fn look(&self) -> Looker<'_, P> {
+        let mut state = self.lock();
+        state.lookers += 1;
+        state.link.look();
+        Looker(self)
+    }
+
     /// Receives in the caller's thread what is there now; whether anything was.
-    pub(super) fn receive(&self) -> bool {
+    fn receive(&self) -> bool {
         let mut state = self.lock();
         let now = self.now();
         let received = state.receive(now, Looking::Anyway);
@@ -108,7 +121,7 @@ impl<P: Party> Shared<P> {
         // What the party begins with: nobody commands that.
         self.lock().drive(self.now());
         loop {
-            let (armed, blocked) = {
+            let (armed, blocked, frames) = {
                 let mut state = self.lock();
                 let over = state.closed.map(|at| at + CLOSING_MAX);
                 if let Some(over) = over
@@ -128,7 +141,9 @@ impl<P: Party> Shared<P> {
                         }
                     }
                 }
-                (state.armed.is_some(), state.link.is_blocked())
+                // The last one that looks asks to be woken in the task's place.
+                let frames = state.lookers == 0 && !state.link.wait();
+                (state.armed.is_some(), state.link.is_blocked(), frames)
             };
             let timer = async {
                 if armed {
@@ -139,6 +154,8 @@ impl<P: Party> Shared<P> {
             };
             tokio::select! {
                 () = self.wake.notified() => linger = true,
+                // There are some already; others have their turn all the same.
+                () = tokio::task::yield_now(), if frames => linger = true,
                 ready = self.readiness.ready(blocked) => {
                     if ready.is_err() {
                         return false;
@@ -162,6 +179,24 @@ impl<P: Party> Shared<P> {
     }
 }
 
+impl<P: Party> Looker<'_, P> {
+    /// Receives what is there now; whether anything was.
+    pub(super) fn receive(&self) -> bool {
+        self.0.receive()
+    }
+}
+
+impl<P: Party> Drop for Looker<'_, P> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.lookers -= 1;
+        if state.lookers == 0 && !state.link.wait() {
+            drop(state);
+            self.0.wake.notify_one();
+        }
+    }
+}
+
 impl<P: Party> State<P> {
     /// Takes one batch of frames; whether there was one.
     fn receive(&mut self, now: Instant, looking: Looking) -> bool {
@@ -175,8 +210,88 @@ impl<P: Party> State<P> {
 
     fn drive(&mut self, now: Instant) {
         let Self { party, link, .. } = self;
+        link.seek(now, party.element());
         party.poll(now, |to, frame| link.queue(to, frame));
         link.flush();
         party.settle();
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use tokio::sync::mpsc;
+
+    use super::super::link::Sharing;
+    use super::*;
+
+    /// Reports each frame, and wants nothing.
+    struct Listener {
+        element: SocketAddr,
+        heard: mpsc::UnboundedSender<Vec<u8>>,
+    }
+
+    impl Party for Listener {
+        type Command = ();
+        fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
+        fn handle(&mut self, _: Instant, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
+            let _ = self.heard.send(frame.to_vec());
+        }
+        fn poll(&mut self, _: Instant, _: impl FnMut(SocketAddr, &[u8])) {}
+        fn settle(&mut self) {}
+        fn deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn element(&self) -> Option<SocketAddr> {
+            Some(self.element)
+        }
+        fn close(&mut self, _: Instant) {}
+        fn is_idle(&self) -> bool {
+            true
+        }
+    }
+
+    fn link(part: Sharing) -> Link {
+        let mut link = Link::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        link.share_memory(part).unwrap();
+        link
+    }
+
+    #[tokio::test]
+    async fn the_task_is_woken_for_frames_in_memory_unless_somebody_looks() {
+        const LIMIT: Duration = Duration::from_secs(10);
+        let (mut element, endpoint) = (link(Sharing::Offer), link(Sharing::Seek));
+        let (heard, mut hearing) = mpsc::unbounded_channel();
+        let to = endpoint.local_addr();
+        let shared = Shared::new(Listener { element: element.local_addr(), heard }, endpoint);
+        let task = tokio::spawn(Arc::clone(&shared).run());
+        while element.memory_peers().count() == 0 {
+            element.readable().await.unwrap();
+            element.recv(|_, _, _| panic!("no frame")).unwrap();
+        }
+        let mut send = |frame: &[u8]| {
+            element.queue(to, frame);
+            element.flush();
+        };
+        send(b"first");
+        assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"first");
+        for _ in 0..3 {
+            // Until the task waits for frames alone: no timer has it look again.
+            while shared.lock().armed.is_some() {
+                tokio::task::yield_now().await;
+            }
+            let looker = shared.look();
+            send(b"looked for");
+            while !looker.receive() {}
+            assert_eq!(hearing.try_recv().unwrap(), b"looked for");
+            // Nobody was woken: the one that looks would have been in its way.
+            assert!(shared.lock().armed.is_none());
+            drop(looker);
+            send(b"waited for");
+            assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"waited for");
+        }
+        shared.close();
+        assert!(task.await.unwrap());
     }
 }

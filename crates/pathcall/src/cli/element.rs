@@ -42,6 +42,9 @@ pub(crate) struct SocketArgs {
     /// Never wait for frames, always look for them: the shortest delay, for a whole processor
     #[arg(long)]
     busy_poll: bool,
+    /// Endpoints on this host send their frames by UDP, not by memory shared with the element
+    #[arg(long)]
+    no_shared_memory: bool,
     /// Processor that works on frames, counted from 0; any, unless given
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,
@@ -62,6 +65,7 @@ impl SocketArgs {
             lanes: size.lanes,
             slots: size.slots,
             busy_poll: false,
+            no_shared_memory: false,
             cpu: None,
             xdp: Vec::new(),
         }
@@ -69,9 +73,10 @@ impl SocketArgs {
 
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
-        let Self { data, control, advertise, rows, lanes, slots, busy_poll, cpu, xdp } = self;
+        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp } = self;
         let controller = Some(controller);
         let mut config = Config { data, control, advertise, controller, busy_poll, cpu, xdp, ..Config::default() };
+        config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
     }

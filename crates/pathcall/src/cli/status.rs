@@ -63,13 +63,14 @@ fn text(status: &StatusReply) -> String {
 }
 
 /// Who owns an application, who has joined, and what it has of an element.
-fn memory_table(status: &StatusReply) -> Table<11> {
+fn memory_table(status: &StatusReply) -> Table<12> {
     let mut table = Table::new([
         "application",
         "gaid",
         "epoch",
         "owner",
         "callers",
+        "in shared memory",
         "element",
         "rows",
         "banks",
@@ -95,6 +96,7 @@ fn memory_table(status: &StatusReply) -> Table<11> {
             application.epoch.to_string(),
             alive(&application.service_address, application.alive),
             callers(application).to_string(),
+            sharing(application, status),
             element,
             rows,
             banks,
@@ -109,6 +111,19 @@ fn memory_table(status: &StatusReply) -> Table<11> {
 /// Endpoints but for the owner's own, which has no flow slots and is there while it lives.
 fn callers(application: &ApplicationStatus) -> usize {
     application.endpoints.len().saturating_sub(usize::from(application.alive))
+}
+
+/// How many of an application's endpoints, its owner among them, exchange frames with the element by memory
+/// that they share; the others do by UDP.
+fn sharing(application: &ApplicationStatus, status: &StatusReply) -> String {
+    let endpoints = &application.endpoints;
+    let sharing = endpoints.iter().filter(|endpoint| shares_memory(endpoint.endpoint, status)).count();
+    format!("{sharing} of {}", endpoints.len())
+}
+
+fn shares_memory(endpoint: u32, status: &StatusReply) -> bool {
+    let counters = status.elements.iter().filter_map(|element| element.counters.as_ref());
+    counters.flat_map(|reply| &reply.shared_memory).any(|sharing| *sharing == endpoint)
 }
 
 /// What became of the frames of an application in its element: worked on there, or left to the server.
@@ -245,6 +260,7 @@ fn application_json(application: &ApplicationStatus, status: &StatusReply) -> Va
             "data_address": endpoint.data_address,
             "slot_base": endpoint.slot_base,
             "slots": endpoint.slots,
+            "road": if shares_memory(endpoint.endpoint, status) { "shared memory" } else { "udp" },
         })
     });
     json!({

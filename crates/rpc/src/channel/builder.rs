@@ -40,6 +40,7 @@ pub(super) struct Options {
     pub(super) local_address: Option<IpAddr>,
     pub(super) flows: u32,
     pub(super) busy_poll: Duration,
+    pub(super) shared_memory: bool,
 }
 
 /// Why a channel could not be opened.
@@ -81,7 +82,7 @@ impl Builder {
             endpoint,
             catalogue,
             journal: None,
-            options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO },
+            options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
         })
     }
 
@@ -115,6 +116,13 @@ impl Builder {
     /// microseconds are worth it where processors are idle and calls are small.
     pub fn busy_poll(mut self, time: Duration) -> Self {
         self.options.busy_poll = time;
+        self
+    }
+
+    /// Whether map frames to and from an element on this host go by memory shared with it, where it agrees;
+    /// they do, unless given. Everything else, and everything until then, goes by UDP.
+    pub fn shared_memory(mut self, share: bool) -> Self {
+        self.options.shared_memory = share;
         self
     }
 

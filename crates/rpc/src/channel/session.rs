@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pathcall_endpoint::driver::client::{MapHandle, Teller};
-use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::link::{Link, Sharing};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{ClientConfig, ClientStats, Reach};
 use pathcall_endpoint::map::lease::Era;
@@ -215,7 +215,7 @@ impl Join<'_> {
         };
         let mut udp = true;
         loop {
-            let link = bind(ip)?;
+            let link = bind(ip, self.options.shared_memory)?;
             let incarnation = rand::random_range(1..=u32::MAX);
             let port = if udp { link.local_addr().port() } else { 0 };
             let (grant, stream) = self.request(port, incarnation).await?;
@@ -380,7 +380,12 @@ fn renewal(grant: &JoinGrant, element: bool) -> Renewal {
     }
 }
 
-fn bind(ip: IpAddr) -> Result<Link, Status> {
-    Link::bind(SocketAddr::new(ip, 0))
-        .map_err(|error| Status::unavailable(format!("can't send map frames from {ip}: {error}")))
+fn bind(ip: IpAddr, shared_memory: bool) -> Result<Link, Status> {
+    let mut link = Link::bind(SocketAddr::new(ip, 0))
+        .map_err(|error| Status::unavailable(format!("can't send map frames from {ip}: {error}")))?;
+    if shared_memory {
+        // A system without it has UDP.
+        let _ = link.share_memory(Sharing::Seek);
+    }
+    Ok(link)
 }

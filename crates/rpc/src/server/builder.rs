@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::link::{Link, Sharing};
 pub use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;
@@ -40,6 +40,7 @@ pub struct Builder {
     key_memory: usize,
     authenticate: bool,
     lease: Duration,
+    shared_memory: bool,
 }
 
 /// Why a server could not start.
@@ -99,6 +100,7 @@ impl Builder {
             key_memory: KEY_MEMORY,
             authenticate: false,
             lease: LEASE,
+            shared_memory: true,
         }
     }
 
@@ -161,6 +163,13 @@ impl Builder {
         self
     }
 
+    /// Whether map frames to and from an element on this host go by memory shared with it, where it agrees;
+    /// they do, unless given.
+    pub fn shared_memory(mut self, share: bool) -> Self {
+        self.shared_memory = share;
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used. While the lease of a server that
     /// has died still holds a name, its end is waited for: some seconds.
@@ -195,7 +204,7 @@ impl Builder {
 
     fn bind(&self, app: &'static str) -> Result<Link, BuildError> {
         let bind = |address| Link::bind(address).map_err(|source| BuildError::Bind { app, address, source });
-        match self.data_address {
+        let mut link = match self.data_address {
             Some(address) => bind(address),
             // Callers come over either family, if the host has both. Linux sends to either from one
             // socket.
@@ -203,7 +212,12 @@ impl Builder {
                 bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into()))
             }
             None => bind((Ipv4Addr::UNSPECIFIED, 0).into()),
+        }?;
+        if self.shared_memory {
+            // A system without it has UDP.
+            let _ = link.share_memory(Sharing::Seek);
         }
+        Ok(link)
     }
 }
 

@@ -66,7 +66,8 @@ impl Wall {
     /// A channel through it.
     pub(crate) async fn channel(&self) -> Channel {
         let builder = Channel::builder(self.uri.clone(), &PATHCALL).unwrap();
-        builder.local_address(HOME).connect().await.unwrap()
+        // Memory that it shared with an element would go past the wall.
+        builder.local_address(HOME).shared_memory(false).connect().await.unwrap()
     }
 }
 

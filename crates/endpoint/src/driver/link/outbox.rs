@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use super::rings::Senders;
 use super::{Io, LinkStats};
 
 /// Longest frame that a link sends, bytes: what IPv4 and UDP leave of a 64 KiB packet.
@@ -23,17 +24,29 @@ pub struct Outbox<'a> {
     io: &'a Io,
     batches: &'a mut Batches,
     stats: &'a mut LinkStats,
+    rings: Option<&'a mut Senders>,
     backlog: usize,
 }
 
 impl<'a> Outbox<'a> {
-    pub(super) fn new(io: &'a Io, batches: &'a mut Batches, stats: &'a mut LinkStats, backlog: usize) -> Self {
-        Self { io, batches, stats, backlog }
+    pub(super) fn new(
+        io: &'a Io,
+        batches: &'a mut Batches,
+        stats: &'a mut LinkStats,
+        rings: Option<&'a mut Senders>,
+        backlog: usize,
+    ) -> Self {
+        Self { io, batches, stats, rings, backlog }
     }
 
     /// As [`Link::queue`](super::Link::queue).
     #[inline]
     pub fn queue(&mut self, to: SocketAddr, frame: &[u8]) {
+        if let Some(rings) = &mut self.rings
+            && rings.queue(to, frame, self.stats)
+        {
+            return;
+        }
         self.batches.queue(self.io, self.stats, to, frame);
     }
 
