@@ -51,7 +51,9 @@ struct Bed {
 
 impl Bed {
     fn start(name: &str) -> Self {
-        let bed = Testbed::builder().name(&format!("{name}{}", std::process::id())).hosts(HOSTS).up().expect("a bed");
+        // With a wire in the middle of each link, which can be cut.
+        let bed = Testbed::builder().name(&format!("{name}{}", std::process::id())).hosts(HOSTS).wired();
+        let bed = bed.up().expect("a bed");
         let node = bed.element(1).expect("an element");
         let mut controller = node.command(PATHCALL);
         controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
@@ -156,6 +158,12 @@ fn the_element_is_killed_and_loaded_again_in_mid_training() {
         bed.start_element();
     }
     bed.until_frames(500);
+    // A cable that is out for a moment: what was on it is sent again.
+    let link = bed.bed.link(2).expect("a link");
+    link.cut().expect("a cut");
+    link.mend().expect("a link");
+    let before = bed.counters().and_then(|c| c["frames_out"].as_u64()).expect("an element");
+    bed.until_frames(before + 500);
     let mut training = training;
     let status = training.0.wait().expect("a child of ours");
     // It holds its loss curve against one worker's, bit for bit.
@@ -179,6 +187,14 @@ fn what_a_user_gets_wrong_is_said_in_one_line() {
         said(bed.element_command(&["nowhere"])),
         "pathcall: there is no interface nowhere here (`ip link` names them)\n"
     );
+    let small = bed.node.command("ip").args(["link", "set", "h3", "mtu", "1300"]).status().expect("iproute2");
+    assert!(small.success());
+    assert_eq!(
+        said(bed.element_command(&["h3"])),
+        "pathcall: interface h3 has an MTU of 1300 bytes, frames take 1400: `ip link set h3 mtu 1400`\n"
+    );
+    let large = bed.node.command("ip").args(["link", "set", "h3", "mtu", "1500"]).status().expect("iproute2");
+    assert!(large.success());
     bed.start_element();
     let mut second = bed.node.command(PATHCALL);
     let at = |port| format!("{}:{port}", bed.node.address());

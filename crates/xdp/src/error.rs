@@ -21,6 +21,18 @@ pub enum Error {
         /// The kernel's number of the program.
         id: u32,
     },
+    /// The interface does not carry all frames.
+    #[error(
+        "interface {interface} has an MTU of {mtu} bytes, frames take {least}: `ip link set {interface} mtu {least}`"
+    )]
+    Mtu {
+        /// Its name.
+        interface: String,
+        /// Largest packet that it carries, bytes.
+        mtu: u32,
+        /// Largest packet that a frame takes.
+        least: u32,
+    },
     /// The register arrays are too large.
     #[error("{what}: {wanted} are too many for the kernel, it takes {max} at most")]
     Size {

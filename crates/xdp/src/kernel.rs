@@ -24,6 +24,8 @@ const WIDTH_MAX: u32 = 256;
 pub(crate) const PLACES: usize = 256;
 /// Bytes of a place.
 const PLACE_BYTES: usize = 16;
+/// An interface that carries every frame of the default profile: `MAX_FRAME` behind IPv4 and UDP.
+const MTU_MIN: u32 = 1400;
 /// Largest register array, bytes: what the verifier can bound.
 const ARRAY_BYTES_MAX: usize = 1 << 29;
 
@@ -136,6 +138,11 @@ impl Kernel {
     pub fn attach(&mut self, interface: &str) -> Result<Mode, Error> {
         let ifindex = index_of(interface)?;
         let program = self.program("element")?;
+        let mtu = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
+        // Where the system does not say, frames that do not fit are lost and counted there.
+        if let Some(mtu) = mtu.ok().and_then(|mtu| mtu.trim().parse().ok()).filter(|mtu| *mtu < MTU_MIN) {
+            return Err(Error::Mtu { interface: interface.to_owned(), mtu, least: MTU_MIN });
+        }
         let query = |doing| Xdp::new(program.as_fd()).query(ifindex, XdpFlags::NONE).map_err(Error::kernel(doing));
         let before = query("asking what the interface carries")?;
         if before.prog_id != 0 {
