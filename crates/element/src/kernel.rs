@@ -20,6 +20,7 @@ use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Siz
 use crate::Error;
 
 /// What the element is to attach.
+#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     /// Interfaces.
@@ -41,6 +42,7 @@ pub struct Attached {
 }
 
 /// Where a frame that was run in the kernel goes.
+#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug)]
 pub(crate) enum Ran {
     /// To this address.
@@ -60,6 +62,7 @@ pub(crate) type Counted = (Counters, [(&'static str, u64); 3]);
 pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
 
 /// A change that the kernel does not take.
+#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Untaken {
     /// The program there speaks IPv4.
