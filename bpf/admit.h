@@ -5,17 +5,17 @@
 
 #include "emit.h"
 
-/* A frame that is not admitted goes on, unless it is not what it says. */
-static __always_inline int refuse(struct frame *frame, struct context *c)
+/* A frame that is not admitted goes on, unless it is not what it says: to nobody here, `otherwise`. */
+static __always_inline int refuse(struct frame *frame, struct context *c, enum action otherwise)
 {
-	if (!c->known)
-		return DROP_NOT_ADMITTED;
+	if (forward(c) != FORWARD)
+		return otherwise;
 	/* Who can't sign it again leaves it as it came. */
 	if (!(c->flags & PC_FLAG_TOKEN)) {
 		c->flags |= PC_FLAG_NOT_ADMITTED;
 		note_flags(frame, c);
 	}
-	return forward(c);
+	return FORWARD;
 }
 
 /* 0: admitted, and `c->app` says where. Otherwise what becomes of the frame. */
@@ -27,10 +27,9 @@ static __always_inline int admit(struct frame *frame, struct context *c)
 	struct application *application;
 	struct endpoint *sender;
 
-	c->known = !!endpoint_of(c->dst, c->gaid);
 	application = bpf_map_lookup_elem(&applications, &c->gaid);
 	if (!application)
-		return c->known ? refuse(frame, c) : PASS;
+		return refuse(frame, c, PASS);
 	c->app = *application;
 	counters = counters_of(c->app.index);
 	if (!counters)
@@ -43,16 +42,18 @@ static __always_inline int admit(struct frame *frame, struct context *c)
 	if (!sender || (sender->incarnation != c->src_incarnation && !PLANTED(ELEMENT_INCARNATION)) ||
 	    (c->app.epoch != c->epoch && !PLANTED(ELEMENT_EPOCH))) {
 		counters->not_admitted++;
-		return refuse(frame, c);
+		return refuse(frame, c, DROP_NOT_ADMITTED);
 	}
 	if (from_server != (c->src == c->app.owner))
 		return DROP_FORGED;
 	if (numbered && !from_server && !(c->flags & PC_FLAG_CROSS) && c->slot - sender->slot_base >= sender->slots &&
 	    !PLANTED(ELEMENT_SLOT)) {
 		counters->not_admitted++;
-		return refuse(frame, c);
+		return refuse(frame, c, DROP_NOT_ADMITTED);
 	}
-	counters->last_seen = bpf_ktime_get_boot_ns();
+	c->sender = sender->at;
+	/* To some milliseconds: whether somebody was there, nobody asks closer. */
+	counters->last_seen = bpf_ktime_get_coarse_ns();
 	counters->admitted++;
 	counters->ecn_marked += c->congested;
 	note_flags(frame, c);

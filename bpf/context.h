@@ -39,10 +39,9 @@ struct context {
 	/* From the start of the frame, in bytes. */
 	__u32 lanes_at;
 	__u32 payload_at;
-	/* The endpoint that a forwarded frame goes to. */
-	__u32 to;
-	/* Whether the addressed endpoint is one of the application's. */
-	__u32 known;
+	/* Where the sender is that was admitted, and where a forwarded frame goes: looked up once. */
+	struct whereabouts sender;
+	struct whereabouts to;
 	__u32 congested;
 
 	__u32 kind;

@@ -44,7 +44,7 @@ struct application_counters {
 	__u64 harvests;
 	__u64 ecn_marked;
 	__u64 cross;
-	/* Time of the last admitted frame, ns since boot. */
+	/* Time of the last admitted frame, ns of CLOCK_MONOTONIC. */
 	__u64 last_seen;
 };
 

@@ -122,7 +122,7 @@ static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct ud
 
 /* Addresses a packet that came to the element to an endpoint; the interface that it leaves by, 0 if the
  * kernel knows no way: it is as it was, then. */
-static __always_inline __u32 address(struct xdp_md *xdp, struct endpoint *to, __u32 len)
+static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to, __u32 len)
 {
 	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
 	void *data = (void *)(long)xdp->data;
@@ -168,16 +168,16 @@ static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow
 	return XDP_PASS;
 }
 
-/* Sends a worked-on frame to the endpoint `to`, or to the group of its application where that is null. */
-static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct endpoint *to)
+/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application. */
+static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forwarded)
 {
 	__u32 ifindex, *copied;
 	void *members;
 
 	if (shorten(xdp, c->len))
 		return XDP_ABORTED;
-	if (to) {
-		ifindex = address(xdp, to, c->len);
+	if (forwarded) {
+		ifindex = address(xdp, &c->to, c->len);
 		if (ifindex)
 			return ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
 		return hand_up(xdp, c->len, SLOW_FORWARD);
@@ -213,7 +213,7 @@ int copy(struct xdp_md *xdp)
 		return XDP_DROP;
 	frame.base->dst = bpf_htonl(*id);
 	frame.base->dst_incarnation = bpf_htonl(to->incarnation);
-	if (address(xdp, to, bpf_ntohs(frame.base->length)) == xdp->egress_ifindex)
+	if (address(xdp, &to->at, bpf_ntohs(frame.base->length)) == xdp->egress_ifindex)
 		return XDP_PASS;
 	/* The way there is another one now: from the next frame on, user space makes the copies. */
 	bpf_map_update_elem(&copied_here, &member.index, &never, BPF_EXIST);

@@ -4,11 +4,19 @@
 
 #include "context.h"
 
-/* On to the addressed endpoint. */
-static __always_inline int forward(struct context *c)
+/* On to the addressed endpoint, if it is one of the application's. Answers, which are most of what leaves,
+ * do without this look-up. */
+__noinline int forward(struct context *c)
 {
-	c->to = c->dst;
-	return c->known ? FORWARD : DROP_UNKNOWN_ENDPOINT;
+	struct endpoint *to;
+
+	if (!c)
+		return DROP_MALFORMED;
+	to = endpoint_of(c->dst, c->gaid);
+	if (!to)
+		return DROP_UNKNOWN_ENDPOINT;
+	c->to = to->at;
+	return FORWARD;
 }
 
 /* From the server: to the group, or on. */
@@ -52,7 +60,7 @@ static __always_inline int reflect(struct frame *frame, struct context *c, __u32
 	base->src_incarnation = bpf_htonl(PLANTED(INCARNATION_KEPT) ? c->src_incarnation : c->dst_incarnation);
 	if (bare && !PLANTED(STRIP_FORGOTTEN))
 		strip(frame, c);
-	c->to = c->src;
+	c->to = c->sender;
 	return FORWARD;
 }
 

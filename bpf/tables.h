@@ -47,15 +47,20 @@ struct application {
 	__u32 index;
 };
 
+/* Where an endpoint is. */
+struct whereabouts {
+	__be32 ip;
+	__be16 port;
+	__u16 pad;
+};
+
 /* An endpoint whose frames are admitted, and where it is. */
 struct endpoint {
 	__u32 incarnation;
 	__u32 gaid;
 	__u32 slot_base;
 	__u32 slots;
-	__be32 ip;
-	__be16 port;
-	__u16 pad;
+	struct whereabouts at;
 };
 
 /* All registers of a row but its lanes. */

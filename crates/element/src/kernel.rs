@@ -227,7 +227,7 @@ mod with {
         }
 
         pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
-            let now = clock_gettime(ClockId::Boottime);
+            let now = clock_gettime(ClockId::Monotonic);
             let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
             let all = self.program.applications()?.into_iter().map(|(application, last, counters)| {
                 (application.gaid, (counters, last.map(|last| now.saturating_sub(last))))

@@ -157,13 +157,13 @@ impl Kernel {
         Ok(if native { Mode::Native } else { Mode::Generic })
     }
 
-    /// Says that frames to this address are for the element.
+    /// Says to which address frames for the element are sent; before, and to all others, none are.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn own(&mut self, ip: Ipv4Addr) -> Result<(), Error> {
         self.own = Some(ip);
-        self.put("own", &ip.octets(), &[1])
+        self.put(".data.own", &0_u32.to_ne_bytes(), &ip.octets())
     }
 
     /// Installs an application: what [`pathcall_program::Tables::install`] has taken.

@@ -127,7 +127,7 @@ impl Kernel {
     }
 
     /// Every application with its counters, and when its last admitted frame came, on the clock of
-    /// `CLOCK_BOOTTIME`.
+    /// `CLOCK_MONOTONIC`.
     ///
     /// # Errors
     /// What the kernel says.
