@@ -130,16 +130,19 @@ static __always_inline struct row *row_at(__u32 row)
 	return bpf_map_lookup_elem(&rows, &row);
 }
 
+/* Where the mistake is made not to hold it, it is taken and given back at once. */
 static __always_inline void row_lock(struct row *row)
 {
-	if (!PLANTED(UNLOCKED))
-		bpf_spin_lock(&row->lock);
+	bpf_spin_lock(&row->lock);
+	if (PLANTED(UNLOCKED))
+		bpf_spin_unlock(&row->lock);
 }
 
 static __always_inline void row_unlock(struct row *row)
 {
-	if (!PLANTED(UNLOCKED))
-		bpf_spin_unlock(&row->lock);
+	if (PLANTED(UNLOCKED))
+		bpf_spin_lock(&row->lock);
+	bpf_spin_unlock(&row->lock);
 }
 
 /* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
