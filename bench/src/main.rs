@@ -6,8 +6,9 @@
 //!
 //! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
 //! shows. In the order of the paths they measure: the switch program alone, an element on a link,
-//! calls through stubs.
+//! calls through stubs, calls between hosts of a testbed.
 
+mod bed;
 mod element_rate;
 mod harness;
 mod net;
@@ -16,7 +17,10 @@ mod netrpc_sync;
 mod netrpc_table7;
 mod program_frame;
 mod round_trip;
+mod small;
 mod stubs;
+mod testbed_lock;
+mod testbed_vote;
 mod traffic;
 
 use std::path::PathBuf;
@@ -27,13 +31,15 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 8] = [
     program_frame::FIGURE,
     element_rate::FIGURE,
     netrpc_sync::FIGURE,
     netrpc_async::FIGURE,
     netrpc_table7::FIGURE,
     round_trip::FIGURE,
+    testbed_lock::FIGURE,
+    testbed_vote::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
