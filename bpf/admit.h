@@ -39,14 +39,16 @@ static __always_inline int admit(struct frame *frame, struct context *c)
 		counters->unauthentic++;
 		return DROP_UNAUTHENTIC;
 	}
-	sender = endpoint_of(c->src, c->gaid);
-	if (!sender || sender->incarnation != c->src_incarnation || c->app.epoch != c->epoch) {
+	sender = PLANTED(ELEMENT_APPLICATION) ? bpf_map_lookup_elem(&endpoints, &c->src) : endpoint_of(c->src, c->gaid);
+	if (!sender || (sender->incarnation != c->src_incarnation && !PLANTED(ELEMENT_INCARNATION)) ||
+	    (c->app.epoch != c->epoch && !PLANTED(ELEMENT_EPOCH))) {
 		counters->not_admitted++;
 		return refuse(frame, c);
 	}
 	if (from_server != (c->src == c->app.owner))
 		return DROP_FORGED;
-	if (numbered && !from_server && !(c->flags & PC_FLAG_CROSS) && c->slot - sender->slot_base >= sender->slots) {
+	if (numbered && !from_server && !(c->flags & PC_FLAG_CROSS) && c->slot - sender->slot_base >= sender->slots &&
+	    !PLANTED(ELEMENT_SLOT)) {
 		counters->not_admitted++;
 		return refuse(frame, c);
 	}

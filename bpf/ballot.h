@@ -76,15 +76,17 @@ static __always_inline struct standing ballot_enter(struct row *row, struct cont
 		for (__u32 i = 0; i < PC_MAX_BALLOT_KEY / 8; i++)
 			row->key[i] = key->words[i];
 	}
-	standing.ours = !row->moved && ballot_is(row, key);
+	standing.ours = !row->moved && (ballot_is(row, key) || PLANTED(VOTE_FOR_ANOTHER));
 	if (standing.ours && new && clears) {
 		row->votes = 0;
 		row->decided = 0;
-		row->ballot_round = (row->ballot_round + 1) & BALLOT_ROUND;
-	} else if (standing.ours && new && row->votes != ~0U) {
+		row->ballot_round = PLANTED(CLEARS_UNCOUNTED) ? 0 : (row->ballot_round + 1) & BALLOT_ROUND;
+	} else if (standing.ours && (new || (PLANTED(VOTE_REPEATS) && !clears)) && row->votes != ~0U) {
 		row->votes++;
 	}
 	standing.reached = row->votes >= c->threshold;
+	if (standing.reached && !clears && PLANTED(DECIDED_UNRECORDED))
+		row->decided = 1;
 	standing.decided = row->decided;
 	standing.round = row->ballot_round;
 	return standing;

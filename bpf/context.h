@@ -190,7 +190,8 @@ static __always_inline int parse(struct frame *frame, __u32 len, __u32 congested
 	c->lanes_at = HEADERS + token + bitmap_words(c->lanes) * 4;
 	c->payload_at = c->lanes_at + c->lanes * lane_len(c->map_flags);
 	at = c->payload_at + c->payload_len;
-	c->map_flags &= ~PC_MAP_ELEMENT_ONLY;
+	if (!PLANTED(SENDER_BELIEVED))
+		c->map_flags &= ~PC_MAP_ELEMENT_ONLY;
 	return at == len;
 }
 

@@ -13,14 +13,19 @@ static __always_inline int counts(struct context *c)
 /* Counts a frame of pairs; whether it goes on. */
 static __always_inline int count_pairs(struct row *row, struct context *c, int new)
 {
-	if (new && row->count != ~0U)
+	if ((new || PLANTED(COUNT_REPEATS)) && row->count != ~0U)
 		row->count++;
-	return new ? row->count == c->threshold : row->count >= c->threshold;
+	return new && !PLANTED(REACHED_TWICE) ? row->count == c->threshold : row->count >= c->threshold;
 }
 
 /* Counts a worker's part of a round; whether the round is complete. */
 static __always_inline int count_round(struct row *row, struct context *c, int apply)
 {
+	int reached;
+
 	row->count += apply;
-	return row->count >= c->threshold;
+	reached = row->count >= c->threshold;
+	if (reached && PLANTED(CLEAR_BEFORE_BACKUP))
+		row->count = 0;
+	return reached;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Out of the element: the headers below the frame, and the way that it takes. The kernel's routes and
- * neighbours say where to (bpf_fib_lookup). What they can't say, and the copies of a multicast, leave
- * by user space: the frame goes up to the element's second port, its source port an enum slow. */
+ * neighbours say where to (bpf_fib_lookup); a multicast is copied to the interfaces of its group, where
+ * no two members are behind the same one. What can't be done here leaves by user space: the frame goes
+ * up to the element's second port, its source port an enum slow. */
 #pragma once
 
 #include "context.h"
@@ -11,6 +12,7 @@
 #define ECN_ECT0 2
 #define ECN_CE 3
 #define TTL 64
+#define IP_DF 0x4000
 
 /* What user space is to do with a frame that is worked on already. */
 enum slow {
@@ -92,63 +94,143 @@ static __always_inline int sums_hold(struct xdp_md *xdp, struct iphdr *ip, struc
 	return fold(pseudo + l4_sum(xdp)) == 0xffff;
 }
 
-/* Sends a worked-on frame to `to`, or hands it to user space where that is null. */
-static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct endpoint *to)
+/* Cuts the packet to its frame's length. */
+static __always_inline int shorten(struct xdp_md *xdp, __u32 len)
 {
-	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
-	int shorter = FRAME_AT + c->len - (int)((long)xdp->data_end - (long)xdp->data);
-	int action = XDP_PASS;
-	struct udphdr *udp;
-	struct ethhdr *eth;
-	struct iphdr *ip;
-	void *data;
+	int shorter = FRAME_AT + len - (int)((long)xdp->data_end - (long)xdp->data);
 
-	if (shorter && bpf_xdp_adjust_tail(xdp, shorter))
-		return XDP_ABORTED;
-	data = (void *)(long)xdp->data;
-	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
-		return XDP_ABORTED;
-	eth = data;
-	ip = (void *)(eth + 1);
-	udp = (void *)(ip + 1);
+	return shorter && !PLANTED(TAIL_KEPT) ? bpf_xdp_adjust_tail(xdp, shorter) : 0;
+}
 
-	ip->tos = (ip->tos & ECN_MASK) == ECN_CE ? (ip->tos & ~ECN_MASK) | ECN_ECT0 : ip->tos;
+/* Says how long the packet is, and what it adds up to: the last that is done to it. */
+static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct udphdr *udp, __u32 len)
+{
+	if ((ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON))
+		ip->tos = (ip->tos & ~ECN_MASK) | ECN_ECT0;
 	ip->ttl = TTL;
 	ip->id = 0;
-	ip->frag_off = bpf_htons(0x4000);
-	ip->tot_len = bpf_htons(sizeof(*ip) + sizeof(*udp) + c->len);
-	udp->len = bpf_htons(sizeof(*udp) + c->len);
-	if (to) {
-		way.l4_protocol = IPPROTO_UDP;
-		way.sport = udp->dest;
-		way.dport = to->port;
-		way.tot_len = bpf_ntohs(ip->tot_len);
-		way.tos = ip->tos & ~ECN_MASK;
-		way.ipv4_src = ip->daddr;
-		way.ipv4_dst = to->ip;
-		if (!config.routed) {
-			action = XDP_TX;
-		} else if (bpf_fib_lookup(xdp, &way, sizeof(way), 0) == BPF_FIB_LKUP_RET_SUCCESS) {
-			action = way.ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(way.ifindex, 0);
-			__builtin_memcpy(eth->h_dest, way.dmac, ETH_ALEN);
-			__builtin_memcpy(eth->h_source, way.smac, ETH_ALEN);
-		}
-	}
-	if (action == XDP_PASS) {
-		count_element(slow, 1);
-		udp->source = bpf_htons(to ? SLOW_FORWARD : SLOW_MULTICAST);
-		udp->dest = config.slow_port;
-	} else {
-		ip->saddr = ip->daddr;
-		ip->daddr = to->ip;
-		udp->source = udp->dest;
-		udp->dest = to->port;
-	}
+	ip->frag_off = bpf_htons(IP_DF);
+	ip->tot_len = bpf_htons(sizeof(*ip) + sizeof(*udp) + len);
+	udp->len = bpf_htons(sizeof(*udp) + len);
 	ip->check = 0;
 	ip->check = ~ip_sum(ip);
-	udp->check = 0;
+	udp->check = PLANTED(SUM_OF_BEFORE) ? udp->check : 0;
 	udp->check = ~fold(pseudo_sum(ip, udp) + l4_sum(xdp));
 	if (!udp->check)
 		udp->check = 0xffff;
-	return action;
+}
+
+/* Addresses a packet that came to the element to an endpoint; the interface that it leaves by, 0 if the
+ * kernel knows no way: it is as it was, then. */
+static __always_inline __u32 address(struct xdp_md *xdp, struct endpoint *to, __u32 len)
+{
+	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
+	void *data = (void *)(long)xdp->data;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
+
+	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
+		return 0;
+	way.l4_protocol = IPPROTO_UDP;
+	way.sport = udp->dest;
+	way.dport = to->port;
+	way.tot_len = sizeof(*ip) + sizeof(*udp) + len;
+	way.ipv4_src = ip->daddr;
+	way.ipv4_dst = to->ip;
+	if (config.routed) {
+		if (bpf_fib_lookup(xdp, &way, sizeof(way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
+			return 0;
+		__builtin_memcpy(eth->h_dest, way.dmac, ETH_ALEN);
+		__builtin_memcpy(eth->h_source, way.smac, ETH_ALEN);
+	}
+	ip->saddr = ip->daddr;
+	ip->daddr = to->ip;
+	udp->source = udp->dest;
+	udp->dest = to->port;
+	seal(xdp, ip, udp, len);
+	return way.ifindex;
+}
+
+/* Hands a worked-on frame to user space, which sends it on. */
+static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow)
+{
+	void *data = (void *)(long)xdp->data;
+	struct iphdr *ip = data + sizeof(struct ethhdr);
+	struct udphdr *udp = (void *)(ip + 1);
+
+	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
+		return XDP_ABORTED;
+	count_element(slow, 1);
+	udp->source = bpf_htons(slow);
+	udp->dest = config.slow_port;
+	seal(xdp, ip, udp, len);
+	return XDP_PASS;
+}
+
+/* Sends a worked-on frame to the endpoint `to`, or to the group of its application where that is null. */
+static __always_inline int leave(struct xdp_md *xdp, struct context *c, struct endpoint *to)
+{
+	__u32 ifindex, *copied;
+	void *members;
+
+	if (shorten(xdp, c->len))
+		return XDP_ABORTED;
+	if (to) {
+		ifindex = address(xdp, to, c->len);
+		if (ifindex)
+			return ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
+		return hand_up(xdp, c->len, SLOW_FORWARD);
+	}
+	copied = bpf_map_lookup_elem(&copied_here, &c->app.index);
+	members = bpf_map_lookup_elem(&groups, &c->app.index);
+	if (copied && *copied && members)
+		return bpf_redirect_map(members, 0, BPF_F_BROADCAST);
+	return hand_up(xdp, c->len, SLOW_MULTICAST);
+}
+
+/* A copy of a multicast frame, about to leave by an interface that one member is behind. */
+SEC("xdp/devmap")
+int copy(struct xdp_md *xdp)
+{
+	struct frame frame = frame_of(xdp);
+	struct application *application;
+	struct endpoint *to;
+	struct member member;
+	__u32 gaid, *id, never = 0;
+
+	if (!frame.base)
+		return XDP_DROP;
+	gaid = bpf_ntohl(frame.base->gaid);
+	application = bpf_map_lookup_elem(&applications, &gaid);
+	if (!application)
+		return XDP_DROP;
+	member.index = application->index;
+	member.ifindex = xdp->egress_ifindex;
+	id = bpf_map_lookup_elem(&group_members, &member);
+	to = id ? endpoint_of(*id, gaid) : 0;
+	if (!to)
+		return XDP_DROP;
+	frame.base->dst = bpf_htonl(*id);
+	frame.base->dst_incarnation = bpf_htonl(to->incarnation);
+	if (address(xdp, to, bpf_ntohs(frame.base->length)) == xdp->egress_ifindex)
+		return XDP_PASS;
+	/* The way there is another one now: from the next frame on, user space makes the copies. */
+	bpf_map_update_elem(&copied_here, &member.index, &never, BPF_EXIST);
+	return XDP_DROP;
+}
+
+/* The interface by which a packet to `daddr` would leave, for the loader; 0 if the kernel knows none. */
+SEC("xdp")
+int way_of(struct xdp_md *xdp)
+{
+	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
+	struct iphdr *ip = (void *)(long)xdp->data + sizeof(struct ethhdr);
+
+	if ((void *)(ip + 1) > (void *)(long)xdp->data_end)
+		return 0;
+	way.l4_protocol = IPPROTO_UDP;
+	way.ipv4_src = ip->saddr;
+	way.ipv4_dst = ip->daddr;
+	return bpf_fib_lookup(xdp, &way, sizeof(way), 0) == BPF_FIB_LKUP_RET_SUCCESS ? way.ifindex : 0;
 }

@@ -49,8 +49,8 @@ static __always_inline int reflect(struct frame *frame, struct context *c, __u32
 	base->dst = bpf_htonl(c->src);
 	base->dst_incarnation = bpf_htonl(c->src_incarnation);
 	base->src = bpf_htonl(c->dst);
-	base->src_incarnation = bpf_htonl(c->dst_incarnation);
-	if (bare)
+	base->src_incarnation = bpf_htonl(PLANTED(INCARNATION_KEPT) ? c->src_incarnation : c->dst_incarnation);
+	if (bare && !PLANTED(STRIP_FORGOTTEN))
 		strip(frame, c);
 	c->to = c->src;
 	return FORWARD;
@@ -65,7 +65,7 @@ static __always_inline void mark_all(struct frame *frame, struct context *c)
 
 		if (word >= bitmap_words(c->lanes) || (void *)(bits + 1) > frame->end)
 			break;
-		*bits = bpf_htonl(rest >= 32 ? ~0U : ~0U >> (32 - rest));
+		*bits = bpf_htonl(rest >= 32 ? ~0U : ~0U >> (32 - rest) << PLANTED(MARKS_SHIFTED));
 	}
 }
 

@@ -19,14 +19,14 @@ static __always_inline void generation_close(struct row *first, struct context *
 	/* The server closes a generation only when all before it are its own. */
 	first->committed = first->open - 1;
 	first->open = first->open + 1 ? first->open + 1 : 1;
-	first->version = c->index;
+	first->version = PLANTED(VERSION_KEPT) ? first->version : c->index;
 }
 
 /* Notes that a closed generation is the server's; false when its bank may be in use again, or was
  * never closed: a late wipe must not touch what came after. */
 static __always_inline int generation_commit(struct row *first, struct context *c)
 {
-	if (first->open != c->round + 1)
+	if (first->open != c->round + 1 && !PLANTED(WIPE_OLD_GENERATION))
 		return 0;
 	first->committed = c->round;
 	return 1;

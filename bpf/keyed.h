@@ -40,7 +40,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 	if (c->index >= c->app.rows)
 		counted = 0;
 
-	bpf_spin_lock(&first->lock);
+	row_lock(first);
 	open = first->open;
 	committed = first->committed;
 	version = first->version;
@@ -51,14 +51,14 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 		if (counting && counted)
 			c->reached = count_pairs(counted, c, c->met == MET_NEW);
 		forget();
-		pairs_work(&frame, c, bank_of(open));
+		pairs_work(&frame, c, bank_of(PLANTED(HARVEST_UNFROZEN) ? committed + 1 : open));
 		forget();
 		if (c->met == MET_NEW)
 			place->overflow = c->overflow;
 	}
 	applied_in = place->last;
 	overflow = place->overflow;
-	bpf_spin_unlock(&first->lock);
+	row_unlock(first);
 	new = c->met == MET_NEW;
 
 	if (c->met == MET_REFUSED) {
@@ -85,7 +85,7 @@ __noinline int keyed(struct xdp_md *xdp, struct context *c)
 		counters->held++;
 		return reflect(&frame, c, PC_KIND_MAP_HELD, 1);
 	}
-	mark_overflow(&frame, c, overflow);
+	mark_overflow(&frame, c, PLANTED(OVERFLOW_SAID_ONCE) && !new ? 0 : overflow);
 	if (c->target == PC_TO_SRC)
 		return reflect(&frame, c, PC_KIND_MAP_ACK, !(c->map_flags & PC_MAP_GET));
 	if (c->target == PC_TO_SERVER) {
@@ -116,7 +116,7 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 	if (!counters || !place || !row)
 		return DROP_MALFORMED;
 
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	met = meet(place, c->seq, 0, 1);
 	if (met != MET_STALE) {
 		int new = met == MET_NEW;
@@ -126,7 +126,7 @@ __noinline int lock(struct xdp_md *xdp, struct context *c)
 			row->grants++;
 		grants = outcome == LOCK_FREE ? 0 : row->grants;
 	}
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 
 	if (met == MET_STALE) {
 		counters->stale++;
@@ -156,12 +156,12 @@ __noinline int free_lock(struct xdp_md *xdp, struct context *c)
 	row = row_at(c->app.row_base + c->index);
 	if (!row)
 		return DROP_MALFORMED;
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	owner = row->owner;
 	tag = row->owner_tag & ~PC_LOCK_WANTED;
 	lock_free(row, c);
 	grants = row->grants;
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 	frame.base->slot = bpf_htonl(owner);
 	frame.base->round = bpf_htonl(grants);
 	frame.map->para = bpf_htonl(tag);
@@ -191,7 +191,7 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 		return DROP_MALFORMED;
 	clears = !!(c->map_flags & PC_MAP_CLEAR);
 
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	met = meet(place, c->seq, 0, 1);
 	if (met != MET_STALE) {
 		int new = met == MET_NEW;
@@ -205,7 +205,7 @@ __noinline int ballot(struct xdp_md *xdp, struct context *c)
 		if (!new)
 			way = way_again(&standing, mark, clears);
 	}
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 
 	if (met == MET_STALE) {
 		counters->stale++;
@@ -246,13 +246,13 @@ __noinline int ballot_word(struct xdp_md *xdp, struct context *c)
 	if (!counters || !row)
 		return DROP_MALFORMED;
 	moves = c->kind == PC_KIND_MAP_MOVE;
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	if (moves)
 		row->moved = 1;
 	else if (row->key_len && row->ballot_round == c->round)
 		/* A late word of a ballot that was cleared since says nothing of this one. */
 		row->decided = 1;
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 	if (moves)
 		return reflect(&frame, c, PC_KIND_MAP_MOVED, 0);
 	counters->results++;
@@ -299,18 +299,18 @@ __noinline int harvest(struct xdp_md *xdp, struct context *c)
 			return DROP_MALFORMED;
 	}
 
-	bpf_spin_lock(&first->lock);
+	row_lock(first);
 	if (place)
 		places_record(&frame, c, place);
 	else if (!cells)
 		generation_close(first, c);
-	else if (generation_commit(first, c))
+	else if (generation_commit(first, c) && !PLANTED(WIPE_FORGOTTEN))
 		lanes_zero(cells, PC_KEYED_LANES);
 	if (kind == PC_KIND_MAP_CLOSE) {
 		frame.base->round = bpf_htonl(first->open);
 		frame.map->index = bpf_htonl(first->version);
 	}
-	bpf_spin_unlock(&first->lock);
+	row_unlock(first);
 
 	counters->harvests += kind == PC_KIND_MAP_CLOSE;
 	if (place)

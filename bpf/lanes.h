@@ -12,6 +12,8 @@ static __always_inline __s32 saturated(__s64 sum)
 {
 	/* As 64 bits: a compiler that sees two 32-bit terms keeps flags of them instead. */
 	sum = held(sum);
+	if (PLANTED(LANES_WRAP))
+		return sum;
 	if (sum > 0x7fffffff)
 		return 0x7fffffff;
 	return sum < -0x80000000LL ? (__s32)0x80000000 : (__s32)sum;
@@ -49,7 +51,7 @@ static __always_inline __s32 modify(__u32 op, __s32 value, __s32 para)
 /* Says an operation that shifts by 32 and more otherwise. */
 static __always_inline void plainer(struct context *c)
 {
-	if ((__u32)c->para < 32)
+	if ((__u32)c->para < 32 || PLANTED(SHIFT_MODULO))
 		return;
 	if (c->op == PC_OP_SHIFT_L) {
 		c->op = PC_OP_ASSIGN;
@@ -185,7 +187,7 @@ static __always_inline void lanes_get(struct frame *frame, struct context *c, __
 /* Zeroes `count` registers. */
 static __always_inline void lanes_zero(__s32 *cells, __u32 count)
 {
-	for (__u32 i = 0; i < PC_LINEAR_LANES; i++) {
+	for (__u32 i = PLANTED(FIRST_LANE_KEPT); i < PC_LINEAR_LANES; i++) {
 		if (i >= count)
 			break;
 		cells[i] = 0;

@@ -37,7 +37,7 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 	if (!place || !row || !cells)
 		return DROP_MALFORMED;
 
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	c->met = meet(place, c->seq, 0, 1);
 	c->part = c->met == MET_STALE ? PART_NONE : round_enter(row, c, c->met == MET_NEW);
 	c->reached = 0;
@@ -51,7 +51,7 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 	if (c->reached)
 		lanes_get(&frame, c, cells);
 	forget();
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 
 	frame.base->flags = bpf_htons(c->flags);
 	switch (c->part) {
@@ -101,13 +101,13 @@ __noinline int result(struct xdp_md *xdp, struct context *c)
 	if (!counters || !row || !cells)
 		return DROP_MALFORMED;
 	if ((c->map_flags & (PC_MAP_CLEAR | PC_MAP_ROUND)) == (PC_MAP_CLEAR | PC_MAP_ROUND)) {
-		bpf_spin_lock(&row->lock);
+		row_lock(row);
 		cleared = round_close(row, c);
 		if (cleared) {
 			row->count = 0;
 			lanes_zero(cells, c->app.width);
 		}
-		bpf_spin_unlock(&row->lock);
+		row_unlock(row);
 		frame.base->flags = bpf_htons(c->flags);
 	}
 	counters->results++;
@@ -132,9 +132,9 @@ __noinline int read(struct xdp_md *xdp, struct context *c)
 	cells = lanes_at(c->app.lane_base + c->index * c->app.width + c->first_lane);
 	if (!counters || !row || !cells)
 		return DROP_MALFORMED;
-	bpf_spin_lock(&row->lock);
+	row_lock(row);
 	lanes_get(&frame, c, cells);
-	bpf_spin_unlock(&row->lock);
+	row_unlock(row);
 	mark_all(&frame, c);
 	counters->reads++;
 	return reflect(&frame, c, PC_KIND_MAP_VALUES, 0);

@@ -40,13 +40,15 @@ static __always_inline enum outcome lock_take(struct row *row, struct context *c
 	}
 	if (row->owner == c->src && (row->owner_tag & ~PC_LOCK_WANTED) == c->tag)
 		return LOCK_HELD;
-	row->owner_tag |= PC_LOCK_WANTED;
+	if (!PLANTED(WANTED_FORGOTTEN))
+		row->owner_tag |= PC_LOCK_WANTED;
 	return LOCK_BUSY;
 }
 
 static __always_inline enum outcome lock_give_back(struct row *row, struct context *c, int new)
 {
-	if (row->owner != c->src || (row->owner_tag & ~(PC_LOCK_WANTED | PC_LOCK_PARKED)) != c->tag)
+	if ((row->owner != c->src && !PLANTED(RELEASE_OF_ANY_OWNER)) ||
+	    (row->owner_tag & ~(PC_LOCK_WANTED | PC_LOCK_PARKED)) != c->tag)
 		return LOCK_RELEASED;
 	/* Again: the server has not heard of it, or its answer was lost. */
 	if (row->owner_tag & PC_LOCK_PARKED)
@@ -70,6 +72,6 @@ static __always_inline void lock_free(struct row *row, struct context *c)
 		return;
 	row->owner = 0;
 	row->owner_tag = 0;
-	if (row->grants < c->round)
+	if (row->grants < c->round && !PLANTED(GRANTS_NOT_RAISED))
 		row->grants = c->round;
 }

@@ -15,7 +15,7 @@ struct pair {
 /* Whether the element works on the i-th pair: it is marked, and names a register. */
 static __always_inline int works_on(struct context *c, struct pair *pair, __u32 i)
 {
-	return now(c->marked) >> i & 1 && bpf_ntohl(pair->row) < now(c->app.rows);
+	return (now(c->marked) >> i & 1 || PLANTED(UNMARKED_MODIFIED)) && bpf_ntohl(pair->row) < now(c->app.rows);
 }
 
 /* Stream.modify of the pairs that the element works on. */
@@ -87,6 +87,8 @@ static __always_inline void pairs_add(struct frame *frame, struct context *c, __
 		if (now(c->adds) && sum == (__s32)sum) {
 			*cell = sum;
 			c->added++;
+		} else if (now(c->adds) && PLANTED(CLAMP_OVERFLOW)) {
+			*cell = saturated(sum);
 		} else if (now(c->adds)) {
 			c->overflow |= 1U << i;
 		}
@@ -102,7 +104,7 @@ static __always_inline void pairs_work(struct frame *frame, struct context *c, _
 
 	c->overflow = 0;
 	c->added = 0;
-	c->adds = c->met == MET_NEW && c->map_flags & PC_MAP_ADD;
+	c->adds = (c->met == MET_NEW || PLANTED(PAIRS_REPEATS)) && c->map_flags & PC_MAP_ADD;
 
 	if (c->map_flags & (PC_MAP_LINEAR | PC_MAP_BARE) || !c->lanes || (void *)(bits + 1) > frame->end)
 		return;

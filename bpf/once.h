@@ -27,11 +27,11 @@ static __always_inline enum met meet(struct place *place, __u32 seq, __u32 gener
 	__u64 last = *(volatile __u64 *)&place->last;
 	__u32 last_seq = last >> 32;
 
-	if (seq < last_seq)
+	if (seq < last_seq && !PLANTED(ELEMENT_LATE_REPEATS))
 		return MET_STALE;
-	if (seq == last_seq)
+	if (seq == last_seq && !PLANTED(ELEMENT_REPEATS))
 		return MET_REPEAT;
-	if (!admissible)
+	if (!admissible && !PLANTED(REFUSED_APPLIED))
 		return MET_REFUSED;
 	/* Two numbers of one place at once, under the locks of two rows: no sender within its window does
 	 * that. One of them is dropped. */

@@ -25,14 +25,14 @@ static __always_inline enum part round_enter(struct row *row, struct context *c,
 		return c->round < row->round ? PART_OLD : PART_DIVERTED;
 	if (!row->workers)
 		row->tag = c->tag;
-	if (row->tag != c->tag)
+	if (row->tag != c->tag && !PLANTED(ELEMENT_TAG))
 		return PART_DIVERTED;
 	/* NetRPC §5.1: the mark stays with the round until it is cleared, so that its loss loses nothing. */
-	row->ecn |= c->congested;
+	row->ecn = c->congested | (PLANTED(MARK_FORGOTTEN) ? 0 : row->ecn);
 	if (row->ecn)
 		c->flags |= PC_FLAG_ECN;
 	if (row->workers & bit)
-		return PART_AGAIN;
+		return PLANTED(ELEMENT_WORKERS) ? PART_FIRST : PART_AGAIN;
 	/* It went to the server the first time. */
 	if (!new)
 		return PART_DIVERTED;
@@ -45,7 +45,7 @@ static __always_inline enum part round_enter(struct row *row, struct context *c,
 static __always_inline int round_close(struct row *row, struct context *c)
 {
 	if (c->round < row->round)
-		return 0;
+		return PLANTED(CLEAR_ON_OLD_RESULT);
 	if (row->ecn)
 		c->flags |= PC_FLAG_ECN;
 	row->round = c->round == ~0U ? ~0U : c->round + 1;

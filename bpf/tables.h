@@ -13,10 +13,13 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "planted.h"
 #include "wire.h"
 
 #define APPLICATIONS_MAX 1024
 #define ENDPOINTS_MAX 65536
+/* Members of a group whose multicasts are copied here. */
+#define GROUP_MAX 64
 
 /* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
  * frames and that of frames for user space that are worked on already, and whether frames are routed
@@ -113,13 +116,25 @@ struct {
 } rows SEC(".maps");
 
 /* Resized before loading; lanes with room for a whole row behind the last. */
-__s32 lanes[PC_LINEAR_LANES] SEC(".data.lanes");
+__s32 lanes[PC_LINEAR_LANES + 1] SEC(".data.lanes");
 struct place places[PC_W_MAX] SEC(".data.places");
 
 /* The row with this number, counted from the element's first. */
 static __always_inline struct row *row_at(__u32 row)
 {
 	return bpf_map_lookup_elem(&rows, &row);
+}
+
+static __always_inline void row_lock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_lock(&row->lock);
+}
+
+static __always_inline void row_unlock(struct row *row)
+{
+	if (!PLANTED(UNLOCKED))
+		bpf_spin_unlock(&row->lock);
 }
 
 /* Lane registers from `at` on: PC_LINEAR_LANES of them may be touched. Rows without lanes may lie behind
@@ -145,6 +160,44 @@ static __always_inline struct place *places_at(__u64 at, __u32 count)
 	asm volatile("" : "+r"(first));
 	return first + at;
 }
+
+/* Interfaces of an application's group, by the index of its counters; each runs `copy`. */
+struct interfaces {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, GROUP_MAX);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bpf_devmap_val));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, APPLICATIONS_MAX);
+	__type(key, __u32);
+	__array(values, struct interfaces);
+} groups SEC(".maps");
+
+/* The member of a group that is behind an interface. */
+struct member {
+	/* Of the application's counters. */
+	__u32 index;
+	__u32 ifindex;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct member);
+	__type(value, __u32);
+} group_members SEC(".maps");
+
+/* Whether an application's multicasts are copied here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, APPLICATIONS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} copied_here SEC(".maps");
 
 /* Whoever updates this waits until no program runs that began before (the kernel's promise for maps of
  * maps): so a change of the tables is in force for all frames when it is answered. */

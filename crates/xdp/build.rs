@@ -16,6 +16,7 @@ fn main() {
     println!("cargo::rerun-if-changed={}", sources.display());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
     let clang = compiler();
+    println!("cargo::rustc-env=PATHCALL_XDP_COMPILER={}", version(&clang));
     compile(&clang, &sources, &out.join("switch.bpf.o"), &[]);
     if env::var_os("CARGO_FEATURE_PLANTED").is_some() {
         compile(&clang, &sources, &out.join("planted.bpf.o"), &["-DPLANTED"]);
@@ -30,6 +31,12 @@ fn compiler() -> String {
     let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|said| said.status.success());
     let found = COMPILERS.into_iter().find(runs);
     found.unwrap_or_else(|| panic!("no clang found: install it (Debian: clang-19), or name it in CLANG")).to_owned()
+}
+
+/// What the compiler calls itself, in one line.
+fn version(clang: &str) -> String {
+    let said = Command::new(clang).arg("--version").output().map(|said| said.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&said).lines().next().unwrap_or(clang).to_owned()
 }
 
 fn compile(clang: &str, sources: &Path, to: &Path, options: &[&str]) {

@@ -184,6 +184,10 @@ mod with {
             Ok(self.program.remove_endpoint(endpoint)?)
         }
 
+        pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Untaken> {
+            Ok(self.program.set_group(gaid, endpoints)?)
+        }
+
         pub(crate) fn read_rows(&self, gaid: u32, row: u32, count: u32) -> Result<Vec<i32>, Untaken> {
             Ok(self.program.read_rows(gaid, row, count)?)
         }
@@ -247,6 +251,7 @@ mod without {
         pub(crate) fn reset(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn remove_endpoint(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn set_group(&mut self, _: u32, _: &[u32]) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, Untaken> { match *self {} }
         pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<Ran, Untaken> { match *self {} }
         pub(crate) fn counters(&self) -> Result<(Counters, [(&'static str, u64); 3]), Untaken> { match *self {} }

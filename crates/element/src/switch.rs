@@ -185,7 +185,11 @@ impl Switch {
     }
 
     pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Refused> {
-        Ok(self.program.tables_mut().set_group(gaid, endpoints)?)
+        self.program.tables_mut().set_group(gaid, endpoints)?;
+        match &mut self.kernel {
+            Some(kernel) if kernel.has(gaid) => Ok(kernel.set_group(gaid, endpoints)?),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn read_registers(&self, gaid: u32, row: u32, rows: u32) -> Result<ReadRegistersReply, Refused> {

@@ -172,6 +172,33 @@ fn program_report_shows_stages_arrays_and_the_pipeline() {
     );
 }
 
+#[cfg(feature = "xdp")]
+#[test]
+fn program_report_shows_what_the_kernels_program_costs() {
+    let text = String::from_utf8(output(&["program", "report", "--xdp"]).stdout).expect("text");
+    for stage in ["admit.h", "once.h", "round.h", "lanes.h", "egress.h"] {
+        assert!(text.contains(&format!("\n{stage} ")), "{stage}: {text}");
+    }
+    let stdout = output(&["program", "report", "--xdp", "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let counts = report["files"].as_array().expect("files").iter().filter_map(|file| file["instructions"].as_u64());
+    assert!(counts.sum::<u64>() > 1000, "{report}");
+    match report["frames"].as_array() {
+        Some(frames) => assert!(frames.iter().all(|frame| frame["ns"].as_u64() > Some(0)), "{report}"),
+        // Who may not load the program is told so.
+        None => assert!(text.contains("no times: no permission to load the XDP program"), "{text}"),
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+#[test]
+fn program_report_without_a_program_for_the_kernel_says_so() {
+    fails(
+        &["program", "report", "--xdp"],
+        "pathcall: this build has no XDP program: build it with `cargo build --release -p pathcall --features xdp`",
+    );
+}
+
 #[test]
 fn program_report_of_a_controller_that_is_not_there_fails() {
     let url = format!("http://127.0.0.1:{}", unused_port());

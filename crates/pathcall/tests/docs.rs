@@ -121,6 +121,10 @@ fn every_command_in_the_pages_works() {
                 succeeds(&place, &mut command);
             }
             ["make", target, ..] => made(&place, target, &words[1..]),
+            // `make test` runs it with all others.
+            ["cargo", "test", "-p", package] => {
+                succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
+            }
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
                 let package = package.unwrap_or_else(|| panic!("{place}: no -p"));

@@ -35,6 +35,18 @@ fn name(test: &str) -> String {
     format!("{test}{}", std::process::id())
 }
 
+/// Takes down what a failed test has left.
+struct Leftover<'a>(&'a str);
+
+impl Drop for Leftover<'_> {
+    fn drop(&mut self) {
+        if is_up(self.0) {
+            let output = output(&["down", "--name", self.0]);
+            eprintln!("the bed was left: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+}
+
 fn is_up(name: &str) -> bool {
     beds().expect("names of namespaces").contains_key(name)
 }
@@ -65,6 +77,8 @@ fn mistakes_are_named_in_one_line() {
         (&["up", "--name", "No-such"][..], "testbed name \"No-such\": expected 1 to 20 lower-case letters and digits"),
         (&["up", "--rate", "fast"], "expected a rate from 16kbit to 1000gbit, as in 1.5gbit, got \"fast\""),
         (&["up", "--loss", "0.1"], "expected a share from 0% to 100%, as in 0.1%, got \"0.1\""),
+        (&["up", "--delay", "5"], "expected a delay from 0ms to 1s, as in 2.5ms or 300us, got \"5\""),
+        (&["up", "--delay", "0ms", "--reorder", "1%"], "frames overtake others only where there is a delay"),
         (&["up", "--mtu", "100"], "MTU of 100 bytes: expected 576 to 65535"),
         (&["up", "--hosts", "65"], "65 is not in 1..=64"),
         (
@@ -86,12 +100,19 @@ fn a_bed_is_built_used_watched_and_taken_down() {
         return;
     }
     let name = &name("used");
+    let _leftover = Leftover(name);
     let said = succeeds(&["up", "--name", name, "--hosts", "2", "--rate", "1gbit", "--loss", "0.1%"]);
     assert!(said.starts_with(&format!("ready: testbed {name}\n")), "{said}");
     assert!(said.contains(&format!("h2    10.77.2.2  pc-{name}-h2\n")), "{said}");
     assert!(succeeds(&["list"]).contains(&format!("{name}  e1 h1 h2\n")));
     let exit = output(&["run", "--name", name, "2", "--", "sh", "-c", "exit 7"]).status;
     assert_eq!(exit.code(), Some(7));
+
+    let carrier = || succeeds(&["run", "--name", name, "1", "--", "cat", "/sys/class/net/eth0/carrier"]);
+    succeeds(&["cut", "--name", name, "1"]);
+    assert_eq!(carrier(), "0\n");
+    succeeds(&["mend", "--name", name, "1"]);
+    assert_eq!(carrier(), "1\n");
 
     let file = std::env::temp_dir().join(format!("{name}.pcap"));
     let path = file.to_str().expect("text");
@@ -114,6 +135,29 @@ fn a_bed_is_built_used_watched_and_taken_down() {
 
     succeeds(&["down", "--name", name]);
     assert!(!is_up(name));
+}
+
+#[test]
+fn a_bed_with_delays_stays_and_its_process_goes_with_it() {
+    if !root_tests("a_bed_with_delays_stays_and_its_process_goes_with_it") {
+        return;
+    }
+    let name = &name("late");
+    let _leftover = Leftover(name);
+    let said = succeeds(&["up", "--name", name, "--hosts", "1", "--delay", "1ms", "--reorder", "1%"]);
+    assert!(said.ends_with(&format!("pathcall testbed down --name {name}\n")), "{said}");
+    assert!(is_up(name));
+    let owner = Command::new("ip").args(["netns", "pids", &format!("pc-{name}-w")]).output().expect("ip");
+    let owner = String::from_utf8(owner.stdout).expect("text");
+    let directory = format!("/proc/{}", owner.trim());
+    assert!(std::fs::read_link(format!("{directory}/exe")).expect("a process").ends_with("pathcall"), "{owner}");
+    let refused = output(&["up", "--name", name, "--delay", "1ms"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.starts_with(&format!("pathcall: testbed {name} is up already")), "{said}");
+    assert_eq!(refused.status.code(), Some(1));
+    succeeds(&["down", "--name", name]);
+    assert!(!is_up(name));
+    assert!(!std::path::Path::new(&format!("{directory}/exe")).exists(), "process {owner} stays");
 }
 
 #[test]

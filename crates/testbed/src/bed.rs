@@ -1,6 +1,7 @@
 //! A bed that is up: its nodes, to run programs on, and its links, with what they carried.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -8,6 +9,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
@@ -15,7 +17,8 @@ use serde_json::Value;
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::guard::{Guard, tear_down};
-use crate::plan::{HOST_INTERFACE, NodeName, Plan, check_bed_name};
+use crate::plan::{DOWN, HOST_INTERFACE, NodeName, Plan, UP, check_bed_name, host_side};
+use crate::relay::Relay;
 use crate::{script, tool};
 
 /// Where `ip` keeps the names of namespaces.
@@ -26,8 +29,10 @@ const NAMESPACES: &str = "/run/netns";
 pub struct Testbed {
     name: String,
     nodes: BTreeSet<NodeName>,
-    /// Hosts whose links are not bare.
-    wired: BTreeSet<usize>,
+    /// Hosts whose links are not bare; to be found out, of a bed that somebody else has built.
+    wired: Option<BTreeSet<usize>>,
+    /// Delays frames; dropped before the guard deletes what it reads.
+    relay: Option<Relay>,
     guard: Option<Guard>,
 }
 
@@ -106,10 +111,10 @@ impl Testbed {
         Builder::new()
     }
 
-    pub(crate) fn new(plan: Plan, guard: Guard) -> Self {
+    pub(crate) fn new(plan: Plan, relay: Option<Relay>, guard: Guard) -> Self {
         let wired = plan.cables().filter(|cable| cable.middle.is_some());
         let wired = wired.filter_map(|cable| cable.near.node.host()).collect();
-        Self { nodes: plan.nodes().collect(), wired, name: plan.bed, guard: Some(guard) }
+        Self { nodes: plan.nodes().collect(), wired: Some(wired), name: plan.bed, relay, guard: Some(guard) }
     }
 
     /// A bed that somebody else has built; it stays when this value is dropped.
@@ -119,22 +124,39 @@ impl Testbed {
     pub fn open(name: &str) -> Result<Self, Error> {
         check_bed_name(name)?;
         let nodes = beds()?.remove(name).ok_or_else(|| Error::NotUp { bed: name.to_owned() })?;
-        let mut wired = BTreeSet::new();
-        if nodes.contains(&NodeName::Wire) {
-            let counters = counters(name)?;
-            let passing = |k: &usize| counters.contains_key(&count_name(*k, script::UP, script::PASSED));
-            wired = nodes.iter().filter_map(|node| node.host()).filter(passing).collect();
-        }
-        Ok(Self { name: name.to_owned(), nodes, wired, guard: None })
+        Ok(Self { name: name.to_owned(), nodes, wired: None, relay: None, guard: None })
+    }
+
+    /// Whether frames are delayed by threads of this process: it then lives no longer than that.
+    #[must_use]
+    pub fn needs_owner(&self) -> bool {
+        self.relay.is_some()
     }
 
     /// Leaves the bed up for good: [`Testbed::open`] finds it.
-    #[must_use]
-    pub fn keep(mut self) -> Self {
+    ///
+    /// # Errors
+    /// When it [needs its owner](Self::needs_owner); it is taken down then.
+    pub fn keep(mut self) -> Result<(), Error> {
+        if self.needs_owner() {
+            return Err(Error::NeedsOwner { bed: self.name.clone() });
+        }
         if let Some(guard) = self.guard.take() {
             guard.dismiss();
         }
-        self
+        Ok(())
+    }
+
+    /// Keeps the bed until somebody else takes it down, which kills this process.
+    ///
+    /// # Errors
+    /// When the bed is gone; otherwise it never returns.
+    pub fn stay(self) -> Result<Infallible, Error> {
+        // A bed's processes are those whose first thread is in one of its namespaces.
+        enter(&namespace_file(&NodeName::Wire.namespace(&self.name)))?;
+        loop {
+            thread::park();
+        }
     }
 
     /// Ends all processes in the bed and deletes it; an opened one, too.
@@ -142,6 +164,7 @@ impl Testbed {
     /// # Errors
     /// When something can't be deleted.
     pub fn down(mut self) -> Result<(), Error> {
+        drop(self.relay.take());
         match self.guard.take() {
             Some(guard) => guard.finish(&self.name),
             None => {
@@ -195,10 +218,15 @@ impl Testbed {
     /// The link of host `k`, counted from 1.
     ///
     /// # Errors
-    /// When there is no such host.
+    /// When there is no such host, or somebody is still building the bed.
     pub fn link(&self, k: usize) -> Result<Link, Error> {
         self.host(k)?;
-        Ok(Link { bed: self.name.clone(), host: k, wired: self.wired.contains(&k) })
+        let counted = || Ok::<_, Error>(counters(&self.name)?.contains_key(&count_name(k, UP, script::PASSED)));
+        let wired = match &self.wired {
+            Some(hosts) => hosts.contains(&k),
+            None => self.nodes.contains(&NodeName::Wire) && counted()?,
+        };
+        Ok(Link { bed: self.name.clone(), host: k, wired })
     }
 }
 
@@ -218,7 +246,7 @@ impl Node {
     /// The file that stands for its network namespace.
     #[must_use]
     pub fn file(&self) -> PathBuf {
-        Path::new(NAMESPACES).join(&self.namespace)
+        namespace_file(&self.namespace)
     }
 
     /// Moves the calling thread there, with all threads that it starts from now on: their sockets are the
@@ -227,10 +255,7 @@ impl Node {
     /// # Errors
     /// Without root, and when the bed is gone.
     pub fn enter(&self) -> Result<(), Error> {
-        let doing = "moving a thread into a network namespace";
-        let file = File::open(self.file()).map_err(Error::io(doing))?;
-        let moved = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
-        moved.map_err(|errno| Error::io(doing)(errno.into()))
+        enter(&self.file())
     }
 
     /// Its address, which all others in the bed reach.
@@ -281,15 +306,40 @@ impl Link {
         command.args(["-n", &namespace, "-json", "-statistics", "link", "show", "dev", HOST_INTERFACE]);
         let value = json("ip", &namespace, &mut command)?;
         // veth counts a frame where it arrives, without its Ethernet header, if the end it arrives at polls
-        // (GRO is on, or an XDP program there): all ends do but those of wires.
-        let count = |direction: &str, polled: bool| {
+        // (GRO is on, or an XDP program there), as all ends do.
+        let count = |direction: &str| {
             let counts = &value[0]["stats64"][direction];
             let number = |what: &str| number("ip", &counts[what], what);
             let (frames, bytes) = (number("packets")?, number("bytes")?);
-            let headers = if polled { frames * u64::from(script::ETHERNET_BYTES) } else { 0 };
-            Ok::<_, Error>(Counts { frames, bytes: bytes + headers })
+            Ok::<_, Error>(Counts { frames, bytes: bytes + frames * u64::from(script::ETHERNET_BYTES) })
         };
-        Ok(Traffic { up: count("tx", !self.wired)?, down: count("rx", true)? })
+        Ok(Traffic { up: count("tx")?, down: count("rx")? })
+    }
+
+    /// Takes the cable out at the host: its interface has no carrier, and nothing crosses.
+    ///
+    /// # Errors
+    /// When the link is bare, or the bed gone.
+    pub fn cut(&self) -> Result<(), Error> {
+        self.set("down")
+    }
+
+    /// Puts the cable back: addresses, neighbours and programs are as before.
+    ///
+    /// # Errors
+    /// When the link is bare, or the bed gone.
+    pub fn mend(&self) -> Result<(), Error> {
+        self.set("up")
+    }
+
+    fn set(&self, state: &str) -> Result<(), Error> {
+        if !self.wired {
+            return Err(Error::Bare { bed: self.bed.clone(), host: self.host });
+        }
+        let namespace = NodeName::Wire.namespace(&self.bed);
+        let mut command = tool::command("ip");
+        command.args(["-n", &namespace, "link", "set", "dev", &host_side(self.host), state]);
+        tool::output("ip", &namespace, &mut command).map(|_| ())
     }
 
     /// What the wire did to frames from the host, and to frames to it; nothing on a bare link.
@@ -311,8 +361,20 @@ impl Link {
             let (lost, marked) = (count(script::LOST)?, count(script::MARKED)?);
             Ok::<_, Error>(Faults { lost, marked, repeated: count(script::REPEATED)?, passed: count(script::PASSED)? })
         };
-        Ok(Some((faults(script::UP)?, faults(script::DOWN)?)))
+        Ok(Some((faults(UP)?, faults(DOWN)?)))
     }
+}
+
+fn namespace_file(namespace: &str) -> PathBuf {
+    Path::new(NAMESPACES).join(namespace)
+}
+
+/// Moves this thread.
+fn enter(namespace: &Path) -> Result<(), Error> {
+    let doing = "moving a thread into a network namespace";
+    let file = File::open(namespace).map_err(Error::io(doing))?;
+    let moved = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));
+    moved.map_err(|errno| Error::io(doing)(errno.into()))
 }
 
 /// The name of a counter of host `k`'s link.

@@ -6,7 +6,8 @@ use crate::bed::Testbed;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, Plan, check_bed_name};
-use crate::profile::{Profile, Rate, Share};
+use crate::profile::{Delay, Profile, Rate, Share};
+use crate::relay::Relay;
 use crate::xdp::{Action, Program};
 use crate::{script, tool};
 
@@ -99,6 +100,22 @@ impl Builder {
         Ok(self)
     }
 
+    /// How long a frame takes on each link: `5ms`.
+    ///
+    /// # Errors
+    /// When the word is no delay.
+    pub fn delay(mut self, delay: &str) -> Result<Self, Error> {
+        self.profile.delay = delay.parse::<Delay>()?;
+        Ok(self)
+    }
+
+    /// Has all links pass a wire, also those that have no property: see [`Profile::wired`].
+    #[must_use]
+    pub fn wired(mut self) -> Self {
+        self.profile.wired = true;
+        self
+    }
+
     /// Builds it.
     ///
     /// The bed is taken down when the value is dropped, and also when this process ends in any other way.
@@ -112,7 +129,8 @@ impl Builder {
         let namespaces: Vec<String> = plan.nodes().map(|node| node.namespace(&plan.bed)).collect();
         let guard = claim(&plan, &namespaces)?;
         build(&plan)?;
-        Ok(Testbed::new(plan, guard))
+        let relay = Relay::start(&plan)?;
+        Ok(Testbed::new(plan, relay, guard))
     }
 
     fn plan(self) -> Result<Plan, Error> {
@@ -128,6 +146,10 @@ impl Builder {
             return Err(Error::Mtu { got: mtu });
         }
         let mut links = vec![profile; hosts];
+        let idle = |link: &Profile| link.reorder.is_some() && !link.delay.is_some();
+        if idle(&profile) || special.iter().any(|(_, link)| idle(link)) {
+            return Err(Error::NothingToOvertake);
+        }
         for (k, profile) in special {
             let link = k.checked_sub(1).and_then(|at| links.get_mut(at));
             *link.ok_or_else(|| no_host(&name, k, hosts))? = profile;

@@ -11,6 +11,9 @@ pub enum Error {
     /// Namespaces are root's.
     #[error("a testbed needs root (it makes network namespaces): run this with sudo")]
     NotRoot,
+    /// This root may less than others: in a container, most often.
+    #[error("a testbed needs a root with the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN")]
+    NotAllowed,
     /// A program that is used is not installed.
     #[error("{program} is missing: apt-get install {package}")]
     Missing {
@@ -46,9 +49,18 @@ pub enum Error {
         /// What was asked for, in bytes.
         got: u32,
     },
+    /// Frames are reordered by not delaying some.
+    #[error("frames overtake others only where there is a delay")]
+    NothingToOvertake,
     /// The name is taken.
     #[error("testbed {bed} is up already; to take it down: pathcall testbed down --name {bed}")]
     AlreadyUp {
+        /// Its name.
+        bed: String,
+    },
+    /// It can't be left alone.
+    #[error("testbed {bed} delays frames, for which it needs the process that has built it")]
+    NeedsOwner {
         /// Its name.
         bed: String,
     },
@@ -67,6 +79,14 @@ pub enum Error {
         got: String,
         /// What is there.
         has: String,
+    },
+    /// A link without a middle can't be cut.
+    #[error("the link of h{host} in testbed {bed} is bare: give it a property, or --wired")]
+    Bare {
+        /// The testbed.
+        bed: String,
+        /// The host's number.
+        host: usize,
     },
     /// A node's name that is none.
     #[error("node {got:?}: expected a host's number, as in 1 or h1, or an element's name, e1 or e2")]

@@ -10,7 +10,8 @@
 //! links carried; `pathcall testbed` does the same for a person. In the order in which a bed comes up:
 //! [`Builder`] is told what to build, of links that are like their [`Profile`] says; `plan` gives
 //! everything a name and an address; `script` says it in the words of `ip`, `tc`, `nft` and `ethtool`;
-//! `tool` runs these; `guard` sees to it that nothing stays behind; [`Testbed`] is what is up then.
+//! `tool` runs these; `relay` holds frames back where links have a delay; `guard` sees to it that nothing
+//! stays behind; [`Testbed`] is what is up then.
 //!
 //! A link with no properties is one veth pair, *bare*. Any other passes a third namespace in its middle,
 //! the *wire*, which takes frames in at each end, spoils the share it is told to, and sends them out of
@@ -30,6 +31,7 @@ mod gate;
 mod guard;
 mod plan;
 mod profile;
+mod relay;
 mod script;
 mod tool;
 mod xdp;
@@ -39,4 +41,4 @@ pub use builder::Builder;
 pub use error::Error;
 pub use gate::{ROOT_TESTS, root_tests};
 pub use plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName};
-pub use profile::{Profile, Rate, Share, WordError};
+pub use profile::{Delay, Profile, Rate, Share, WordError};

@@ -53,6 +53,11 @@ pub(crate) struct Plan {
     pub(crate) mtu: u32,
 }
 
+/// The wire's interface towards host `k`.
+pub(crate) fn host_side(k: usize) -> String {
+    format!("h{k}-host")
+}
+
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct End {
@@ -76,6 +81,28 @@ pub(crate) struct Cable {
     pub(crate) middle: Option<(String, String)>,
 }
 
+/// From the near end of a link to the far one: to the element.
+pub(crate) const UP: &str = "up";
+/// From the far end to the near one: from the element.
+pub(crate) const DOWN: &str = "down";
+
+/// Where frames of a link in one direction wait: they go out by `inlet`, arrive at `outlet` and come to
+/// whoever reads the character device of `tap`; what is written there comes in by `inlet`.
+#[derive(Debug, Clone)]
+pub(crate) struct Detour {
+    pub(crate) inlet: String,
+    pub(crate) outlet: String,
+    pub(crate) tap: String,
+}
+
+impl Cable {
+    /// None where frames are not delayed.
+    pub(crate) fn detour(&self, direction: &str) -> Option<Detour> {
+        let name = |end: &str| format!("{}-{direction}-{end}", self.name);
+        self.profile.delay.is_some().then(|| Detour { inlet: name("in"), outlet: name("out"), tap: name("tap") })
+    }
+}
+
 impl Plan {
     /// Every link; the one between elements last.
     pub(crate) fn cables(&self) -> impl Iterator<Item = Cable> {
@@ -83,7 +110,7 @@ impl Plan {
             let k = at + 1;
             let near = End::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
             let far = End::new(self.home(k), &format!("h{k}"), k, 1);
-            let middle = (!profile.is_bare()).then(|| (format!("h{k}-host"), format!("h{k}-element")));
+            let middle = (!profile.is_bare()).then(|| (host_side(k), format!("h{k}-element")));
             Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
         });
         let chain = (self.elements == 2).then(|| Cable {
@@ -131,6 +158,12 @@ impl NodeName {
             Self::Host(k) => Some(Ipv4Addr::new(10, 77, u8::try_from(k).ok()?, 2)),
             Self::Wire => None,
         }
+    }
+
+    /// Whether programs run there: it is no wire.
+    #[must_use]
+    pub fn has_address(self) -> bool {
+        self.address().is_some()
     }
 
     /// Whether it is a host.
@@ -210,7 +243,9 @@ mod tests {
 
     #[test]
     fn addresses_interfaces_and_namespaces_are_unique_in_the_largest_bed() {
-        let plan = plan(HOSTS_MAX, ELEMENTS_MAX);
+        let mut plan = plan(HOSTS_MAX, ELEMENTS_MAX);
+        let delay = "1ms".parse().unwrap();
+        plan.links.iter_mut().chain([&mut plan.chain]).for_each(|link| link.delay = delay);
         let cables: Vec<Cable> = plan.cables().collect();
         assert_eq!(cables.len(), HOSTS_MAX + 1);
         let ends = || cables.iter().flat_map(|cable| [&cable.near, &cable.far]);
@@ -223,6 +258,8 @@ mod tests {
         assert_eq!(ends().map(|end| (end.node, &end.interface)).collect::<BTreeSet<_>>().len(), count);
         // The kernel's limit.
         assert!(ends().all(|end| end.interface.len() <= 15));
+        let detours = cables.iter().filter_map(|cable| cable.detour(DOWN)).flat_map(|d| [d.inlet, d.outlet, d.tap]);
+        assert_eq!(detours.filter(|interface| interface.len() <= 15).count(), 3 * (HOSTS_MAX + 1));
         let namespaces: BTreeSet<String> = plan.nodes().map(|node| node.namespace("b")).collect();
         assert_eq!(namespaces.len(), HOSTS_MAX + ELEMENTS_MAX + 1);
     }

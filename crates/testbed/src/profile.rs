@@ -1,7 +1,8 @@
-//! What a link is like, in the words of `tc`: `1gbit`, `0.1%`.
+//! What a link is like, in the words of `tc`: `1gbit`, `0.1%`, `5ms`.
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What a link does to frames, the same in both directions.
 ///
@@ -18,6 +19,14 @@ pub struct Profile {
     pub repeat: Share,
     /// Frames that arrive with the mark "congestion experienced", of those that can bear it.
     pub ce: Share,
+    /// How long every frame takes, but for those that `reorder` means. Threads of the bed's owner see to it,
+    /// and read and write frames one by one: they are late by as much as they wait for a processor.
+    pub delay: Delay,
+    /// Frames that take no time, and so overtake others.
+    pub reorder: Share,
+    /// Whether frames pass a wire although nothing is done to them: to be counted, and to wait, up to
+    /// 4,096 of them, rather than get lost where their receiver is slower than they come.
+    pub wired: bool,
 }
 
 impl Profile {
@@ -126,7 +135,54 @@ impl fmt::Display for Share {
     }
 }
 
-/// A rate or share that is none.
+/// How long a frame takes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delay(Duration);
+
+impl Delay {
+    /// What waits is kept in memory.
+    pub const MAX: Self = Self(Duration::from_secs(1));
+
+    /// None above [`Delay::MAX`].
+    #[must_use]
+    pub fn of(delay: Duration) -> Option<Self> {
+        (Self(delay) <= Self::MAX).then_some(Self(delay))
+    }
+
+    /// As a time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        self.0
+    }
+
+    /// Whether there is any.
+    #[must_use]
+    pub fn is_some(self) -> bool {
+        !self.0.is_zero()
+    }
+}
+
+impl FromStr for Delay {
+    type Err = WordError;
+
+    fn from_str(word: &str) -> Result<Self, WordError> {
+        let error = || WordError { got: word.to_owned(), expected: "a delay from 0ms to 1s, as in 2.5ms or 300us" };
+        // Longer suffixes first.
+        let units = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+        let (number, unit) =
+            units.iter().find_map(|(name, unit)| Some((word.strip_suffix(name)?, unit))).ok_or_else(error)?;
+        let seconds = number.parse::<f64>().map_err(|_| error())? * unit;
+        Duration::try_from_secs_f64(seconds).ok().and_then(Self::of).ok_or_else(error)
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ms", self.0.as_secs_f64() * 1e3)
+    }
+}
+
+/// A rate, share or delay that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, got {got:?}")]
 pub struct WordError {
@@ -150,6 +206,18 @@ mod tests {
         for word in ["", "1", "gbit", "-1gbit", "nangbit", "infgbit", "1gbit/s", "15kbit", "1001gbit", "1 gbit"] {
             let error = word.parse::<Rate>().unwrap_err().to_string();
             assert_eq!(error, format!("expected a rate from 16kbit to 1000gbit, as in 1.5gbit, got {word:?}"));
+        }
+    }
+
+    #[test]
+    fn delays_have_units() {
+        for (word, us) in [("0ms", 0), ("5ms", 5000), ("2.5ms", 2500), ("300us", 300), ("1s", 1_000_000)] {
+            let delay: Delay = word.parse().unwrap();
+            assert_eq!(delay.duration(), Duration::from_micros(us));
+            assert_eq!(delay.to_string().parse(), Ok(delay));
+        }
+        for word in ["", "5", "ms", "-1ms", "nanms", "infs", "1.1s", "5 ms", "5min"] {
+            assert!(word.parse::<Delay>().is_err(), "{word}");
         }
     }
 

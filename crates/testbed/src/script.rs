@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::plan::{Cable, End, NodeName, Plan};
+use crate::plan::{Cable, DOWN, Detour, End, NodeName, Plan, UP};
 use crate::profile::{Profile, Rate, Share};
 use crate::xdp::SECTION;
 
@@ -21,6 +21,10 @@ pub(crate) const PASSED: &str = "passed";
 pub(crate) const ETHERNET_BYTES: u32 = 14;
 /// Full frames that wait for a rate, unless the profile says otherwise.
 const QUEUE_FRAMES: u32 = 256;
+/// Frames that wait where there is no rate.
+const QUEUE_FRAMES_UNSHAPED: u32 = 4096;
+/// Frames that wait for the thread that delays them.
+const DETOUR_FRAMES: u32 = 4096;
 /// The rate's bucket holds what it lets through in this time, so that a timer may be so late.
 const BURST_MS: u64 = 1;
 /// It holds no fewer full frames than this.
@@ -58,6 +62,8 @@ pub(crate) fn host(plan: &Plan, k: usize, pass: &str) -> String {
         script.push_str(&up(&cable.near, &cable.far));
         if cable.middle.is_none() {
             script.push_str(&passing(&cable.near.interface, pass));
+        } else {
+            script.push_str(&wait(&cable.near.interface));
         }
         put(&mut script, format_args!("ip route add default via {} dev {}", cable.far.address, cable.near.interface));
     }
@@ -75,8 +81,12 @@ pub(crate) fn element(plan: &Plan, n: usize) -> String {
     for cable in plan.cables() {
         if cable.far.node == own {
             script.push_str(&up(&cable.far, &cable.near));
+            if cable.middle.is_some() {
+                script.push_str(&wait(&cable.far.interface));
+            }
         } else if cable.near.node == own {
             script.push_str(&up(&cable.near, &cable.far));
+            script.push_str(&wait(&cable.near.interface));
         }
     }
     // Everybody at the other element is reached through it.
@@ -97,29 +107,25 @@ pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
     for cable in plan.cables() {
         let Some((near, far)) = &cable.middle else { continue };
         for (interface, end) in [(near, &cable.near), (far, &cable.far)] {
-            whole_frames(&mut script, interface);
-            // Frames stay single: rules, rate and counts are for frames.
-            put(&mut script, format_args!("ip link set dev {interface} gro_max_size 1"));
-            put(&mut script, format_args!("ip link set dev {interface} up"));
+            single_frames(&mut script, interface);
             if matches!(end.node, NodeName::Element(_)) {
                 script.push_str(&passing(interface, pass));
             }
-            if let Some(rate) = cable.profile.rate {
-                script.push_str(&limit(interface, rate, &cable.profile, plan.mtu));
+            match cable.profile.rate {
+                Some(rate) => script.push_str(&limit(interface, rate, &cable.profile, plan.mtu)),
+                None => script.push_str(&wait(interface)),
             }
         }
         for (direction, from, to) in [(UP, near, far), (DOWN, far, near)] {
+            if let Some(detour) = cable.detour(direction) {
+                detoured(&mut script, &detour, plan.mtu);
+            }
             rules(&mut counters, &mut chains, &cable, direction, from, to);
         }
     }
     put(&mut script, format_args!("nft -f - <<'END'\ntable netdev {TABLE} {{\n{counters}{chains}}}\nEND"));
     script
 }
-
-/// From the near end to the far one: to the element.
-pub(crate) const UP: &str = "up";
-/// From the far end to the near one: from the element.
-pub(crate) const DOWN: &str = "down";
 
 /// The counter of what befell frames of a link in a direction.
 pub(crate) fn counter(cable: &str, direction: &str, what: &str) -> String {
@@ -143,9 +149,35 @@ fn rules(counters: &mut String, chains: &mut String, cable: &Cable, direction: &
     };
     rule(profile.loss, "", LOST, "drop");
     rule(profile.ce, "ip ecn { ect0, ect1 } ", MARKED, "ip ecn set ce");
-    rule(profile.repeat, "", REPEATED, &format!("dup to \"{to}\""));
+    let detour = cable.detour(direction);
+    let next = detour.as_ref().map_or(to, |detour| &detour.inlet);
+    rule(profile.repeat, "", REPEATED, &format!("dup to \"{next}\""));
     let count = counter(&cable.name, direction, PASSED);
-    put(chains, format_args!("    counter name \"{count}\" fwd to \"{to}\"\n  }}"));
+    put(chains, format_args!("    counter name \"{count}\" fwd to \"{next}\"\n  }}"));
+    if let Some(Detour { inlet, .. }) = detour {
+        put(chains, format_args!("  chain {}_{direction}_late {{", cable.name));
+        put(chains, format_args!("    type filter hook ingress device \"{inlet}\" priority 0; fwd to \"{to}\";\n  }}"));
+    }
+}
+
+/// A veth pair to send frames away by, and a device at its end to read them from.
+fn detoured(script: &mut String, detour: &Detour, mtu: u32) {
+    let Detour { inlet, outlet, tap } = detour;
+    put(script, format_args!("ip link add name {inlet} mtu {mtu} type veth peer name {outlet} mtu {mtu}"));
+    put(
+        script,
+        format_args!("ip link add link {outlet} name {tap} txqueuelen {DETOUR_FRAMES} type macvtap mode passthru"),
+    );
+    for interface in [inlet, outlet] {
+        single_frames(script, interface);
+        script.push_str(&wait(interface));
+    }
+    put(script, format_args!("ip link set dev {tap} up"));
+}
+
+/// Frames wait where the other end is slower, so that none but those meant to get lost (from Linux 6.16 on).
+fn wait(interface: &str) -> String {
+    format!("tc qdisc add dev {interface} root pfifo limit {QUEUE_FRAMES_UNSHAPED}\n")
 }
 
 /// Frames leave at the rate, through a queue of bounded length.
@@ -166,6 +198,15 @@ fn up(end: &End, peer: &End) -> String {
     put(&mut script, format_args!("ip link set dev {interface} up"));
     put(&mut script, format_args!("ip neigh add {} lladdr {} dev {interface} nud permanent", peer.address, peer.mac));
     script
+}
+
+/// An interface of the wire. It polls, as every end does, but its frames stay single: rules, rate and counts
+/// are for frames.
+fn single_frames(script: &mut String, interface: &str) {
+    whole_frames(script, interface);
+    put(script, format_args!("ip link set dev {interface} gro_max_size 1"));
+    put(script, format_args!("ethtool -K {interface} gro on"));
+    put(script, format_args!("ip link set dev {interface} up"));
 }
 
 /// Complete checksums and no batches: what a program at the other end sends on must be good as it is.

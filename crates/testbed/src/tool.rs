@@ -1,8 +1,12 @@
 //! Runs the programs that do the work: `ip`, and a shell in a namespace for all others.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Seek, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use rustix::fs::MemfdFlags;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::error::Error;
 
@@ -17,6 +21,11 @@ const SAID_MAX: usize = 300;
 pub(crate) fn check() -> Result<(), Error> {
     if !rustix::process::geteuid().is_root() {
         return Err(Error::NotRoot);
+    }
+    let needed = CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN;
+    let own = capabilities(None).map_err(|errno| Error::io("reading capabilities")(errno.into()))?;
+    if !own.effective.contains(needed) {
+        return Err(Error::NotAllowed);
     }
     let missing = TOOLS.into_iter().find(|(program, _)| !is_installed(program));
     missing.map_or(Ok(()), |(program, package)| Err(Error::Missing { program, package }))
@@ -56,14 +65,18 @@ pub(crate) fn output(program: &'static str, place: &str, command: &mut Command) 
 }
 
 fn feed(program: &'static str, place: &str, command: &mut Command, input: &str) -> Result<(), Error> {
-    let mut run = || {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        // None of the programs prints much before it has read all; one that ends early says why.
-        let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
-        let output = child.wait_with_output()?;
-        if output.status.success() { written.map(|()| output) } else { Ok(output) }
-    };
-    checked(program, place, run()).map(|_| ())
+    // A file, not a pipe: whoever reads it may say more than a pipe holds before it has read all.
+    let file = memory_file("pathcall-script", input.as_bytes())?;
+    checked(program, place, command.stdin(file).output()).map(|_| ())
+}
+
+/// A file without a name, to be read from its beginning.
+pub(crate) fn memory_file(name: &str, contents: &[u8]) -> Result<File, Error> {
+    let doing = "a file in memory";
+    let memory = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC);
+    let mut file = File::from(memory.map_err(|errno| Error::io(doing)(errno.into()))?);
+    file.write_all(contents).and_then(|()| file.rewind()).map_err(Error::io(doing))?;
+    Ok(file)
 }
 
 fn checked(program: &'static str, place: &str, output: io::Result<Output>) -> Result<String, Error> {

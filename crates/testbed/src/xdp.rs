@@ -5,12 +5,10 @@
 //! compiler.
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use rustix::fs::MemfdFlags;
-
 use crate::error::Error;
+use crate::tool;
 
 /// The section: `frags`, or frames above some 3,500 bytes could not come in (Linux 5.18).
 pub(crate) const SECTION: &str = "xdp.frags";
@@ -37,11 +35,7 @@ pub(crate) struct Program(File);
 
 impl Program {
     pub(crate) fn new(action: Action) -> Result<Self, Error> {
-        let doing = "a file in memory for the XDP program";
-        let memory = rustix::fs::memfd_create("pathcall-xdp", MemfdFlags::CLOEXEC);
-        let mut file = File::from(memory.map_err(|errno| Error::io(doing)(errno.into()))?);
-        file.write_all(&object(action)).map_err(Error::io(doing))?;
-        Ok(Self(file))
+        Ok(Self(tool::memory_file("pathcall-xdp", &object(action))?))
     }
 
     /// Where other processes of this user find it while it lives.

@@ -7,7 +7,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pathcall_testbed::{Builder, Error, Faults, Node, Profile, Share, Testbed, beds, root_tests};
+use pathcall_testbed::{
+    Builder, Counts, ELEMENTS_MAX, Error, Faults, HOSTS_MAX, Node, Profile, Share, Testbed, beds, root_tests,
+};
 
 /// Ethernet, IPv4 and UDP.
 const HEADERS_BYTES: usize = 14 + 20 + 8;
@@ -61,6 +63,18 @@ fn everybody_reaches_everybody() {
 }
 
 #[test]
+fn the_largest_bed_comes_up() {
+    if !root_tests("the_largest_bed_comes_up") {
+        return;
+    }
+    let largest = Testbed::builder().hosts(HOSTS_MAX).elements(ELEMENTS_MAX).rate("1gbit").expect("a rate");
+    let bed = up(largest.delay("1ms").expect("a delay"));
+    let [first, last] = [1, HOSTS_MAX].map(|k| socket(&bed.host(k).expect("a host")));
+    first.send_to(b"far", address(&last)).expect("sent");
+    assert_eq!(last.recv(&mut [0; 8]).expect("a datagram"), 3);
+}
+
+#[test]
 fn a_rate_holds_in_both_directions() {
     if !root_tests("a_rate_holds_in_both_directions") {
         return;
@@ -105,23 +119,34 @@ fn goodput(from: &UdpSocket, to: &UdpSocket) -> f64 {
 #[test]
 fn faults_are_as_many_as_asked_for() {
     const FRAMES: u64 = 40_000;
+    const BURST: u64 = 1000;
     if !root_tests("faults_are_as_many_as_asked_for") {
         return;
     }
     let percent = |n: u32| Share::ppm(n * 10_000).expect("a share");
     let faulty = Profile { loss: percent(5), repeat: percent(3), ce: percent(10), ..Profile::default() };
-    let bed = up(Testbed::builder().hosts(2).link(2, faulty));
+    let bed = up(Testbed::builder().hosts(2).wired().link(2, faulty));
     let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
     marks(&bed, 1);
     // ECN-capable.
     socket2::SockRef::from(&two).set_tos_v4(2).expect("a mark");
-    for _ in 0..FRAMES {
-        two.send_to(b"frame", address(&one)).expect("sent");
+    let link = |k| bed.link(k).expect("a link");
+    let (mut sent, mut faults, mut arrived) = (0, Faults::default(), Counts::default());
+    while sent < FRAMES {
+        for _ in 0..BURST {
+            two.send_to(b"frame", address(&one)).expect("sent");
+        }
+        sent += BURST;
+        let began = Instant::now();
+        // They may still be on their way; more of them than links can hold would get lost.
+        while faults.lost + faults.passed < sent || arrived.frames < faults.passed + faults.repeated {
+            assert!(began.elapsed() < PATIENCE, "{sent} sent, but {faults:?}; {arrived:?} arrived");
+            let (there, back) = link(2).faults().expect("counters").expect("a wire");
+            assert_eq!(back, Faults::default());
+            (faults, arrived) = (there, link(1).traffic().expect("counters").down);
+        }
     }
-    let (faults, back) = bed.link(2).expect("a link").faults().expect("counters").expect("a wire");
     let Faults { lost, marked, repeated, passed } = faults;
-    assert_eq!(lost + passed, FRAMES);
-    assert_eq!(back, Faults::default());
     // Six standard deviations: once in 500 million runs.
     let near = |count: u64, of: u64, share: f64| {
         let (mean, deviation) = (of as f64 * share, (of as f64 * share * (1.0 - share)).sqrt());
@@ -130,15 +155,13 @@ fn faults_are_as_many_as_asked_for() {
     near(lost, FRAMES, 0.05);
     near(marked, passed, 0.10);
     near(repeated, passed, 0.03);
-    let traffic = |k| bed.link(k).expect("a link").traffic().expect("counters");
-    let bytes = (HEADERS_BYTES + 5) as u64;
-    let sent = traffic(2).up;
-    assert_eq!((sent.frames, sent.bytes), (FRAMES, FRAMES * bytes));
-    let arrived = traffic(1).down;
-    assert_eq!((arrived.frames, arrived.bytes), (passed + repeated, (passed + repeated) * bytes));
+    assert_eq!((lost + passed, arrived.frames), (FRAMES, passed + repeated));
+    let (bytes, sent) = ((HEADERS_BYTES + 5) as u64, link(2).traffic().expect("counters").up);
+    assert_eq!((sent.frames, sent.bytes, arrived.bytes), (FRAMES, FRAMES * bytes, arrived.frames * bytes));
     // Marked ones may have been sent on twice.
     assert!((marked..=marked + repeated).contains(&marks(&bed, 1)), "{} seen of {marked}", marks(&bed, 1));
-    assert!(bed.link(1).expect("a link").faults().expect("counters").is_none(), "the other link is bare");
+    let (_, other) = link(1).faults().expect("counters").expect("a wire");
+    assert_eq!(other, Faults { passed: passed + repeated, ..Faults::default() });
 }
 
 /// Frames with a mark that host `k` has got since this was first called.
@@ -162,12 +185,70 @@ fn marks(bed: &Testbed, k: usize) -> u64 {
 }
 
 #[test]
+fn frames_are_late_and_overtake_each_other_as_asked_for() {
+    const DELAY: Duration = Duration::from_millis(4);
+    const ROUNDS: u32 = 20;
+    const FRAMES: u8 = 100;
+    if !root_tests("frames_are_late_and_overtake_each_other_as_asked_for") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(2).delay("4ms").expect("a delay"));
+    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
+    // By two links: all in their order, each late, and none much.
+    let mut buffer = [0; 8];
+    let mut times: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let began = Instant::now();
+            (0..FRAMES).for_each(|n| assert_eq!(one.send_to(&[n], address(&two)).expect("sent"), 1));
+            let took = (0..FRAMES).map(|n| {
+                assert_eq!((two.recv(&mut buffer).expect("a datagram"), buffer[0]), (1, n));
+                began.elapsed()
+            });
+            took.min().expect("frames")
+        })
+        .collect();
+    times.sort();
+    assert!(times[0] >= 2 * DELAY, "{times:?}");
+    // Whoever shares the machine delays most of them more.
+    assert!(times[0] < 2 * DELAY + Duration::from_millis(4), "{times:?}");
+    drop((one, two));
+    assert!(matches!(bed.keep(), Err(Error::NeedsOwner { .. })), "it would not delay frames any more");
+
+    let reorder = Profile {
+        delay: "4ms".parse().expect("a delay"),
+        reorder: "10%".parse().expect("a share"),
+        ..Profile::default()
+    };
+    let bed = up(Testbed::builder().hosts(1).profile(reorder));
+    let (from, to) = (socket(&bed.host(1).expect("a host")), socket(&bed.element(1).expect("an element")));
+    let mut early = 0;
+    for _ in 0..ROUNDS {
+        let began = Instant::now();
+        (0..FRAMES).for_each(|n| assert_eq!(from.send_to(&[n], address(&to)).expect("sent"), 1));
+        let mut came: Vec<u8> = Vec::new();
+        for _ in 0..FRAMES {
+            assert_eq!(to.recv(&mut buffer).expect("a datagram"), 1);
+            early += u32::from(began.elapsed() < DELAY);
+            came.push(buffer[0]);
+        }
+        came.sort_unstable();
+        assert!(came.into_iter().eq(0..FRAMES), "each arrives once");
+    }
+    // A busy machine may look late for some; six standard deviations above what is expected.
+    assert!((1..=280).contains(&early), "{early} of {} overtook others", ROUNDS * u32::from(FRAMES));
+}
+
+#[test]
 fn batches_cross_links_as_single_frames() {
     const SEGMENTS: usize = 10;
     if !root_tests("batches_cross_links_as_single_frames") {
         return;
     }
-    for builder in [Testbed::builder().hosts(1), Testbed::builder().hosts(1).rate("1gbit").expect("a rate")] {
+    for builder in [
+        Testbed::builder().hosts(1),
+        Testbed::builder().hosts(1).wired(),
+        Testbed::builder().hosts(1).rate("1gbit").expect("a rate"),
+    ] {
         let bed = up(builder);
         let (from, to) = (socket(&bed.host(1).expect("a host")), socket(&bed.element(1).expect("an element")));
         let state = quinn_udp::UdpSocketState::new((&from).into()).expect("batching");
@@ -188,6 +269,39 @@ fn batches_cross_links_as_single_frames() {
         let sent = bed.link(1).expect("a link").traffic().expect("counters").up;
         assert_eq!((sent.frames, sent.bytes), (10, 10 * (HEADERS_BYTES + 100) as u64), "{bed:?}");
     }
+}
+
+#[test]
+fn a_link_that_was_cut_works_again() {
+    if !root_tests("a_link_that_was_cut_works_again") {
+        return;
+    }
+    let bed = up(Testbed::builder().hosts(2).wired().link(2, Profile::default()));
+    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
+    let mut buffer = [0; 8];
+    let mut pass = |payload: &[u8; 1]| {
+        one.send_to(payload, address(&two)).expect("sent");
+        two.recv(&mut buffer).expect("a datagram");
+        assert_eq!(buffer[..1], *payload);
+    };
+    pass(b"1");
+    let link = bed.link(1).expect("a link");
+    link.cut().expect("it can be cut");
+    let carrier = bed.host(1).expect("a host").command("cat").arg("/sys/class/net/eth0/carrier").output();
+    assert_eq!(carrier.expect("cat").stdout, b"0\n");
+    let before = link.traffic().expect("counters").down;
+    let on_the_way = || link.faults().expect("counters").expect("a wire").1.passed;
+    let earlier = on_the_way();
+    two.send_to(b"lost", address(&one)).expect("sent");
+    let began = Instant::now();
+    while on_the_way() == earlier {
+        assert!(began.elapsed() < PATIENCE, "the frame does not come to the wire");
+    }
+    link.mend().expect("it can be mended");
+    pass(b"2");
+    assert_eq!(link.traffic().expect("counters").down, before, "nothing crossed");
+    let bare = bed.link(2).expect("a link").cut().expect_err("it is bare");
+    assert!(matches!(bare, Error::Bare { host: 2, .. }), "{bare}");
 }
 
 #[test]
@@ -221,7 +335,7 @@ fn a_bed_that_is_kept_is_found_and_taken_down_by_name() {
         return;
     }
     let name = format!("kept{}", std::process::id());
-    drop(up(Testbed::builder().name(&name).hosts(2)).keep());
+    up(Testbed::builder().name(&name).hosts(2)).keep().expect("it needs no process");
     let taken = Testbed::builder().name(&name).up().expect_err("the name is taken");
     assert!(matches!(&taken, Error::AlreadyUp { bed } if *bed == name), "{taken}");
     let found = Testbed::open(&name).expect("it is still there");
@@ -229,6 +343,7 @@ fn a_bed_that_is_kept_is_found_and_taken_down_by_name() {
     assert_eq!(nodes, ["e1", "h1", "h2"]);
     let error = found.host(3).expect_err("there are two").to_string();
     assert_eq!(error, format!("testbed {name} has no h3: it has e1 h1 h2"));
+    assert!(found.link(2).expect("a link").faults().expect("no counters").is_none(), "it is bare");
     found.down().expect("it goes");
     let gone = Testbed::open(&name).expect_err("it is gone");
     assert!(matches!(&gone, Error::NotUp { bed } if *bed == name), "{gone}");

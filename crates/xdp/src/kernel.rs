@@ -11,11 +11,12 @@ use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Siz
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::Error;
+use crate::group::Group;
 use crate::layout::{self, APPLICATION_WORDS, ELEMENT_COUNTERS, Words};
 use crate::packet::Packet;
 
 /// The program, as it was compiled.
-const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
+pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 /// Applications that the program has room for (`bpf/tables.h`).
 const APPLICATIONS_MAX: usize = 1024;
 /// Widest row that the program takes.
@@ -126,10 +127,15 @@ struct Installed {
 pub struct Kernel {
     object: Object,
     links: Vec<Link>,
+    /// Those that it is attached to, by number.
+    pub(crate) interfaces: Vec<u32>,
+    /// The address that frames for the element are sent to.
+    pub(crate) own: Option<Ipv4Addr>,
     /// Whether changes wait until no frame admitted before is under way.
     routed: bool,
     applications: HashMap<u32, Installed>,
-    endpoints: HashMap<u32, Endpoint>,
+    pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
+    pub(crate) groups: HashMap<u32, Group>,
     free: Vec<u32>,
 }
 
@@ -139,14 +145,11 @@ impl Kernel {
     /// # Errors
     /// [`Error`]: no permission, no room, or what the kernel says.
     pub fn load(config: &Config) -> Result<Self, Error> {
-        Self::load_object(SWITCH, config)
+        Self::load_object(SWITCH, config, 0)
     }
 
-    /// Loads another build of the program.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn load_object(object: &[u8], config: &Config) -> Result<Self, Error> {
+    /// Loads a build of the program; `mistake`: what one for tests does wrong (`bpf/planted.h`).
+    pub(crate) fn load_object(object: &[u8], config: &Config, mistake: u32) -> Result<Self, Error> {
         let Size { rows, lanes, slots } = config.size;
         let array = |what, wanted: usize, bytes: usize| {
             let max = ARRAY_BYTES_MAX / bytes;
@@ -156,6 +159,8 @@ impl Kernel {
         let place_bytes = array("slots", slots, PLACES * PLACE_BYTES)?;
         array("rows", rows, size_of::<Row>())?;
 
+        // What goes wrong is said once, by whoever called.
+        libbpf_rs::set_print(None);
         let mut open =
             ObjectBuilder::default().open_memory(object).map_err(Error::kernel("reading the XDP program"))?;
         for mut map in open.maps_mut() {
@@ -172,14 +177,20 @@ impl Kernel {
                     value[..words.bytes().len()].copy_from_slice(words.bytes());
                     Ok(())
                 }
+                Some(".rodata.planted") => {
+                    let value = map.initial_value_mut().ok_or(Error::Missing("planted"))?;
+                    value[..4].copy_from_slice(&mistake.to_ne_bytes());
+                    Ok(())
+                }
                 _ => Ok(()),
             }
             .map_err(Error::kernel("sizing the XDP program's maps"))?;
         }
         let object = open.load().map_err(Error::kernel("loading the XDP program"))?;
         let free = (0..APPLICATIONS_MAX as u32).rev().collect();
-        let (applications, endpoints) = Default::default();
-        Ok(Self { object, links: Vec::new(), routed: config.routed, applications, endpoints, free })
+        let (applications, endpoints, groups) = Default::default();
+        let (links, interfaces, routed) = (Vec::new(), Vec::new(), config.routed);
+        Ok(Self { object, links, interfaces, own: None, routed, applications, endpoints, groups, free })
     }
 
     /// Attaches the program to an interface, in its driver if that can, otherwise behind it. It stays
@@ -200,6 +211,7 @@ impl Kernel {
         const IN_DRIVER: u8 = 1;
         let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
         self.links.push(link);
+        self.interfaces.push(ifindex.cast_unsigned());
         Ok(if native { Mode::Native } else { Mode::Generic })
     }
 
@@ -208,6 +220,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn own(&mut self, ip: Ipv4Addr) -> Result<(), Error> {
+        self.own = Some(ip);
         self.put("own", &ip.octets(), &[1])
     }
 
@@ -248,10 +261,13 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn remove(&mut self, gaid: u32) -> Result<(), Error> {
+        self.ungroup(gaid)?;
+        self.groups.remove(&gaid);
         let Some(installed) = self.applications.remove(&gaid) else { return Ok(()) };
         self.free.push(installed.index);
         self.take("applications", &gaid.to_ne_bytes())?;
-        let endpoints: Vec<u32> = self.endpoints.values().filter(|e| e.gaid == gaid).map(|e| e.endpoint).collect();
+        let endpoints = self.endpoints.values().filter(|(e, _)| e.gaid == gaid).map(|(e, _)| e.endpoint);
+        let endpoints: Vec<u32> = endpoints.collect();
         endpoints.into_iter().try_for_each(|endpoint| self.remove_endpoint(endpoint))?;
         self.wait()
     }
@@ -273,7 +289,9 @@ impl Kernel {
     /// What the kernel says.
     pub fn set_endpoint(&mut self, endpoint: &Endpoint, addr: SocketAddrV4) -> Result<(), Error> {
         let id = endpoint.endpoint.to_ne_bytes();
-        if self.endpoints.get(&endpoint.endpoint) != Some(endpoint) {
+        self.leave_groups(endpoint.endpoint, Some(endpoint.gaid))?;
+        let known = self.endpoints.get(&endpoint.endpoint).copied();
+        if known.is_none_or(|(known, _)| known != *endpoint) {
             if self.endpoints.remove(&endpoint.endpoint).is_some() {
                 self.take("endpoints", &id)?;
             }
@@ -282,8 +300,11 @@ impl Kernel {
             self.control("reset_slots", request, "start slots anew")?;
         }
         self.put("endpoints", &id, layout::endpoint(endpoint, addr).bytes())?;
-        self.endpoints.insert(endpoint.endpoint, *endpoint);
-        Ok(())
+        self.endpoints.insert(endpoint.endpoint, (*endpoint, addr));
+        match self.groups.get(&endpoint.gaid) {
+            Some(group) if group.has(endpoint.endpoint) => self.regroup(endpoint.gaid),
+            _ => Ok(()),
+        }
     }
 
     /// Takes an endpoint out; unknown ones are fine.
@@ -291,10 +312,16 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
+        self.leave_groups(endpoint, None)?;
         match self.endpoints.remove(&endpoint) {
             Some(_) => self.take("endpoints", &endpoint.to_ne_bytes()),
             None => Ok(()),
         }
+    }
+
+    /// The index of an application's counters.
+    pub(crate) fn index_of(&self, gaid: u32) -> Option<u32> {
+        Some(self.applications.get(&gaid)?.index)
     }
 
     /// Whether the application is installed here.
@@ -309,7 +336,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn run(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<Ran, Error> {
-        let (action, _) = self.run_repeated(packet, buffer, 1)?;
+        let (action, _) = self.run_once(packet, buffer)?;
         let slow = |packet: &Packet, given: &[u8]| {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
@@ -323,15 +350,16 @@ impl Kernel {
         })
     }
 
-    /// The mean time of `repeat` runs with the same packet.
+    /// As [`run`](Self::run); how long the program took, by the kernel's clock. Only one run at a time can be
+    /// measured: the kernel gives each next one what the last has made of the packet.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn time(&self, packet: &[u8], repeat: u32) -> Result<Duration, Error> {
-        Ok(self.run_repeated(packet, &mut Vec::new(), repeat)?.1)
+    pub fn time(&self, packet: &[u8]) -> Result<Duration, Error> {
+        Ok(self.run_once(packet, &mut Vec::new())?.1)
     }
 
-    fn run_repeated(&self, packet: &[u8], buffer: &mut Vec<u8>, repeat: u32) -> Result<(Action, Duration), Error> {
+    fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {
         buffer.clear();
         buffer.resize(packet.len(), 0);
         let program = self.program("element")?;
@@ -342,7 +370,7 @@ impl Kernel {
             data_out: Some(buffer),
             context_in: Some(context.bytes_mut()),
             context_out: Some(after.bytes_mut()),
-            repeat,
+            repeat: 1,
             ..ProgramInput::default()
         };
         let output = program.test_run(input).map_err(Error::kernel("running the XDP program"))?;
@@ -425,8 +453,9 @@ impl Kernel {
         let of = |installed: &Installed| {
             let processors = self.get_all("application_counters", installed.index)?;
             let c: [u64; APPLICATION_WORDS] = layout::sums(&processors);
-            let last =
-                processors.iter().map(|one| layout::sums::<APPLICATION_WORDS>(&[one.clone()])[APPLICATION_WORDS - 1]);
+            let last = processors
+                .iter()
+                .map(|one| layout::sums::<APPLICATION_WORDS>(std::slice::from_ref(one))[APPLICATION_WORDS - 1]);
             let last = last.max().filter(|ns| *ns > 0).map(Duration::from_nanos);
             Ok((installed.application, last, layout::application_counters(&c)))
         };
@@ -470,7 +499,7 @@ impl Kernel {
         Ok(layout::words(&bytes[..words as usize * 4]))
     }
 
-    fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
+    pub(crate) fn program(&self, name: &'static str) -> Result<ProgramMut<'_>, Error> {
         self.object.progs_mut().find(|program| program.name() == name).ok_or(Error::Missing(name))
     }
 
@@ -478,11 +507,11 @@ impl Kernel {
         self.object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))
     }
 
-    fn put(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn put(&self, map: &'static str, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(Error::kernel("changing a table"))
     }
 
-    fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
         self.map(map)?.delete(key).map_err(Error::kernel("changing a table"))
     }
 

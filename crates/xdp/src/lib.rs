@@ -18,13 +18,21 @@
 pub const AVAILABLE: bool = cfg!(feature = "kernel");
 
 #[cfg(feature = "kernel")]
+pub mod cost;
+#[cfg(feature = "kernel")]
 mod error;
+#[cfg(feature = "kernel")]
+mod group;
 #[cfg(feature = "kernel")]
 mod kernel;
 #[cfg(feature = "kernel")]
 mod layout;
 #[cfg(feature = "kernel")]
 mod packet;
+#[cfg(feature = "planted")]
+mod planted;
+#[cfg(feature = "kernel")]
+mod typical;
 
 #[cfg(feature = "kernel")]
 pub use error::Error;
@@ -32,3 +40,7 @@ pub use error::Error;
 pub use kernel::{Config, Element, Kernel, Mode, Place, Ran, Row};
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};
+#[cfg(feature = "planted")]
+pub use planted::Mistake;
+#[cfg(feature = "kernel")]
+pub use typical::Typical;

@@ -6,30 +6,20 @@ mod common;
 
 use std::path::Path;
 
-use common::Tested;
+use common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::corpus::Case;
 use pathcall_conformance::generate::{Options, SIZE};
 use pathcall_program::Program;
-use pathcall_xdp::Error;
+use pathcall_xdp::Kernel;
 
 /// Frames that are compared if not told otherwise.
 const FRAMES: u64 = 1_000_000;
 
-/// What was loaded; nothing, said aloud, where that is not permitted.
-fn loaded<T>(result: Result<T, Error>) -> Option<T> {
-    match result {
-        Err(Error::Permission) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
-            println!("skipped: {}", Error::Permission);
-            None
-        }
-        result => Some(result.unwrap_or_else(|error| panic!("{error}"))),
-    }
-}
-
 #[test]
 fn a_million_random_frames_make_no_difference() {
-    let Some(mut tested) = loaded(Tested::new(SIZE)) else { return };
+    let Some(kernel) = loaded(Kernel::load(&config(SIZE))) else { return };
+    let mut tested = Tested::of(kernel, SIZE);
     let frames = std::env::var("FRAMES").map_or(FRAMES, |frames| frames.parse().expect("a number"));
     let played = campaign(&mut Program::new(SIZE), &mut tested, 1, frames, Options::default());
     let played = played.unwrap_or_else(|difference| panic!("{difference}"));
@@ -51,7 +41,8 @@ fn the_corpus_is_done_as_the_reference_did_it() {
         if case.has_tokens() {
             continue;
         }
-        let Some(mut tested) = loaded(Tested::new(case.memory)) else { return };
+        let Some(kernel) = loaded(Kernel::load(&config(case.memory))) else { return };
+        let mut tested = Tested::of(kernel, case.memory);
         case.replay(&mut tested).unwrap_or_else(|mismatch| panic!("{}: {mismatch}", path.display()));
         files += 1;
     }

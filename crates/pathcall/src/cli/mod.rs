@@ -20,6 +20,7 @@ mod controller;
 mod demo;
 mod element;
 mod failure;
+mod kernel;
 mod memory;
 mod program;
 mod signal;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cli::failure::Failure;
 use crate::cli::memory::{self, Memory};
 use crate::cli::table::Table;
-use crate::cli::{print, status};
+use crate::cli::{kernel, print, status};
 
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {
@@ -35,6 +35,9 @@ struct ReportArgs {
     /// if nobody is there, the program is shown alone
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
+    /// Show what the program in the kernel costs instead: instructions by stage, time by kind of frame
+    #[arg(long, conflicts_with = "controller")]
+    xdp: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,6 +45,9 @@ struct ReportArgs {
 
 pub(crate) async fn run(args: ProgramArgs) -> Result<(), Failure> {
     let ProgramCommand::Report(args) = args.command;
+    if args.xdp {
+        return print(&kernel::report(args.json)?);
+    }
     let status = match &args.controller {
         Some(url) => Some(status::ask(url).await?),
         None => match status::ask(&format!("http://{LISTEN_DEFAULT}")).await {

@@ -4,13 +4,14 @@
 //! `run` and `capture` become the program that they run, so that its exit code and signals are its own.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use pathcall_testbed::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, Node, NodeName, Profile, Rate, Share, Testbed, beds};
+use pathcall_testbed::{Delay, ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName, Profile, Rate, Share, Testbed, beds};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::runtime::Runtime;
@@ -23,6 +24,8 @@ use crate::cli::{print, signal};
 const NAME_DEFAULT: &str = "bed";
 /// The variable that tells the command of `up -- command` which bed is its own.
 const NAME_VARIABLE: &str = "PATHCALL_TESTBED";
+/// The last line of what `up` prints begins with this.
+const LAST_WORDS: &str = "take it down:";
 /// The command of `up -- command` may tidy up for so long after it was told to stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -40,6 +43,10 @@ enum TestbedCommand {
     Run(RunArgs),
     /// Show what a host or an element sends and receives, by tcpdump
     Capture(CaptureArgs),
+    /// Take the cable out of a host
+    Cut(LinkArgs),
+    /// Put the cable back
+    Mend(LinkArgs),
     /// End what runs on a testbed and take it down
     Down(BedArgs),
     /// Name the testbeds that are up
@@ -59,6 +66,9 @@ struct UpArgs {
     bed: BedArgs,
     #[command(flatten)]
     shape: ShapeArgs,
+    /// Stay with the testbed where it needs a process that delays frames
+    #[arg(long, hide = true)]
+    stay: bool,
     /// Command to run on this machine; it finds the testbed's name in PATHCALL_TESTBED
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -88,6 +98,15 @@ struct ShapeArgs {
     /// ECN-capable frames that each link marks as "congestion experienced"
     #[arg(long, value_name = "SHARE", default_value_t)]
     ce: Share,
+    /// How long each frame takes on a link, as in 5ms
+    #[arg(long, value_name = "TIME", default_value_t)]
+    delay: Delay,
+    /// Frames that take no time, and so overtake others
+    #[arg(long, value_name = "SHARE", default_value_t)]
+    reorder: Share,
+    /// Have links without any property pass a wire, which counts frames and lets them wait
+    #[arg(long)]
+    wired: bool,
     /// Bytes of an IP packet
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u32,
@@ -102,6 +121,14 @@ struct RunArgs {
     /// Command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+struct LinkArgs {
+    #[command(flatten)]
+    bed: BedArgs,
+    /// Host by its number
+    host: usize,
 }
 
 #[derive(Debug, Args)]
@@ -130,19 +157,30 @@ pub(crate) fn run(args: TestbedArgs) -> Result<ExitCode, Failure> {
             let node = Testbed::open(&bed.name)?.node(node)?;
             become_it(node.capture(write.as_deref())?.args(arguments))
         }
-        TestbedCommand::Down(bed) => {
-            Testbed::open(&bed.name)?.down()?;
-            Ok(ExitCode::SUCCESS)
-        }
+        TestbedCommand::Cut(LinkArgs { bed, host }) => done(Testbed::open(&bed.name)?.link(host)?.cut()),
+        TestbedCommand::Mend(LinkArgs { bed, host }) => done(Testbed::open(&bed.name)?.link(host)?.mend()),
+        TestbedCommand::Down(bed) => done(Testbed::open(&bed.name)?.down()),
         TestbedCommand::List => list(),
     }
 }
 
+fn done(done: Result<(), pathcall_testbed::Error>) -> Result<ExitCode, Failure> {
+    Ok(done.map(|()| ExitCode::SUCCESS)?)
+}
+
 fn up(args: UpArgs) -> Result<ExitCode, Failure> {
-    let UpArgs { bed: BedArgs { name }, shape, command } = args;
+    let UpArgs { bed: BedArgs { name }, shape, stay, command } = args;
+    if command.is_empty() && shape.delay.is_some() && !stay {
+        return behind();
+    }
     let bed = shape.build(&name)?;
     let Some((program, arguments)) = command.split_first() else {
-        print(&said(&bed.keep()))?;
+        print(&said(&bed))?;
+        // What can't be kept without a process has this one.
+        if bed.needs_owner() {
+            match bed.stay()? {}
+        }
+        bed.keep()?;
         return Ok(ExitCode::SUCCESS);
     };
     let mut command = tokio::process::Command::new(program);
@@ -162,6 +200,28 @@ fn up(args: UpArgs) -> Result<ExitCode, Failure> {
     Ok(exit_code(ended?))
 }
 
+/// Has a process that outlives this one do the same, and waits until it is ready.
+fn behind() -> Result<ExitCode, Failure> {
+    let mut command = Command::new(std::env::current_exe().map_err(Failure::NoPlace)?);
+    command.args(std::env::args_os().skip(1)).arg("--stay");
+    // Ctrl-C is not for it, and it keeps nothing open that others may wait for the end of.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = |source| Failure::Spawn { program: "pathcall testbed up".to_owned(), source };
+    let mut child = command.spawn().map_err(failed)?;
+    let mut ready = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let mut lines = BufReader::new(stdout);
+        while !ready.contains(LAST_WORDS) && lines.read_line(&mut ready).map_err(failed)? > 0 {}
+    }
+    if ready.contains(LAST_WORDS) {
+        print(&ready)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    Ok(exit_code(output.status))
+}
+
 /// What is told of a testbed that stays.
 fn said(bed: &Testbed) -> String {
     let mut table = Table::new(["node", "address", "namespace"]);
@@ -172,16 +232,15 @@ fn said(bed: &Testbed) -> String {
     let option = if name == NAME_DEFAULT { String::new() } else { format!(" --name {name}") };
     format!(
         "ready: testbed {name}\n\n{table}\nrun on host 1:   pathcall testbed run{option} 1 -- COMMAND\n\
-         on element 1:    pathcall testbed run{option} e1 -- COMMAND\ntake it down:    pathcall testbed down{option}\n"
+         on element 1:    pathcall testbed run{option} e1 -- COMMAND\n{LAST_WORDS}    pathcall testbed down{option}\n"
     )
 }
 
 fn list() -> Result<ExitCode, Failure> {
     let mut table = Table::new(["testbed", "nodes"]);
-    for name in beds()?.keys() {
-        let nodes: Vec<Node> = Testbed::open(name)?.nodes().collect();
-        let nodes: Vec<String> = nodes.iter().map(|node| node.name().to_string()).collect();
-        table.row([name.clone(), nodes.join(" ")]);
+    for (name, nodes) in beds()? {
+        let nodes: Vec<String> = nodes.iter().filter(|node| node.has_address()).map(NodeName::to_string).collect();
+        table.row([name, nodes.join(" ")]);
     }
     print(&table.to_string())?;
     Ok(ExitCode::SUCCESS)
@@ -215,8 +274,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 impl ShapeArgs {
     fn build(self, name: &str) -> Result<Testbed, Failure> {
-        let Self { hosts, elements, rate, queue, loss, repeat, ce, mtu } = self;
-        let profile = Profile { rate, queue_bytes: queue, loss, repeat, ce };
+        let Self { hosts, elements, rate, queue, loss, repeat, ce, delay, reorder, wired, mtu } = self;
+        let profile = Profile { rate, queue_bytes: queue, loss, repeat, ce, delay, reorder, wired };
         let builder = Testbed::builder().name(name).hosts(hosts).elements(elements).mtu(mtu).profile(profile);
         Ok(builder.up()?)
     }

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mistakes that a test plants in the program, one at a time, to see that the comparison with the
+ * reference finds each (crates/xdp, planted.rs, in the same order). Only builds with -DPLANTED can
+ * make them; in all others nothing of this is left. */
+#pragma once
+
+#ifdef PLANTED
+
+enum mistake {
+	NO_MISTAKE,
+	/* admit.h */
+	ELEMENT_EPOCH,
+	ELEMENT_INCARNATION,
+	ELEMENT_APPLICATION,
+	ELEMENT_SLOT,
+	/* context.h */
+	SENDER_BELIEVED,
+	/* generation.h */
+	WIPE_OLD_GENERATION,
+	VERSION_KEPT,
+	/* once.h */
+	ELEMENT_REPEATS,
+	ELEMENT_LATE_REPEATS,
+	REFUSED_APPLIED,
+	/* round.h */
+	ELEMENT_WORKERS,
+	ELEMENT_TAG,
+	MARK_FORGOTTEN,
+	CLEAR_ON_OLD_RESULT,
+	/* count.h */
+	CLEAR_BEFORE_BACKUP,
+	COUNT_REPEATS,
+	REACHED_TWICE,
+	/* lock.h */
+	RELEASE_OF_ANY_OWNER,
+	WANTED_FORGOTTEN,
+	GRANTS_NOT_RAISED,
+	/* ballot.h */
+	VOTE_REPEATS,
+	VOTE_FOR_ANOTHER,
+	DECIDED_UNRECORDED,
+	CLEARS_UNCOUNTED,
+	/* lanes.h */
+	LANES_WRAP,
+	SHIFT_MODULO,
+	FIRST_LANE_KEPT,
+	/* map.h */
+	CLAMP_OVERFLOW,
+	PAIRS_REPEATS,
+	UNMARKED_MODIFIED,
+	/* keyed.h */
+	HARVEST_UNFROZEN,
+	OVERFLOW_SAID_ONCE,
+	WIPE_FORGOTTEN,
+	/* emit.h */
+	STRIP_FORGOTTEN,
+	INCARNATION_KEPT,
+	MARKS_SHIFTED,
+	/* egress.h */
+	TAIL_KEPT,
+	SUM_OF_BEFORE,
+	MARK_PASSED_ON,
+	/* tables.h; frames one after the other do not show it */
+	UNLOCKED,
+};
+
+/* Which one is made, for the verifier a constant. */
+const volatile __u32 planted SEC(".rodata.planted") = NO_MISTAKE;
+
+#undef PLANTED
+#define PLANTED(mistake) (planted == (mistake))
+
+#else
+
+#define PLANTED(mistake) 0
+
+#endif

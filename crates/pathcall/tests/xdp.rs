@@ -1,0 +1,205 @@
+//! The element in the kernel as a user meets it: real processes on a testbed, the program attached to
+//! the element's interfaces. Needs root, and the applications beside the command.
+#![cfg(target_os = "linux")]
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use pathcall_testbed::{Node, Testbed, root_tests};
+use serde_json::Value;
+
+const PATHCALL: &str = env!("CARGO_BIN_EXE_pathcall");
+const HOSTS: usize = 3;
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A process that is killed when it is dropped, as by `kill -9`.
+struct Process(Child);
+
+impl Process {
+    /// Starts it, and waits until it says that it is ready; what it said.
+    fn start(mut command: Command) -> (Self, String) {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the command is built");
+        let mut ready = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        let process = Self(child);
+        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready"), "{ready:?}");
+        (process, ready)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+/// A testbed with a controller on its element.
+struct Bed {
+    // The processes go before what they run on.
+    element: Option<Process>,
+    _controller: Process,
+    node: Node,
+    bed: Testbed,
+}
+
+impl Bed {
+    fn start(name: &str) -> Self {
+        let bed = Testbed::builder().name(&format!("{name}{}", std::process::id())).hosts(HOSTS).up().expect("a bed");
+        let node = bed.element(1).expect("an element");
+        let mut controller = node.command(PATHCALL);
+        controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
+        let (controller, _) = Process::start(controller);
+        Self { element: None, _controller: controller, node, bed }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}:7700", self.node.address())
+    }
+
+    fn element_command(&self, interfaces: &[&str]) -> Command {
+        let mut command = self.node.command(PATHCALL);
+        let at = |port| format!("{}:{port}", self.node.address());
+        command.args(["element", "--controller", &self.url(), "--data", &at(7702), "--control", &at(7701)]);
+        for interface in interfaces {
+            command.args(["--xdp", interface]);
+        }
+        command
+    }
+
+    /// Starts the element anew.
+    fn start_element(&mut self) -> String {
+        self.element = None;
+        let (element, ready) = Process::start(self.element_command(&["h1", "h2", "h3"]));
+        self.element = Some(element);
+        ready
+    }
+
+    /// An application, its server on host 1, its clients on the others.
+    fn application(&self, name: &str) -> Command {
+        let program = Path::new(PATHCALL).with_file_name(name);
+        assert!(program.is_file(), "{}: build it first (`cargo build --release -p {name}`)", program.display());
+        let hosts: Vec<OsString> = (1..=HOSTS).map(|k| self.bed.host(k).expect("a host").file().into()).collect();
+        let mut command = Command::new(program);
+        command.args(["--json", "--controller", &self.url(), "--serve-at"]);
+        command.arg(self.bed.host(1).expect("a host").address().to_string());
+        command.arg("--namespaces").arg(hosts.join(",".as_ref())).stdin(Stdio::null());
+        command
+    }
+
+    /// Counters of the element that is up, by their names.
+    fn counters(&self) -> Option<Value> {
+        let mut status = self.node.command(PATHCALL);
+        let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("it runs");
+        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        Some(status["elements"].as_array()?.iter().find(|e| e["alive"] == true)?["counters"]["element"].clone())
+    }
+
+    /// Waits until the element has worked on so many frames since it started.
+    fn until_frames(&self, frames: u64) {
+        let began = Instant::now();
+        while self.counters().and_then(|c| c["frames_out"].as_u64()).is_none_or(|out| out < frames) {
+            assert!(began.elapsed() < LIMIT, "the element works on no frames: {:?}", self.counters());
+        }
+    }
+}
+
+fn report(output: Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("a report")
+}
+
+#[test]
+fn applications_run_through_the_kernel() {
+    if !root_tests("applications_run_through_the_kernel") {
+        return;
+    }
+    let mut bed = Bed::start("xdpapps");
+    let ready = bed.start_element();
+    for interface in ["h1", "h2", "h3"] {
+        assert!(ready.contains(&format!("XDP on {interface} (native)")), "{ready}");
+    }
+    for name in ["training", "wordcount", "lock"] {
+        let plain = report(
+            Command::new(bed.application(name).get_program()).args(["--json", "--plain"]).output().expect("it runs"),
+        );
+        let ours = report(bed.application(name).output().expect("it runs"));
+        assert_eq!(ours["digest"], plain["digest"], "{name}");
+        assert!(ours["element_share"].as_f64().expect("a share") > 0.3, "{name}: {ours}");
+    }
+    let counters = bed.counters().expect("an element");
+    assert_eq!(counters["link_frames_in"], 0, "no frame came to user space: {counters}");
+    let count = |name: &str| counters[name].as_u64().expect("a count");
+    assert!(count("frames_in") > 1_000, "{counters}");
+    // Multicasts to nobody yet are user space's.
+    assert!(count("xdp_slow") * 100 < count("frames_in"), "nor did they leave by it: {counters}");
+}
+
+#[test]
+fn the_element_is_killed_and_loaded_again_in_mid_training() {
+    if !root_tests("the_element_is_killed_and_loaded_again_in_mid_training") {
+        return;
+    }
+    let mut bed = Bed::start("xdpkill");
+    bed.start_element();
+    let mut training = bed.application("training");
+    let training = training.args(["--epochs", "2500"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let training = Process(training.expect("it is built"));
+    for _ in 0..2 {
+        bed.until_frames(500);
+        bed.start_element();
+    }
+    bed.until_frames(500);
+    let mut training = training;
+    let status = training.0.wait().expect("a child of ours");
+    // It holds its loss curve against one worker's, bit for bit.
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut training.0.stderr.take().expect("piped"), &mut said).expect("text");
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn what_a_user_gets_wrong_is_said_in_one_line() {
+    if !root_tests("what_a_user_gets_wrong_is_said_in_one_line") {
+        return;
+    }
+    let mut bed = Bed::start("xdpwrong");
+    let said = |mut command: Command| {
+        let output = command.output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert_eq!(
+        said(bed.element_command(&["nowhere"])),
+        "pathcall: there is no interface nowhere here (`ip link` names them)\n"
+    );
+    bed.start_element();
+    let mut second = bed.node.command(PATHCALL);
+    let at = |port| format!("{}:{port}", bed.node.address());
+    second.args(["element", "--controller", &bed.url(), "--data", &at(7712), "--control", &at(7711), "--xdp", "h1"]);
+    let said_of_second = said(second);
+    assert!(said_of_second.starts_with("pathcall: interface h1 carries XDP program "), "{said_of_second}");
+    assert!(said_of_second.ends_with(" already: detach it first (`ip link set h1 xdp off`)\n"), "{said_of_second}");
+
+    // Where anybody may run it.
+    let place = std::env::temp_dir().join(format!("pathcall-xdp-{}", std::process::id()));
+    std::fs::copy(PATHCALL, &place).expect("a copy");
+    std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("anybody may");
+    let mut unprivileged = Command::new(&place);
+    unprivileged.args(["element", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--xdp", "lo"]);
+    let said = said({
+        unprivileged.uid(65534).gid(65534);
+        unprivileged
+    });
+    std::fs::remove_file::<PathBuf>(place).expect("there is a copy");
+    assert_eq!(
+        said,
+        "pathcall: no permission to load the XDP program: run as root, or with CAP_BPF and CAP_NET_ADMIN\n"
+    );
+}

@@ -1,0 +1,135 @@
+//! How many instructions the program has, by the file of each stage: read from the compiled object.
+//!
+//! ```text
+//! switch.bpf.o ─► sections ─► .BTF.ext: from which line an instruction is ─► by file, of frames' program
+//! ```
+//!
+//! What counts is what the compiler wrote, before the kernel replaces calls by its own instructions: the
+//! same on every machine with the same compiler.
+
+use std::collections::BTreeMap;
+
+use crate::Error;
+use crate::kernel::SWITCH;
+
+/// The compiler that the program was built with, as it calls itself.
+pub const COMPILER: &str = env!("PATHCALL_XDP_COMPILER");
+
+/// Bytes of an instruction.
+const INSTRUCTION: u32 = 8;
+/// The file of what the loader runs, not frames.
+const LOADERS: &str = "control.h";
+
+/// Instructions of the program by file of `bpf/`, the largest first; without those that no frame runs.
+///
+/// # Errors
+/// [`Error::Missing`] when the object is none of clang's.
+pub fn instructions() -> Result<Vec<(String, u32)>, Error> {
+    let mut files = Object(SWITCH).instructions().ok_or(Error::Missing("line numbers"))?;
+    files.remove(LOADERS);
+    let mut files: Vec<_> = files.into_iter().collect();
+    files.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
+    Ok(files)
+}
+
+/// A compiled object: ELF of 64 bits in the machine's byte order.
+struct Object<'a>(&'a [u8]);
+
+/// Where a section is: offset and length in bytes.
+#[derive(Clone, Copy)]
+struct Section<'a> {
+    name: &'a str,
+    bytes: &'a [u8],
+}
+
+impl<'a> Object<'a> {
+    /// Section headers: `Elf64_Ehdr`, `Elf64_Shdr`.
+    fn sections(&self) -> Option<Vec<Section<'a>>> {
+        let table = usize::try_from(u64_at(self.0, 0x28)?).ok()?;
+        let (each, count, names) = (u16_at(self.0, 0x3a)?, u16_at(self.0, 0x3c)?, u16_at(self.0, 0x3e)?);
+        let header = |i: u16| self.0.get(table + usize::from(i) * usize::from(each)..);
+        let bytes = |header: &[u8]| {
+            let (at, len) = (u64_at(header, 0x18)?, u64_at(header, 0x20)?);
+            self.0.get(usize::try_from(at).ok()?..)?.get(..usize::try_from(len).ok()?)
+        };
+        let names = bytes(header(names)?)?;
+        let section = |i| {
+            let header = header(i)?;
+            Some(Section { name: text_at(names, u32_at(header, 0)?)?, bytes: bytes(header)? })
+        };
+        // Sections without bytes in the file have no place in it either.
+        Some((0..count).filter_map(section).collect())
+    }
+
+    /// `.BTF` and `.BTF.ext` (the kernel's Documentation/bpf/btf.rst): lines of each code section.
+    fn instructions(&self) -> Option<BTreeMap<String, u32>> {
+        let sections = self.sections()?;
+        let section = |name: &str| sections.iter().find(|section| section.name == name).map(|section| section.bytes);
+        let (types, lines) = (section(".BTF")?, section(".BTF.ext")?);
+        let texts = types.get((u32_at(types, 4)? + u32_at(types, 16)?) as usize..)?;
+        let at = (u32_at(lines, 4)? + u32_at(lines, 16)?) as usize;
+        let mut lines = lines.get(at..at + u32_at(lines, 20)? as usize)?;
+        let record = u32_at(lines, 0)? as usize;
+        lines = &lines[4..];
+
+        let mut files = BTreeMap::new();
+        while !lines.is_empty() {
+            let (name, count) = (text_at(texts, u32_at(lines, 0)?)?, u32_at(lines, 4)? as usize);
+            let (records, rest) = lines[8..].split_at_checked(count * record)?;
+            lines = rest;
+            let end = section(name)?.len() as u32;
+            let starts = records.chunks_exact(record).map(|line| Some((u32_at(line, 0)?, u32_at(line, 4)?)));
+            let mut starts: Vec<(u32, u32)> = starts.collect::<Option<_>>()?;
+            starts.sort_by_key(|(at, _)| *at);
+            let ends = starts.iter().skip(1).map(|(at, _)| *at).chain([end]);
+            for ((at, file), end) in starts.iter().zip(ends) {
+                let path = text_at(texts, *file)?;
+                let file = path.rsplit('/').next().unwrap_or(path);
+                *files.entry(file.to_owned()).or_default() += (end - at) / INSTRUCTION;
+            }
+        }
+        Some(files)
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The text that begins there and ends with a zero.
+fn text_at(bytes: &[u8], at: u32) -> Option<&str> {
+    let bytes = bytes.get(at as usize..)?;
+    let len = bytes.iter().position(|byte| *byte == 0)?;
+    std::str::from_utf8(&bytes[..len]).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All code is some file's: what is counted is what there is.
+    #[test]
+    fn each_instruction_is_counted_once() {
+        let object = Object(SWITCH);
+        let code = |section: &&Section<'_>| [".text", "xdp", "syscall"].contains(&section.name);
+        let all: usize = object.sections().expect("ELF").iter().filter(code).map(|section| section.bytes.len()).sum();
+        let counted: u32 = object.instructions().expect("lines").values().sum();
+        assert_eq!(counted * INSTRUCTION, all as u32);
+    }
+
+    #[test]
+    fn damaged_objects_are_refused() {
+        for len in (0..SWITCH.len()).step_by(997) {
+            let _ = Object(&SWITCH[..len]).instructions();
+        }
+        assert!(Object(&SWITCH[..64]).instructions().is_none());
+    }
+}

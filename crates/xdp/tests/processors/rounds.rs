@@ -1,0 +1,101 @@
+//! Rounds: two workers, the same rows, and whoever sees the sums is the server.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use pathcall_wire::{Kind, MapFlags, MapFrame};
+use pathcall_xdp::{Kernel, Ran};
+
+use crate::common::frames::{self, GAID, WIDTH};
+use crate::common::loaded;
+use crate::{deadline, on_two_processors, turn, value};
+
+/// Rows that have rounds.
+const AT_ONCE: u32 = 4;
+
+fn values(worker: usize, row: u32, round: u32) -> Vec<i32> {
+    (0..WIDTH).map(|lane| value(worker, row, round, lane)).collect()
+}
+
+#[test]
+fn rounds_of_two_workers_are_summed_exactly() {
+    let _turn = turn();
+    let Some(kernel) = loaded(frames::kernel()) else { return };
+    hammer(&kernel, deadline());
+}
+
+/// The same does find what is wrong.
+#[cfg(feature = "planted")]
+#[test]
+fn without_locks_sums_are_wrong() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use pathcall_xdp::Mistake;
+
+    use crate::common::config;
+
+    let _turn = turn();
+    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() < 2) {
+        println!("skipped: there is one processor, and nothing happens at once");
+        return;
+    }
+    for _ in 0..10 {
+        let kernel = Kernel::load_planted(Mistake::Unlocked, &config(frames::SIZE));
+        let Some(kernel) = loaded(kernel.and_then(frames::admitted)) else { return };
+        if catch_unwind(AssertUnwindSafe(|| hammer(&kernel, deadline()))).is_err() {
+            return;
+        }
+    }
+    panic!("nothing went wrong without locks");
+}
+
+fn hammer(kernel: &Kernel, until: Instant) {
+    let rounds = [const { AtomicU32::new(1) }; AT_ONCE as usize];
+    let sent = on_two_processors(kernel, until, |mut sender| {
+        let mut sent = 0_u64;
+        while sender.goes_on() {
+            for row in 0..AT_ONCE {
+                let at = &rounds[row as usize];
+                let round = at.load(Ordering::Acquire);
+                // Now and then the other's part, which so comes twice, maybe at the same time.
+                let worker = if sender.random.once_in(4) { 1 - sender.me } else { sender.me };
+                let part = frames::part(worker, round * AT_ONCE + row, row, round, &values(worker, row, round));
+                sent += 1;
+                let Ran::Out(_, answer) = sender.send(&part) else { continue };
+                let answer = MapFrame::new_checked(&answer[..]).expect("a frame");
+                if !answer.map().has(MapFlags::REACHED) {
+                    assert!(answer.kind() == Kind::MapHeld || answer.map().has(MapFlags::OLD), "{answer:?}");
+                    continue;
+                }
+                for lane in 0..WIDTH {
+                    let sum = value(0, row, round, lane) + value(1, row, round, lane);
+                    assert_eq!(answer.linear(lane), Some(i64::from(sum)), "row {row} round {round} lane {lane}");
+                }
+                assert!(matches!(sender.send(&frames::result(row, round)), Ran::Slow(..)));
+                at.fetch_max(round + 1, Ordering::AcqRel);
+            }
+        }
+        sent
+    });
+
+    let (mut complete, mut begun) = (0, 0);
+    for row in 0..AT_ONCE {
+        let state = kernel.read_row(row).expect("read");
+        assert_eq!(state.round, rounds[row as usize].load(Ordering::Acquire));
+        let part = |worker: usize, lane| match state.workers >> worker & 1 {
+            1 => value(worker, row, state.round, lane),
+            _ => 0,
+        };
+        for (lane, got) in kernel.read_rows(GAID, row, 1).expect("read").into_iter().enumerate() {
+            assert_eq!(got, part(0, lane) + part(1, lane), "row {row} lane {lane}: what is begun");
+        }
+        complete += u64::from(state.round) - 1;
+        begun += u64::from(state.workers.count_ones());
+    }
+    let counters = kernel.applications().expect("read")[0].2;
+    assert_eq!((counters.applied, counters.clears), (2 * complete + begun, complete));
+    // Of the two parts of a round one waits, and one sees the threshold.
+    assert_eq!(kernel.counters().expect("read").counters.drop_counted, complete + begun);
+    println!("{complete} rounds of {WIDTH} lanes, {} frames", sent[0] + sent[1]);
+    assert!(complete > 100);
+}

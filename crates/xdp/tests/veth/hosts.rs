@@ -1,0 +1,153 @@
+//! Three hosts, each at an interface of the element's machine: network namespaces and veth, of this
+//! process alone.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use pathcall_xdp::{Config, Error, Kernel, Mode};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::common::frames::{self, SERVER, WORKERS};
+use crate::common::{ELEMENT, address, config};
+
+/// Who there is beside the element; `Host as usize` is its place here.
+const HOSTS: [(u32, &str); 3] = [(WORKERS[0], "a"), (WORKERS[1], "b"), (SERVER, "s")];
+/// How long a test waits for a packet that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A place to be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    A,
+    B,
+    Server,
+    Element,
+}
+
+/// The namespaces; dropping this takes them away.
+pub struct Hosts {
+    prefix: String,
+}
+
+impl Hosts {
+    /// Namespaces and links, routed by the element's machine. Neighbours of the workers are known; the
+    /// server's are asked for (ARP).
+    pub fn up() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let hosts = Self { prefix: format!("pc-xdpt-{}-{}-", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)) };
+        let element = hosts.name(Host::Element);
+        ip(&format!("netns add {element}"));
+        ip(&format!("-n {element} link set lo up"));
+        ip(&format!("-n {element} addr add {}/32 dev lo", ELEMENT.ip()));
+        for (i, (id, letter)) in HOSTS.into_iter().enumerate() {
+            let (host, addr) = (format!("{}{letter}", hosts.prefix), Ipv4Addr::from(id));
+            let (near, far) = (format!("02:00:00:00:00:e{i}"), format!("02:00:00:00:00:a{i}"));
+            ip(&format!("netns add {host}"));
+            ip(&format!(
+                "-n {element} link add e{letter} address {near} type veth peer name eth0 address {far} netns {host}"
+            ));
+            ip(&format!("-n {element} link set e{letter} up"));
+            ip(&format!("-n {host} link set eth0 up"));
+            ip(&format!("-n {host} addr add {addr}/32 dev eth0"));
+            ip(&format!("-n {host} route add default via {} dev eth0 onlink", ELEMENT.ip()));
+            ip(&format!("-n {element} route add {addr}/32 dev e{letter}"));
+            if id != SERVER {
+                ip(&format!("-n {element} neigh add {addr} dev e{letter} lladdr {far} nud permanent"));
+                ip(&format!("-n {host} neigh add {} dev eth0 lladdr {near} nud permanent", ELEMENT.ip()));
+            }
+        }
+        hosts.within(Host::Element, || fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("ours to set"));
+        hosts
+    }
+
+    fn name(&self, host: Host) -> String {
+        let letter = match host {
+            Host::Element => "e",
+            Host::A | Host::B | Host::Server => HOSTS[host as usize].1,
+        };
+        format!("{}{letter}", self.prefix)
+    }
+
+    /// Does this in another place, in a thread of its own.
+    pub fn within<T: Send>(&self, host: Host, work: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                self.enter(host);
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Moves this thread.
+    pub fn enter(&self, host: Host) {
+        let namespace = File::open(format!("/run/netns/{}", self.name(host))).expect("it is there");
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    }
+
+    /// The program at all interfaces, with the application in it. At the hosts it finds nothing that is
+    /// addressed to the element, and passes all: a veth takes what XDP sends it only with a program there.
+    pub fn attached(&self) -> Result<Kernel, Error> {
+        let mut kernel = Kernel::load(&Config { routed: true, ..config(frames::SIZE) }).and_then(frames::admitted)?;
+        self.within(Host::Element, || {
+            HOSTS.iter().try_for_each(|(_, letter)| {
+                kernel.attach(&format!("e{letter}")).map(|mode| assert_eq!(mode, Mode::Native))
+            })
+        })?;
+        for host in [Host::A, Host::B, Host::Server] {
+            self.within(host, || kernel.attach("eth0"))?;
+        }
+        Ok(kernel)
+    }
+
+    /// The socket of a host that frames go to.
+    pub fn socket(&self, host: Host) -> UdpSocket {
+        self.bound(host, address(HOSTS[host as usize].0))
+    }
+
+    /// A socket of a host.
+    pub fn bound(&self, host: Host, addr: SocketAddrV4) -> UdpSocket {
+        self.within(host, || {
+            let socket = UdpSocket::bind(addr).expect("its own address");
+            socket.set_read_timeout(Some(PATIENCE)).expect("supported");
+            socket
+        })
+    }
+
+    /// Packets with a wrong UDP checksum that a host's kernel has dropped.
+    pub fn checksum_errors(&self, host: Host) -> u64 {
+        let text = self.within(host, || fs::read_to_string("/proc/thread-self/net/snmp").expect("there"));
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
+        let (mut names, mut values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let at = names.position(|name| name == "InCsumErrors").expect("counted");
+        values.nth(at).expect("a value").parse().expect("a number")
+    }
+
+    /// Whether a host is answered by the machine of an address: that nobody has this port (ICMP).
+    pub fn reaches(&self, host: Host, addr: Ipv4Addr) -> bool {
+        let socket = self.bound(host, SocketAddrV4::new(HOSTS[host as usize].0.into(), 0));
+        socket.connect(SocketAddrV4::new(addr, 1)).expect("there is a way");
+        socket.send(b"?").expect("it leaves");
+        socket.recv(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for host in [Host::A, Host::B, Host::Server, Host::Element] {
+            // One that was never made is no concern.
+            let _ = Command::new("ip").args(["netns", "del", &self.name(host)]).output();
+        }
+    }
+}
+
+/// Runs `ip`.
+fn ip(arguments: &str) {
+    let said = Command::new("ip").args(arguments.split(' ')).output().expect("ip: Debian package iproute2");
+    assert!(said.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&said.stderr));
+}

@@ -1,0 +1,185 @@
+//! The program at interfaces, with packets that kernels have made: three hosts at an element's machine.
+//!
+//! Needs root, and the program ip; `PATHCALL_ROOT_TESTS=1` makes a lack of rights a failure.
+//! `SECONDS_EACH=n` hammers longer.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod hosts;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::frames::{self, GAID, SERVER, WORKERS};
+use common::{ELEMENT, address, loaded};
+use hosts::{Host, Hosts};
+use pathcall_wire::{Flags, KEYED_LANES, Kind, MAX_FRAME, MapFlags, MapFrame};
+use pathcall_xdp::Kernel;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How long senders hammer if not told otherwise.
+const SECONDS_EACH: u64 = 2;
+/// Frames that a sender has on their way.
+const WINDOW: u32 = 64;
+/// How long a sender waits for what is missing before it repeats it.
+const REPEAT_AFTER: Duration = Duration::from_millis(50);
+/// Repeats until it gives up.
+const REPEATS: u32 = 100;
+
+/// Hosts with the program attached; nothing, said aloud, where that is not permitted.
+fn attached() -> Option<(Hosts, Kernel)> {
+    // Nobody but root makes namespaces, so the program is tried first.
+    loaded(frames::kernel())?;
+    let hosts = Hosts::up();
+    let kernel = hosts.attached().unwrap_or_else(|error| panic!("{error}"));
+    Some((hosts, kernel))
+}
+
+fn receive(socket: &UdpSocket) -> MapFrame<Vec<u8>> {
+    let mut buffer = [0; MAX_FRAME];
+    let (len, from) = socket.recv_from(&mut buffer).expect("a frame comes");
+    assert_eq!(from, ELEMENT.into());
+    MapFrame::new_checked(buffer[..len].to_vec()).expect("a frame")
+}
+
+#[test]
+fn two_senders_on_two_processors_add_exactly() {
+    let Some((hosts, kernel)) = attached() else { return };
+    let seconds = std::env::var("SECONDS_EACH").map_or(SECONDS_EACH, |n| n.parse().expect("a number"));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let processors = sched_getaffinity(None).expect("known");
+    let processors: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|processor| processors.is_set(*processor)).collect();
+    let [first, second] = thread::scope(|scope| {
+        let threads = [Host::A, Host::B].map(|host| {
+            let processor = processors[host as usize % processors.len()];
+            let socket = hosts.socket(host);
+            scope.spawn(move || {
+                let mut only = CpuSet::new();
+                only.set(processor);
+                sched_setaffinity(None, &only).expect("one of those that are ours");
+                socket.set_read_timeout(Some(REPEAT_AFTER)).expect("supported");
+                hammer(&socket, host as usize, until)
+            })
+        });
+        threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    let lanes = kernel.read_rows(GAID, 1, 1).expect("read");
+    let expected: Vec<i32> = (0..KEYED_LANES as u32)
+        .map(|lane| {
+            (0..2).flat_map(|worker| (1..=[first.0, second.0][worker]).map(move |seq| value(worker, seq, lane))).sum()
+        })
+        .collect();
+    // Generation 1 is in the second bank.
+    assert_eq!(lanes[KEYED_LANES..], expected);
+    let (counters, element) = (kernel.applications().expect("read")[0].2, kernel.counters().expect("read"));
+    assert_eq!(counters.applied, u64::from(first.0 + second.0));
+    assert_eq!((element.drop_checksum, element.slow), (0, 0), "each answer left by the interface");
+    assert_eq!(hosts.checksum_errors(Host::A) + hosts.checksum_errors(Host::B), 0);
+    println!("{} and {} frames of {KEYED_LANES} pairs, {} repeats", first.0, second.0, first.1 + second.1);
+    assert!(first.0.min(second.0) > 1000);
+}
+
+/// What a sender adds to a register: little, so that none overflows.
+fn value(worker: usize, seq: u32, lane: u32) -> i32 {
+    ((seq * 7 + lane * 3 + worker as u32) % 21).cast_signed() - 10
+}
+
+/// Adds until then, a window at a time; how many frames were acknowledged, and how many came again.
+fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
+    let (mut seq, mut repeats, mut buffer) = (0, 0, [0; MAX_FRAME]);
+    while Instant::now() < until {
+        let first = seq + 1;
+        seq += WINDOW;
+        let mut missing: Vec<u32> = (first..=seq).collect();
+        for again in 0.. {
+            assert!(again < REPEATS, "{} frames are never acknowledged", missing.len());
+            repeats += if again > 0 { missing.len() as u32 } else { 0 };
+            for seq in &missing {
+                let pairs: Vec<_> = (0..KEYED_LANES as u32).map(|lane| (1, value(worker, *seq, lane))).collect();
+                let frame = frames::pairs(worker, *seq, &pairs);
+                socket.send_to(&frame, ELEMENT).expect("it leaves");
+            }
+            while !missing.is_empty() {
+                let len = match socket.recv(&mut buffer) {
+                    Ok(len) => len,
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+                    Err(error) => panic!("{error}"),
+                };
+                let answer = MapFrame::new_checked(&buffer[..len]).expect("a frame");
+                assert_eq!((answer.kind(), answer.map().has(MapFlags::OVERFLOW)), (Kind::MapAck, false));
+                missing.retain(|seq| *seq != answer.base().seq());
+            }
+            if missing.is_empty() {
+                break;
+            }
+        }
+    }
+    (seq, repeats)
+}
+
+#[test]
+fn frames_go_from_interface_to_interface() {
+    let Some((hosts, kernel)) = attached() else { return };
+    let [a, b, server] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    a.send_to(&frames::part(0, 1, 3, 1, &[5, -7, 9]), ELEMENT).expect("it leaves");
+    a.send_to(&frames::part(0, 1, 3, 1, &[5, -7, 9]), ELEMENT).expect("it leaves");
+    assert_eq!(receive(&a).kind(), Kind::MapHeld, "the other's part is missing");
+    b.send_to(&frames::part(1, 1, 3, 1, &[1, 1, 1]), ELEMENT).expect("it leaves");
+    let sums = receive(&server);
+    assert_eq!([0, 1, 2].map(|lane| sums.linear(lane)), [Some(6), Some(-6), Some(10)]);
+
+    let mut result = frames::result(3, 1);
+    let mut view = MapFrame::new_checked(&mut result[..]).expect("our own");
+    let flags = view.base().flags() & !Flags::MCAST;
+    view.base_mut().set_flags(flags);
+    server.send_to(&result, ELEMENT).expect("it leaves");
+    assert_eq!(receive(&a).kind(), Kind::MapResult);
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+    assert!(kernel.read_rows(GAID, 3, 1).expect("read").iter().all(|lane| *lane == 0));
+    assert_eq!(kernel.counters().expect("read").slow, 0);
+    assert_eq!(hosts.checksum_errors(Host::A) + hosts.checksum_errors(Host::Server), 0);
+}
+
+#[test]
+fn other_traffic_passes() {
+    let Some((hosts, kernel)) = attached() else { return };
+    let (a, b, server) = (Ipv4Addr::from(WORKERS[0]), Ipv4Addr::from(WORKERS[1]), Ipv4Addr::from(SERVER));
+    assert!(hosts.reaches(Host::A, *ELEMENT.ip()), "to the element's machine");
+    assert!(hosts.reaches(Host::A, b), "by the element's machine");
+    assert!(hosts.reaches(Host::Server, a), "neighbours are found");
+
+    let other = SocketAddrV4::new(*ELEMENT.ip(), 9);
+    let (to, from) = (hosts.bound(Host::Element, other), hosts.socket(Host::A));
+    from.send_to(b"hello", other).expect("it leaves");
+    let mut buffer = [0; 16];
+    let (len, sender) = to.recv_from(&mut buffer).expect("it comes");
+    assert_eq!((&buffer[..len], sender), (&b"hello"[..], address(WORKERS[0]).into()), "another port");
+    // Larger than a packet: in fragments.
+    from.send_to(&[7; 4000], other).expect("it leaves");
+    let mut buffer = [0; 4096];
+    assert_eq!(to.recv(&mut buffer).expect("it comes"), 4000);
+
+    // The port of frames, at another host: by the element's machine, and none of its business.
+    let frames_port = SocketAddrV4::new(server, ELEMENT.port());
+    let to = hosts.bound(Host::Server, frames_port);
+    from.send_to(&frames::pairs(0, 1, &[(1, 1)]), frames_port).expect("it leaves");
+    assert_eq!(to.recv_from(&mut buffer).expect("it comes").1, address(WORKERS[0]).into());
+
+    let listener = hosts.within(Host::Server, || TcpListener::bind(SocketAddrV4::new(server, 0)).expect("a port"));
+    let addr = listener.local_addr().expect("bound");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("somebody comes");
+            stream.write_all(&vec![3; 1 << 20]).expect("it leaves");
+        });
+        let mut all = Vec::new();
+        let mut stream = hosts.within(Host::B, || TcpStream::connect(addr).expect("there is a way"));
+        stream.read_to_end(&mut all).expect("all of it");
+        assert_eq!(all, vec![3; 1 << 20], "TCP");
+    });
+    let element = kernel.counters().expect("read");
+    assert_eq!((element.counters.frames_in, element.drop_checksum), (0, 0));
+}
