@@ -13,12 +13,15 @@ mod element_rate;
 mod harness;
 mod net;
 mod netrpc_async;
+mod netrpc_fig10;
 mod netrpc_sync;
 mod netrpc_table7;
 mod program_frame;
 mod round_trip;
 mod small;
 mod stubs;
+mod testbed_allreduce;
+mod testbed_goodput;
 mod testbed_lock;
 mod testbed_vote;
 mod traffic;
@@ -31,7 +34,7 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 8] = [
+const FIGURES: [Figure; 11] = [
     program_frame::FIGURE,
     element_rate::FIGURE,
     netrpc_sync::FIGURE,
@@ -40,6 +43,9 @@ const FIGURES: [Figure; 8] = [
     round_trip::FIGURE,
     testbed_lock::FIGURE,
     testbed_vote::FIGURE,
+    testbed_allreduce::FIGURE,
+    testbed_goodput::FIGURE,
+    netrpc_fig10::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -80,7 +86,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     if args.list {
-        FIGURES.iter().for_each(|figure| println!("{:<16}{}", figure.name, figure.about));
+        FIGURES.iter().for_each(|figure| println!("{:<20}{}", figure.name, figure.about));
         return Ok(());
     }
     let chosen = choose(&args.figures)?;

@@ -12,7 +12,7 @@ use super::{Party, Stage};
 use crate::net::percentiles;
 
 /// Votes that no turn casts: each is counted, and none decides.
-const NEVER: u32 = 1 << 30;
+pub(super) const NEVER: u32 = 1 << 30;
 
 /// What is agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,12 @@ pub(crate) enum Kind {
     Lock,
     /// A vote is counted, below the threshold.
     Vote,
+}
+
+/// A lock or a ballot takes a row, and one lane of it.
+pub(super) fn sort(kind: Kind) -> Sort {
+    let (locks, votes) = (kind == Kind::Lock, kind == Kind::Vote);
+    Sort { threshold: 0, locks, votes, rows: 64, width: 1, flows: 1 }
 }
 
 /// A caller, its owner, and what is between them.
@@ -32,17 +38,14 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// Between the owner's party and the caller's. `look`: calls look for their answers themselves for so long.
     pub(crate) fn start(stage: &Stage, kind: Kind, server: Party, caller: Party, look: Duration) -> Result<Self> {
-        // A lock or a ballot takes a row, and one lane of it.
-        let (locks, votes) = (kind == Kind::Lock, kind == Kind::Vote);
-        let sort = Sort { threshold: 0, locks, votes, rows: 64, width: 1, flows: 1 };
-        Ok(Self { kind, application: Application::start(stage, sort, server, vec![caller], look)? })
+        Ok(Self { kind, application: Application::start(stage, sort(kind), server, vec![caller], look)? })
     }
 
-    /// Median and 99th percentile of a call, in microseconds.
+    /// Median and 99th percentile of a call, in microseconds; the first tenth of them warms up.
     pub(crate) fn turn(&self, calls: usize) -> Result<[f64; 2]> {
         let (handle, caller) = self.application.callers.first().context("there is a caller")?;
         let (kind, calling, before) = (self.kind, handle.clone(), handle.stats());
-        let took = caller.run(move || call(calling, kind, calls))?;
+        let mut took = caller.run(move || call(calling, kind, calls))?;
         let after = handle.stats();
         let by_element = after.lanes_element - before.lanes_element;
         let by_server = after.lanes_software - before.lanes_software;
@@ -50,7 +53,7 @@ impl Agreement {
             if self.application.by_element { (by_element, by_server) } else { (by_server, by_element) };
         // The first call of all learns that there is an element.
         ensure!(wrong <= 2 && right > wrong, "{right} answers by who should give them, {wrong} by others");
-        percentiles(took)
+        percentiles(took.split_off(calls / 10))
     }
 }
 

@@ -18,9 +18,9 @@ use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetE
 
 use super::{Party, Stage};
 
-const GAID: u32 = 1 << 20;
-const EPOCH: u32 = 1;
-const SERVER: u32 = 1 << 20;
+pub(super) const GAID: u32 = 1 << 20;
+pub(super) const EPOCH: u32 = 1;
+pub(super) const SERVER: u32 = 1 << 20;
 /// The host of the first caller; the server is on host 1.
 const CALLERS_AT: usize = 2;
 
@@ -45,7 +45,8 @@ pub(crate) struct Sort {
 pub(crate) struct Application {
     /// With where they run.
     pub(crate) callers: Vec<(MapHandle, Party)>,
-    pub(crate) owner: ServerHandle,
+    /// Keeps it running.
+    _owner: ServerHandle,
     /// Where the owner runs; after what runs there.
     _server: Party,
     /// Whether there is an element that should do the work.
@@ -81,7 +82,7 @@ impl Application {
             let spawn = move || async move { Ok(MapHandle::spawn(config, None, link, data, server_addr)) };
             handles.push((caller.run(spawn)?.busy_poll(look), caller));
         }
-        Ok(Self { callers: handles, owner, _server: server, by_element: element.is_some() })
+        Ok(Self { callers: handles, _owner: owner, _server: server, by_element: element.is_some() })
     }
 }
 
@@ -132,7 +133,7 @@ fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
 }
 
 /// Makes application and endpoints known to the element.
-async fn install(
+pub(super) async fn install(
     sort: Sort,
     control: SocketAddr,
     boot_id: u64,

@@ -11,7 +11,7 @@ use anyhow::Result;
 use pathcall_testbed::Testbed;
 
 use super::agreement::{Agreement, Kind};
-use super::{ANSWER_CPU, CALLER_CPU, Hop, Party, Stage, Waiting, has_xdp, stands};
+use super::{ANSWER_CPU, CALLER_CPU, Hop, Party, Stage, Waiting, bare, has_xdp, stands};
 use crate::harness::{Bench, Better, Metric};
 use crate::net::{connect_plain, percentiles, serve_at, serve_plain_at};
 use crate::small::{Caller, Keeper};
@@ -46,33 +46,39 @@ fn by_endpoint(bench: &mut Bench, kind: Kind, waiting: Waiting, hops: &[Hop]) ->
         Waiting::Blocking => ("", "blocking server", 0.15),
         Waiting::Spinning => (", spinning", "spinning server", 0.4),
     };
-    let software = Setting::new(Hop::Nothing)?;
-    let server = software.agreement(kind, waiting)?;
+    // Each turn has a bed of its own: one that spins would take the other side's processor.
+    let turn = |hop| Setting::new(hop)?.agreement(kind, waiting)?.turn(calls);
     for hop in hops {
-        let setting = Setting::new(*hop)?;
-        let element = setting.agreement(kind, waiting)?;
         let case = format!("{}{how}", hop.name());
         let p50 = Metric::new(format!("{case}, p50"), peer, "us", Better::Lower);
         let p50 = if *hop == Hop::Xdp { p50.expect(expected) } else { p50 };
         let p99 = Metric::new(format!("{case}, p99"), peer, "us", Better::Lower);
-        bench.compare([p50, p99], || element.turn(calls), || server.turn(calls))?;
+        bench.compare([p50, p99], || turn(*hop), || turn(Hop::Nothing))?;
     }
-    Ok(())
+    let limits = |case: String, peer: &str| {
+        let metric = |which| Metric::new(format!("{case}, {which}"), peer, "us", Better::Lower).peer_is_limit();
+        [metric("p50"), metric("p99")]
+    };
+    let limit = || bare::element(&Setting::new(Hop::Xdp)?.stage, waiting, calls);
+    if hops.contains(&Hop::Xdp) {
+        let metrics = limits(format!("{}{how}", Hop::Xdp.name()), "bare socket, a vote");
+        bench.compare(metrics, || turn(Hop::Xdp), limit)?;
+    }
+    let limit = || bare::echo(&Setting::new(Hop::Nothing)?.stage, waiting, calls);
+    bench.compare(limits(peer.to_owned(), "bare sockets"), || turn(Hop::Nothing), limit)
 }
 
 /// Each element beside plain tonic.
 fn through_stubs(bench: &mut Bench, kind: Kind, hops: &[Hop]) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);
-    let bare = Setting::new(Hop::Nothing)?;
-    let mut tonic = bare.tonic(kind)?;
+    let ours = |hop| Setting::new(hop)?.stubs(kind)?.turn(calls);
+    let tonic = || Setting::new(Hop::Nothing)?.tonic(kind)?.turn(calls);
     for hop in hops {
-        let setting = Setting::new(*hop)?;
-        let mut ours = setting.stubs(kind)?;
         let case = format!("stubs, {}", hop.name());
         let p50 = Metric::new(format!("{case}, p50"), "tonic", "us", Better::Lower);
         let p50 = if *hop == Hop::Xdp { p50.expect(0.1) } else { p50 };
         let p99 = Metric::new(format!("{case}, p99"), "tonic", "us", Better::Lower);
-        bench.compare([p50, p99], || ours.turn(calls), || tonic.turn(calls))?;
+        bench.compare([p50, p99], || ours(*hop), tonic)?;
     }
     Ok(())
 }
@@ -108,7 +114,7 @@ impl Setting {
         let url = served.url.clone();
         let stub = caller
             .run(move || async move { Ok(SmallClient::new(pathcall::Channel::connect(url, &PATHCALL).await?)) })?;
-        Ok(Stubs { kind, stub: Some(stub), caller, _owner: Some(served.owner), _server: server })
+        Ok(Stubs { kind, stub, caller, _owner: Some(served.owner), _server: server })
     }
 
     fn tonic(&self, kind: Kind) -> Result<Stubs<tonic::transport::Channel>> {
@@ -117,15 +123,14 @@ impl Setting {
         let at = self.stage.free_at(1)?;
         let url = server.run(move || serve_plain_at(at, SmallServer::new(Keeper::default())))?;
         let stub = caller.run(move || async move { Ok(SmallClient::new(connect_plain(&url).await?)) })?;
-        Ok(Stubs { kind, stub: Some(stub), caller, _owner: None, _server: server })
+        Ok(Stubs { kind, stub, caller, _owner: None, _server: server })
     }
 }
 
 /// A caller with stubs.
 struct Stubs<C> {
     kind: Kind,
-    /// Away while it is used.
-    stub: Option<SmallClient<C>>,
+    stub: SmallClient<C>,
     caller: Party,
     /// Keeps the owner running.
     _owner: Option<pathcall::Server>,
@@ -137,11 +142,10 @@ impl<C: Send + 'static> Stubs<C>
 where
     SmallClient<C>: Caller,
 {
-    /// Median and 99th percentile of a call, in microseconds.
-    fn turn(&mut self, calls: usize) -> Result<[f64; 2]> {
-        let kind = self.kind;
-        let Some(mut stub) = self.stub.take() else { anyhow::bail!("an earlier turn has failed") };
-        let (stub, took) = self.caller.run(move || async move {
+    /// Median and 99th percentile of a call, in microseconds; the first tenth of them warms up.
+    fn turn(self, calls: usize) -> Result<[f64; 2]> {
+        let Self { kind, mut stub, caller, _owner, _server } = self;
+        let mut took = caller.run(move || async move {
             let mut took = Vec::with_capacity(calls);
             for _ in 0..calls {
                 let began = Instant::now();
@@ -154,9 +158,8 @@ where
                     stub.give("key").await?;
                 }
             }
-            Ok((stub, took))
+            Ok(took)
         })?;
-        self.stub = Some(stub);
-        percentiles(took)
+        percentiles(took.split_off(calls / 10))
     }
 }

@@ -11,9 +11,13 @@
 //! program on its interfaces would also be passed by what other parties send through it.
 
 pub(crate) mod agreement;
+mod bare;
 pub(crate) mod by_hand;
+pub(crate) mod callers;
 pub(crate) mod latency;
+pub(crate) mod mpi;
 mod party;
+pub(crate) mod workers;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use pathcall_element::Registration;
 use pathcall_testbed::{Builder, Testbed};
 
-pub(crate) use party::{Party, Waiting};
+pub(crate) use party::{Begun, Party, Waiting};
 
 use crate::harness::Bench;
 

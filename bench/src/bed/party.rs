@@ -38,7 +38,7 @@ impl Party {
     pub(crate) fn at(node: &Node, waiting: Waiting, cpu: Option<usize>) -> Result<Self> {
         let (jobs, mut queue) = unbounded_channel::<Job>();
         let (ready, readiness) = mpsc::channel();
-        let node = node.clone();
+        let (node, name) = (node.clone(), node.name().to_string());
         let enter = move || {
             node.enter()?;
             if let Some(cpu) = cpu {
@@ -61,7 +61,7 @@ impl Party {
                 }
             });
         };
-        let thread = thread::Builder::new().name("party".into()).spawn(work).context("no thread for a party")?;
+        let thread = thread::Builder::new().name(name).spawn(work).context("no thread for a party")?;
         readiness.recv().context("a party ended at once")??;
         Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
