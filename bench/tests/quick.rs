@@ -47,3 +47,24 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
     assert!(!done);
     assert_eq!(stderr.trim(), "pathcall-bench: there is no figure \"program-fame\"; --list names them");
 }
+
+/// On testbeds: where there is none, the figure says why.
+#[test]
+fn figures_on_testbeds_have_rows_or_say_why_not() {
+    let figures = ["testbed-vote", "netrpc-fig10", "testbed-allreduce"];
+    let out = directory("testbeds");
+    let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..]].concat(), &out);
+    assert!(done, "{stderr}");
+    if !pathcall_testbed::root_tests("figures_on_testbeds_have_rows_or_say_why_not") {
+        for figure in figures {
+            assert!(stderr.contains(&format!("{figure}: not made: ")), "{stderr}");
+        }
+        assert!(stdout.is_empty(), "{stdout}");
+        return;
+    }
+    for row in ["stubs, user-space element, p99", "1% lost, no element", "8 workers, 200mbit, no element"] {
+        assert!(stdout.contains(&format!("| {row} ")), "{row}: {stdout}");
+    }
+    assert_eq!(stdout.contains("| XDP element, p50 "), cfg!(feature = "xdp"), "{stdout}");
+    assert!(cfg!(feature = "xdp") || stderr.contains("no rows of the XDP element"), "{stderr}");
+}

@@ -11,8 +11,9 @@ use pathcall_wire::LINEAR_LANES;
 use super::by_hand::{Application, Sort};
 use super::{Begun, Stage, Waiting};
 
-/// As pathcall's channels and servers ask for.
-const FLOWS: u32 = 4;
+/// One window of frames fits the queue of a link; the four of a channel that is not told otherwise do not.
+const FLOWS: u32 = 1;
+/// As pathcall's servers ask for.
 const ROWS: u32 = pathcall::server::ROWS;
 /// Values repeat after so many.
 const PERIOD: usize = 1009;
