@@ -15,6 +15,7 @@ use crate::bed::{Hop, Stage, has_xdp, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::Watch;
 use crate::netrpc_async::{Client, Counter, batch};
+use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::sums_client::SumsClient;
 use crate::stubs::pb::sums_server::SumsServer;
 use crate::stubs::pb::words_client::WordsClient;
@@ -26,6 +27,8 @@ pub(crate) const FIGURE: Figure =
 
 /// Rates of the links, with values of an array there.
 const LINKS: [(Option<&str>, usize); 3] = [(Some("100mbit"), 1 << 15), (Some("1gbit"), 1 << 17), (None, 1 << 17)];
+/// The applications, with the rows that each asks for.
+const PARTS: (&pathcall::Manifest, u32) = (&PATHCALL, pathcall::server::ROWS);
 const VALUES_QUICK: usize = 1 << 10;
 const WORKERS: [usize; 3] = [2, 4, 8];
 const CALLS: usize = 3;
@@ -65,7 +68,7 @@ fn run(bench: &mut Bench) -> Result<()> {
                 let stage = Stage::start(bed(workers)?, *hop)?;
                 let service = SumsServer::new(Adder::default());
                 let stub = |channel| SumsClient::new(channel).max_decoding_message_size(usize::MAX);
-                let ours = Callers::pathcall(&stage, workers, service, stub)?;
+                let ours = Callers::pathcall(&stage, PARTS, workers, service, stub)?;
                 let metrics = metrics(&format!("{workers} workers, {link}, {}", hop.name()), "values");
                 bench.compare(metrics, || job.turn(&ours), || job.turn(&tonic))?;
             }
@@ -74,7 +77,8 @@ fn run(bench: &mut Bench) -> Result<()> {
         let tonic = Callers::plain(&bare, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
         for hop in &hops {
             let stage = Stage::start(bed(CLIENTS)?, *hop)?;
-            let ours = Callers::pathcall(&stage, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
+            let ours =
+                Callers::pathcall(&stage, PARTS, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
             let metrics = metrics(&format!("{CLIENTS} clients count, {link}, {}", hop.name()), "counts");
             bench.compare(metrics, || count(&ours, turns), || count(&tonic, turns))?;
         }

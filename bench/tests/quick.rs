@@ -5,6 +5,8 @@ use std::process::Command;
 fn bench(args: &[&str], out: &std::path::Path) -> (bool, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_pathcall-bench")).args(args).arg("--out").arg(out).output();
     let output = output.expect("the bench starts");
+    // Seen where a test fails.
+    println!("{args:?}: {}", output.status);
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
 }

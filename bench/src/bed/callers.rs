@@ -3,12 +3,10 @@
 use std::future::Future;
 
 use anyhow::Result;
+use pathcall::Manifest;
 
 use super::{Begun, Party, Stage, Waiting};
 use crate::net::{Grpc, connect_plain, serve_at, serve_plain_at};
-use crate::stubs::pb::PATHCALL;
-
-const ROWS: u32 = pathcall::server::ROWS;
 
 pub(crate) struct Callers<S> {
     /// Each with its stub.
@@ -20,21 +18,22 @@ pub(crate) struct Callers<S> {
 }
 
 impl<S: Clone + Send + 'static> Callers<S> {
-    /// With Pathcall, by the stage's element if it has one.
+    /// With Pathcall, by the stage's element if it has one, with so many rows for each application.
     pub(crate) fn pathcall(
         stage: &Stage,
+        (manifest, rows): (&'static Manifest, u32),
         callers: usize,
         service: impl Grpc,
         stub: impl Fn(pathcall::Channel) -> S,
     ) -> Result<Self> {
         let server = stage.host(1, Waiting::Blocking, None)?;
         let (at, controller) = (stage.free_at(1)?, stage.controller());
-        let served = server.run(move || serve_at(at, &PATHCALL, controller, ROWS, service))?;
+        let served = server.run(move || serve_at(at, manifest, controller, rows, service))?;
         let mut all = Vec::new();
         for k in 2..2 + callers {
             let party = stage.host(k, Waiting::Blocking, None)?;
             let url = served.url.clone();
-            let connect = move || async move { Ok(pathcall::Channel::connect(url, &PATHCALL).await?) };
+            let connect = move || async move { Ok(pathcall::Channel::connect(url, manifest).await?) };
             all.push((stub(party.run(connect)?), party));
         }
         Ok(Self { callers: all, _owner: Some(served.owner), _server: server })
