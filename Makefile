@@ -54,7 +54,9 @@ fuzz:
 loc:
 	apps/loc.sh
 
-# Figures beside their peers: all of them, or FIGURE=name (`--list` names them).
+# Figures beside their peers: all of them, or FIGURE=name (`--list` names them). Those on testbeds take root;
+# XDP=1 adds the rows of the element in the kernel.
 FIGURE ?=
+XDP ?=
 bench:
-	$(CARGO) run --release -p pathcall-bench -- $(FIGURE)
+	$(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- $(FIGURE)

@@ -16,3 +16,12 @@
   "modify": "nop",
   "CntFwd": { "to": "ALL", "threshold": 4, "key": "ClientID" },
 }
+{
+  "AppName": "B-SUM-8",
+  "Precision": 3,
+  "get": "Sum.values",
+  "addTo": "Part.values",
+  "clear": "copy",
+  "modify": "nop",
+  "CntFwd": { "to": "ALL", "threshold": 8, "key": "ClientID" },
+}

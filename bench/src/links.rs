@@ -15,8 +15,8 @@ use pathcall_shm::{Consumer, Map, Producer, Side, pair};
 use tokio::runtime::Runtime;
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::{FREE, Network, runtime};
-use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, LOOK, Pinned, pathcall, percentiles};
+use crate::net::{FREE, Network, percentiles, runtime};
+use crate::round_trip::{CALLER_CPU, ELEMENT_CPU, LOOK, Pinned, pathcall};
 use reflector::{Gate, Reflector};
 
 pub(crate) const FIGURE: Figure =

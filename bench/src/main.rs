@@ -6,18 +6,25 @@
 //!
 //! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
 //! shows. In the order of the paths they measure: the switch program alone, links, an element on a link,
-//! calls through stubs.
+//! calls through stubs, calls between hosts of a testbed.
 
+mod bed;
 mod element_rate;
 mod harness;
 mod links;
 mod net;
 mod netrpc_async;
+mod netrpc_fig10;
 mod netrpc_sync;
 mod netrpc_table7;
 mod program_frame;
 mod round_trip;
+mod small;
 mod stubs;
+mod testbed_allreduce;
+mod testbed_goodput;
+mod testbed_lock;
+mod testbed_vote;
 mod traffic;
 
 use std::path::PathBuf;
@@ -28,7 +35,7 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 7] = [
+const FIGURES: [Figure; 12] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -36,6 +43,11 @@ const FIGURES: [Figure; 7] = [
     netrpc_async::FIGURE,
     netrpc_table7::FIGURE,
     round_trip::FIGURE,
+    testbed_lock::FIGURE,
+    testbed_vote::FIGURE,
+    testbed_allreduce::FIGURE,
+    testbed_goodput::FIGURE,
+    netrpc_fig10::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -76,7 +88,7 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     if args.list {
-        FIGURES.iter().for_each(|figure| println!("{:<16}{}", figure.name, figure.about));
+        FIGURES.iter().for_each(|figure| println!("{:<20}{}", figure.name, figure.about));
         return Ok(());
     }
     let chosen = choose(&args.figures)?;

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use pathcall::Manifest;
 use pathcall_element::Registration;
 use rustix::time::{ClockId, clock_gettime};
@@ -86,7 +86,12 @@ impl<S> Grpc for S where
 
 /// Serves without Pathcall; the service's address.
 pub(crate) async fn serve_plain(service: impl Grpc) -> Result<String> {
-    let (incoming, url) = listen().await?;
+    serve_plain_at(FREE, service).await
+}
+
+/// The same at an address of its own.
+pub(crate) async fn serve_plain_at(address: SocketAddr, service: impl Grpc) -> Result<String> {
+    let (incoming, url) = listen(address).await?;
     let server = tonic::transport::Server::builder()
         .initial_stream_window_size(HTTP2_WINDOW)
         .initial_connection_window_size(HTTP2_WINDOW)
@@ -117,10 +122,21 @@ pub(crate) async fn serve(
     rows: u32,
     service: impl Grpc,
 ) -> Result<Served> {
-    let (incoming, url) = listen().await?;
+    serve_at(FREE, manifest, network.map(Network::url), rows, service).await
+}
+
+/// The same at an address of its own; in software without a controller.
+pub(crate) async fn serve_at(
+    address: SocketAddr,
+    manifest: &'static Manifest,
+    controller: Option<String>,
+    rows: u32,
+    service: impl Grpc,
+) -> Result<Served> {
+    let (incoming, url) = listen(address).await?;
     let mut builder = pathcall::Server::builder(manifest).advertise(&url).memory(rows);
-    if let Some(network) = network {
-        builder = builder.controller(network.url());
+    if let Some(controller) = controller {
+        builder = builder.controller(controller);
     }
     let owner = builder.build().await?;
     let server = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
@@ -128,8 +144,8 @@ pub(crate) async fn serve(
     Ok(Served { url, owner })
 }
 
-async fn listen() -> Result<(TcpIncoming, String)> {
-    let listener = TcpListener::bind(FREE).await.context("no port for a server")?;
+async fn listen(address: SocketAddr) -> Result<(TcpIncoming, String)> {
+    let listener = TcpListener::bind(address).await.context("no port for a server")?;
     let url = format!("http://{}", listener.local_addr()?);
     Ok((TcpIncoming::from(listener).with_nodelay(Some(true)), url))
 }
@@ -155,4 +171,11 @@ impl Watch {
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// Median and 99th percentile, in microseconds.
+pub(crate) fn percentiles(mut took: Vec<Duration>) -> Result<[f64; 2]> {
+    ensure!(!took.is_empty(), "no calls");
+    took.sort_unstable();
+    Ok([0.5, 0.99].map(|share| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6))
 }

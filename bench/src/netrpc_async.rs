@@ -118,13 +118,13 @@ impl<S: Client> Team<S> {
 }
 
 /// The words of a call: a window that moves through all of them.
-fn batch(call: usize) -> HashMap<String, i64> {
+pub(crate) fn batch(call: usize) -> HashMap<String, i64> {
     let word = |i: usize| (format!("word-{}", (call * BATCH / 2 + i) % WORDS), 1 + (i % 7) as i64);
     (0..BATCH).map(word).collect()
 }
 
 /// One client's stub.
-trait Client: Send + 'static {
+pub(crate) trait Client: Send + 'static {
     /// Adds counts.
     fn count(&mut self, map: HashMap<String, i64>) -> impl Future<Output = Result<()>> + Send;
     /// All counts.
@@ -150,7 +150,7 @@ clients!(pathcall::Channel, tonic::transport::Channel);
 
 /// Counts where Pathcall does not.
 #[derive(Debug, Clone, Default)]
-struct Counter {
+pub(crate) struct Counter {
     counts: Arc<Mutex<HashMap<String, i64>>>,
     bytes: Arc<AtomicU64>,
 }

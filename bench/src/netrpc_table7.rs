@@ -2,17 +2,21 @@
 //! done together, and how long a call takes when they offer the same load in total.
 //!
 //! Each application sums arrays of two workers. The rate is that of closed loops; the latency is
-//! taken at a fixed rate well below it, from when a call was meant to be sent.
+//! taken at a fixed rate well below it, from when a call was meant to be sent. On the loopback the processors
+//! are the limit; on a testbed, where there is root, the links.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use pathcall::types::FpArray;
+use pathcall_testbed::Testbed;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
 
+use crate::bed::callers::Callers;
+use crate::bed::{Hop, Stage, has_xdp, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::{Network, runtime, serve};
 use crate::stubs::Adder;
@@ -23,6 +27,8 @@ pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-table7", about: "1, 4 and 20 applications at once on one element", run };
 
 const WORKERS: usize = 2;
+/// Of the links of a testbed.
+const RATE: &str = "100mbit";
 /// What others are held against.
 const BASE: usize = 4;
 const VALUES: usize = 16 << 10;
@@ -61,6 +67,48 @@ fn run(bench: &mut Bench) -> Result<()> {
         bench.compare([p50, p99], || load.paced(applications, paced), || load.paced(BASE, paced))?;
     }
     runtime.block_on(network.shutdown());
+    on_links(bench, calls)
+}
+
+/// The same closed loops where the links are the limit, not the processors.
+fn on_links(bench: &mut Bench, calls: usize) -> Result<()> {
+    if !stands(bench) {
+        return Ok(());
+    }
+    let hop = if has_xdp(bench) { Hop::Xdp } else { Hop::User };
+    let stage = Stage::start(Testbed::builder().hosts(1 + WORKERS).rate(RATE)?, hop)?;
+    let service = SumsServer::new(Adder::default());
+    let callers = Callers::pathcall(&stage, (&PATHCALL, ROWS), WORKERS, service, |channel| channel)?;
+    let rate = |applications: usize| {
+        let began = Instant::now();
+        callers.each(move |channel| loops(channel, applications, calls))?;
+        let sums = calls / applications * applications * VALUES;
+        Ok([sums as f64 / began.elapsed().as_secs_f64()])
+    };
+    for (applications, expected) in [(1, None), (20, Some(0.95))] {
+        let case = format!("{applications} at once, {RATE}, {}, total rate", hop.name());
+        let metric = Metric::new(case, format!("{BASE} applications"), "sums/s", Better::Higher);
+        let metric = expected.map_or(metric.clone(), |ratio| metric.expect(ratio));
+        bench.compare([metric], || rate(applications), || rate(BASE))?;
+    }
+    Ok(())
+}
+
+/// One worker's part of closed loops.
+async fn loops(channel: pathcall::Channel, applications: usize, calls: usize) -> Result<()> {
+    let mut running = JoinSet::new();
+    for application in 1..=applications {
+        let channel = channel.clone();
+        running.spawn(async move {
+            for _ in 0..calls / applications {
+                sum(&channel, application).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = running.join_next().await {
+        done??;
+    }
     Ok(())
 }
 
@@ -76,16 +124,8 @@ impl Load<'_> {
         self.runtime.block_on(async {
             let began = Instant::now();
             let mut running = JoinSet::new();
-            for application in 1..=applications {
-                for channel in &self.channels {
-                    let channel = channel.clone();
-                    running.spawn(async move {
-                        for _ in 0..calls / applications {
-                            sum(&channel, application).await?;
-                        }
-                        anyhow::Ok(())
-                    });
-                }
+            for channel in &self.channels {
+                running.spawn(loops(channel.clone(), applications, calls));
             }
             while let Some(done) = running.join_next().await {
                 done??;

@@ -2,23 +2,19 @@
 //! cast at once, beside plain tonic calls whose handlers do the same. Callers and element wait for what
 //! comes; or, busy polling, they look for it.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use pathcall::types::StrintMap;
+use anyhow::Result;
 use pathcall_element::Config;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
-use tonic::{Request, Response, Status};
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::{Network, connect_plain, runtime, serve, serve_plain};
+use crate::net::{Network, connect_plain, percentiles, runtime, serve, serve_plain};
+use crate::small::{Caller, Keeper};
+use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::small_client::SmallClient;
-use crate::stubs::pb::small_server::{Small, SmallServer};
-use crate::stubs::pb::{Done, Names, PATHCALL};
+use crate::stubs::pb::small_server::SmallServer;
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "round-trip", about: "a lock and a vote through stubs, there and back", run };
@@ -129,98 +125,5 @@ impl<S: Caller> Team<S> {
             }
             percentiles(took)
         })
-    }
-}
-
-pub(crate) fn percentiles(mut took: Vec<Duration>) -> Result<[f64; 2]> {
-    ensure!(!took.is_empty(), "no calls");
-    took.sort_unstable();
-    Ok([0.5, 0.99].map(|share| took[(took.len() as f64 * share) as usize].as_secs_f64() * 1e6))
-}
-
-/// One caller's stub.
-pub(crate) trait Caller {
-    async fn take(&mut self, name: &str) -> Result<()>;
-    async fn give(&mut self, name: &str) -> Result<()>;
-    async fn cast(&mut self, name: &str) -> Result<()>;
-}
-
-macro_rules! callers {
-    ($($channel:ty),+) => {
-        $(impl Caller for SmallClient<$channel> {
-            async fn take(&mut self, name: &str) -> Result<()> {
-                self.lock(names(name)).await?;
-                Ok(())
-            }
-
-            async fn give(&mut self, name: &str) -> Result<()> {
-                self.release(names(name)).await?;
-                Ok(())
-            }
-
-            async fn cast(&mut self, name: &str) -> Result<()> {
-                SmallClient::vote(self, names(name)).await?;
-                Ok(())
-            }
-        })+
-    };
-}
-
-callers!(pathcall::Channel, tonic::transport::Channel);
-
-fn names(name: &str) -> Names {
-    Names { names: Some(StrintMap { map: [(name.to_owned(), 1)].into() }) }
-}
-
-/// Keeps locks and counts votes where Pathcall does not.
-#[derive(Debug, Clone, Default)]
-struct Keeper {
-    held: Arc<Mutex<HashSet<String>>>,
-    /// Ballots that wait for the second vote.
-    open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
-}
-
-#[tonic::async_trait]
-impl Small for Keeper {
-    async fn lock(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
-            if !held.insert(name) {
-                return Err(Status::failed_precondition("the lock is held"));
-            }
-        }
-        Ok(Response::new(Done {}))
-    }
-
-    async fn release(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in request.into_inner().names.unwrap_or_default().map.keys() {
-            held.remove(name);
-        }
-        Ok(Response::new(Done {}))
-    }
-
-    async fn vote(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
-        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
-            let second = {
-                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-                match open.remove(&name) {
-                    // A voter that has gone needs no answer.
-                    Some(first) => {
-                        let _ = first.send(());
-                        None
-                    }
-                    None => {
-                        let (decided, second) = oneshot::channel();
-                        open.insert(name, decided);
-                        Some(second)
-                    }
-                }
-            };
-            if let Some(second) = second {
-                second.await.map_err(|_| Status::cancelled("the other voter left"))?;
-            }
-        }
-        Ok(Response::new(Done {}))
     }
 }

@@ -76,12 +76,22 @@ macro_rules! sums {
                 let data = self.add(4, request.into_inner().values.unwrap_or_default().data).await?;
                 Ok(Response::new($package::Sum { values: Some($array { data }) }))
             }
+
+            async fn eight(&self, request: Request<$package::Part>) -> Result<Response<$package::Sum>, Status> {
+                let data = self.add(8, request.into_inner().values.unwrap_or_default().data).await?;
+                Ok(Response::new($package::Sum { values: Some($array { data }) }))
+            }
         }
 
         $(impl Summer for $package::sums_client::SumsClient<$channel> {
             async fn sum(&mut self, workers: usize, data: Vec<f64>) -> Result<Vec<f64>> {
                 let part = $package::Part { values: Some($array { data }) };
-                let sum = if workers == 2 { self.two(part).await? } else { self.four(part).await? };
+                let sum = match workers {
+                    2 => self.two(part).await?,
+                    4 => self.four(part).await?,
+                    8 => self.eight(part).await?,
+                    _ => anyhow::bail!("no method for {workers} workers"),
+                };
                 Ok(sum.into_inner().values.unwrap_or_default().data)
             }
         })+

@@ -5,6 +5,8 @@ use std::process::Command;
 fn bench(args: &[&str], out: &std::path::Path) -> (bool, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_pathcall-bench")).args(args).arg("--out").arg(out).output();
     let output = output.expect("the bench starts");
+    // Seen where a test fails.
+    println!("{args:?}: {}", output.status);
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.success(), text(output.stdout), text(output.stderr))
 }
@@ -46,4 +48,25 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
     let (done, _, stderr) = bench(&["program-fame"], &out);
     assert!(!done);
     assert_eq!(stderr.trim(), "pathcall-bench: there is no figure \"program-fame\"; --list names them");
+}
+
+/// On testbeds: where there is none, the figure says why.
+#[test]
+fn figures_on_testbeds_have_rows_or_say_why_not() {
+    let figures = ["testbed-vote", "netrpc-fig10", "testbed-allreduce"];
+    let out = directory("testbeds");
+    let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..]].concat(), &out);
+    assert!(done, "{stderr}");
+    if !pathcall_testbed::root_tests("figures_on_testbeds_have_rows_or_say_why_not") {
+        for figure in figures {
+            assert!(stderr.contains(&format!("{figure}: not made: ")), "{stderr}");
+        }
+        assert!(stdout.is_empty(), "{stdout}");
+        return;
+    }
+    for row in ["stubs, user-space element, p99", "1% lost, no element", "8 workers, 200mbit, no element"] {
+        assert!(stdout.contains(&format!("| {row} ")), "{row}: {stdout}");
+    }
+    assert_eq!(stdout.contains("| XDP element, p50 "), cfg!(feature = "xdp"), "{stdout}");
+    assert!(cfg!(feature = "xdp") || stderr.contains("no rows of the XDP element"), "{stderr}");
 }

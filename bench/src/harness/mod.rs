@@ -97,6 +97,11 @@ impl Bench {
         Self { figure, settings, rows: Vec::new() }
     }
 
+    /// Says why something of the figure is not made.
+    pub(crate) fn says(&self, what: &str) {
+        eprintln!("{}: {what}", self.figure);
+    }
+
     /// `full`, or `quick` where the figure only has to be made.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.settings.quick { quick } else { full }

@@ -144,6 +144,21 @@ fn applications_run_through_the_kernel() {
 }
 
 #[test]
+fn the_demo_runs_through_the_kernel() {
+    if !root_tests("the_demo_runs_through_the_kernel") {
+        return;
+    }
+    let name = format!("xdpdemo{}", std::process::id());
+    let mut up = Command::new(PATHCALL);
+    up.args(["testbed", "up", "--name", &name, "--hosts", "6", "--", PATHCALL, "demo", "--testbed", &name, "--xdp"]);
+    let output = up.stdin(Stdio::null()).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    // It fails when results differ.
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches("equal").count(), 10, "five applications on two paths: {said}");
+}
+
+#[test]
 fn the_element_is_killed_and_loaded_again_in_mid_training() {
     if !root_tests("the_element_is_killed_and_loaded_again_in_mid_training") {
         return;

@@ -1,5 +1,7 @@
 //! A caller: [`MapHandle::call`] from anywhere, frames by one socket.
 
+mod eager;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
@@ -18,6 +20,7 @@ use super::link::Link;
 use super::shared::Shared;
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
+use eager::Eager;
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
 
@@ -48,6 +51,7 @@ pub struct MapHandle {
 struct Handle {
     shared: Arc<Shared<Caller>>,
     next: AtomicU64,
+    eager: Eager,
 }
 
 impl Drop for Handle {
@@ -92,7 +96,12 @@ impl MapHandle {
             let idle = task.await;
             tell.send_replace(Some(idle));
         });
-        Self { caller: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO, reach, ended }
+        Self {
+            caller: Arc::new(Handle { shared, next: AtomicU64::new(0), eager: Eager::default() }),
+            busy_poll: Duration::ZERO,
+            reach,
+            ended,
+        }
     }
 
     /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
@@ -133,12 +142,17 @@ impl MapHandle {
     /// # Errors
     /// [`CallError`].
     pub async fn call(&self, operation: Operation) -> Result<Output, CallError> {
-        let Handle { shared, next } = &*self.caller;
+        let Handle { shared, next, eager } = &*self.caller;
         let id = CallId(next.fetch_add(1, Ordering::Relaxed));
         let (reply, outcome) = oneshot::channel();
         let mut guard = CancelOnDrop { id, caller: Some(shared) };
         shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
-        if !self.busy_poll.is_zero() {
+        if self.busy_poll.is_zero() {
+            if eager.looks() {
+                shared.receive();
+                eager.found(!outcome.is_empty());
+            }
+        } else {
             let (began, looker) = (Clock::now(), shared.look());
             while outcome.is_empty() && !outcome.is_terminated() && began.elapsed() < self.busy_poll {
                 if !looker.receive() {

