@@ -63,6 +63,6 @@ mod tests {
         assert_eq!(looks(&eager, VAIN_MAX, false), VAIN_MAX);
         assert_eq!(looks(&eager, PAUSE_CALLS, false), 0);
         assert_eq!(looks(&eager, 2 * (PAUSE_CALLS + 1), false), 2, "now and then one");
-        assert_eq!(looks(&eager, 1000, true), 1000 - PAUSE_CALLS, "it finds something again");
+        assert_eq!(looks(&eager, 1000, true), 1000, "it finds something again");
     }
 }
