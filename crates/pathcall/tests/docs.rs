@@ -136,6 +136,9 @@ fn every_command_in_the_pages_works() {
             ["cargo", "test", "-p", package] => {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
+            ["cargo", "build", "--release", "-p", package, "--features", feature] => {
+                has(&place, "bpf/test", &format!("-p {package} --features {feature} "));
+            }
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
                 let package = package.unwrap_or_else(|| panic!("{place}: no -p"));
