@@ -149,7 +149,8 @@ impl MapHandle {
         shared.command(Command::Start(id, operation, reply)).map_err(|_| CallError::Closed)?;
         if self.busy_poll.is_zero() {
             if eager.looks() {
-                shared.receive();
+                // A look takes back what the task had asked to be woken by: its end asks anew.
+                shared.look().receive();
                 eager.found(!outcome.is_empty());
             }
         } else {

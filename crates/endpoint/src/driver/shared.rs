@@ -85,7 +85,7 @@ impl<P: Party> Shared<P> {
     }
 
     /// Receives in the caller's thread what is there now; whether anything was.
-    pub(super) fn receive(&self) -> bool {
+    fn receive(&self) -> bool {
         let mut state = self.lock();
         let now = self.now();
         let received = state.receive(now, Looking::Anyway);
