@@ -96,7 +96,6 @@ int reset_slots(struct range_request *request)
 	return bpf_loop(own.count * PC_W_MAX, place_reset, &own, 0) < 0;
 }
 
-
 static long lane_read(__u32 i, struct range_request *request)
 {
 	__s32 *cell = lanes_at(request->at + i);
