@@ -102,7 +102,7 @@ impl Streams {
     /// # Errors
     /// What the system says, `AddrInUse` above all; `InvalidInput` when certificates or key can't be used.
     #[cfg(feature = "quic")]
-    pub async fn quic(node: u64, addr: SocketAddr, tls: &quic::Tls<'_>, sink: Sink) -> io::Result<Self> {
+    pub async fn quic(node: u64, addr: SocketAddr, tls: &quic::Tls, sink: Sink) -> io::Result<Self> {
         let quic = quic::Quic::bind(addr, tls)?;
         let (local, accepting) = (quic.local_addr()?, quic.endpoint());
         let streams = Self::new(node, Road::Quic(quic), local, sink);

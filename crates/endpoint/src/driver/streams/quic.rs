@@ -3,6 +3,7 @@
 //! Both ends show certificates, and take those that one of their roots has signed for the name that all nodes
 //! share: nobody else's messages are heard.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,16 +35,22 @@ const SILENT: Duration = Duration::from_secs(10);
 const ASK: Duration = Duration::from_secs(3);
 
 /// What a node proves itself by, and trusts, each in PEM.
-#[derive(Debug, Clone, Copy)]
-pub struct Tls<'a> {
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
     /// Its certificate, then those that lead to a root.
-    pub certificates: &'a [u8],
-    /// The certificate's private key.
-    pub key: &'a [u8],
+    pub certificates: Vec<u8>,
+    /// The certificate's private key. `Debug` does not show it.
+    pub key: Vec<u8>,
     /// Roots that certificates of peers must lead to.
-    pub roots: &'a [u8],
+    pub roots: Vec<u8>,
     /// The name in the certificates of all nodes.
-    pub name: &'a str,
+    pub name: String,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// What connections by QUIC have in common.
@@ -56,11 +63,11 @@ pub(super) struct Quic {
 pub(super) struct Writer(quinn::Connection);
 
 impl Quic {
-    pub(super) fn bind(addr: SocketAddr, tls: &Tls<'_>) -> io::Result<Self> {
+    pub(super) fn bind(addr: SocketAddr, tls: &Tls) -> io::Result<Self> {
         let (server, client) = configs(tls).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let mut endpoint = Endpoint::server(server, addr)?;
         endpoint.set_default_client_config(client);
-        Ok(Self { endpoint, name: tls.name.to_owned() })
+        Ok(Self { endpoint, name: tls.name.clone() })
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -196,13 +203,13 @@ fn finish(stream: &mut SendStream) {
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-fn configs(tls: &Tls<'_>) -> Result<(ServerConfig, ClientConfig), Failure> {
+fn configs(tls: &Tls) -> Result<(ServerConfig, ClientConfig), Failure> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_slice_iter(tls.certificates).collect::<Result<_, _>>()?;
-    let key = PrivateKeyDer::from_pem_slice(tls.key)?;
+        CertificateDer::pem_slice_iter(&tls.certificates).collect::<Result<_, _>>()?;
+    let key = PrivateKeyDer::from_pem_slice(&tls.key)?;
     let mut roots = RootCertStore::empty();
-    for root in CertificateDer::pem_slice_iter(tls.roots) {
+    for root in CertificateDer::pem_slice_iter(&tls.roots) {
         roots.add(root?)?;
     }
     let roots = Arc::new(roots);

@@ -148,12 +148,11 @@ mod quic {
             let key = KeyPair::generate().expect("a key");
             let params = CertificateParams::new(vec!["nodes.test".to_owned()]).expect("a name");
             let certificate = params.signed_by(&key, &self.0).expect("signed");
-            let (certificates, key, roots) = (certificate.pem(), key.serialize_pem(), trusts.0.pem());
             let tls = Tls {
-                certificates: certificates.as_bytes(),
-                key: key.as_bytes(),
-                roots: roots.as_bytes(),
-                name: "nodes.test",
+                certificates: certificate.pem().into_bytes(),
+                key: key.serialize_pem().into_bytes(),
+                roots: trusts.0.pem().into_bytes(),
+                name: "nodes.test".to_owned(),
             };
             let (sink, events) = sink();
             Node { streams: Streams::quic(node, FREE, &tls, sink).await.expect("a free port"), events }
@@ -183,7 +182,7 @@ mod quic {
 
     #[tokio::test]
     async fn what_is_no_certificate_is_said_to_be_none() {
-        let tls = Tls { certificates: b"", key: b"no", roots: b"", name: "x" };
+        let tls = Tls { certificates: vec![], key: b"no".to_vec(), roots: vec![], name: "x".to_owned() };
         let refused = Streams::quic(1, FREE, &tls, sink().0).await.err().expect("refused");
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
     }
