@@ -1,20 +1,22 @@
 //! A call as its caller sees it.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::state::Shared;
-use crate::delegate::Context;
+use crate::delegate::Context as Id;
 use crate::delegate::caller::trace::Tree;
 use crate::delegate::caller::{CallOptions, Outcome, SendError};
 
 /// What a caller is told of its call.
 #[derive(Debug)]
 pub(super) enum Told {
-    Reply(Option<Context>, Bytes),
+    Reply(Option<Id>, Bytes),
     Ended(Outcome),
     Trace(Tree),
 }
@@ -32,7 +34,7 @@ pub enum Reply {
 #[derive(Debug)]
 pub struct Call {
     node: Arc<Shared>,
-    id: Context,
+    id: Id,
     told: mpsc::UnboundedReceiver<Told>,
     outcome: Option<Outcome>,
     traced: bool,
@@ -63,7 +65,7 @@ impl Call {
 
     /// Its id, which is in each of its messages.
     #[must_use]
-    pub fn id(&self) -> Context {
+    pub fn id(&self) -> Id {
         self.id
     }
 
@@ -80,12 +82,17 @@ impl Call {
 
     /// The next item, or the end; after the end, that again. Cancelling it loses nothing.
     pub async fn receive(&mut self) -> Reply {
+        poll_fn(|cx| self.poll_receive(cx)).await
+    }
+
+    /// As [`receive`](Self::receive), for those who poll.
+    pub fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         loop {
             if let Some(outcome) = &self.outcome {
-                return Reply::Ended(outcome.clone());
+                return Poll::Ready(Reply::Ended(outcome.clone()));
             }
-            match self.told.recv().await {
-                Some(Told::Reply(from, item)) => return self.taken(from, item),
+            match ready!(self.told.poll_recv(cx)) {
+                Some(Told::Reply(from, item)) => return Poll::Ready(self.taken(from, item)),
                 Some(Told::Ended(outcome)) => self.outcome = Some(outcome),
                 Some(Told::Trace(_)) => {}
                 // The node itself has ended.
@@ -135,7 +142,7 @@ impl Call {
     }
 
     /// The application has taken an item: its server may send another.
-    fn taken(&self, from: Option<Context>, item: Bytes) -> Reply {
+    fn taken(&self, from: Option<Id>, item: Bytes) -> Reply {
         self.node.with(|state, now| {
             let (caller, _, mut out) = state.split(now);
             caller.consumed(self.id, from, &mut out);

@@ -58,7 +58,7 @@ impl Requests {
             state.requests.insert(work.execution, Arc::clone(&waiting));
             Some((work, now))
         })?;
-        Some(Request { node: Arc::clone(&self.0), work, waiting, taken: now, over: false })
+        Some(Request { node: Arc::clone(&self.0), work, waiting, taken: now, over: AtomicBool::new(false) })
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Request {
     work: Work,
     waiting: Arc<Waiting>,
     taken: Instant,
-    over: bool,
+    over: AtomicBool,
 }
 
 impl Request {
@@ -151,10 +151,10 @@ impl Request {
     ///
     /// # Errors
     /// [`WorkError::Gone`]: it was aborted before.
-    pub fn finish(mut self) -> Result<(), WorkError> {
+    pub fn finish(&self) -> Result<(), WorkError> {
         if self.work.once {
             let why = "the call is to be done exactly once, and this server records nothing";
-            self.failed(&Status::new(Status::FAILED_PRECONDITION, why));
+            self.fail(&Status::new(Status::FAILED_PRECONDITION, why));
             return Err(WorkError::Gone);
         }
         self.end().map(drop)
@@ -171,14 +171,18 @@ impl Request {
     ///
     /// # Errors
     /// [`WorkError::Gone`]: it was aborted before.
-    pub fn seal(mut self) -> Result<Sealed, WorkError> {
+    pub fn seal(self) -> Result<Sealed, WorkError> {
         let record = self.end()?;
         Ok(Sealed { record, request: self })
     }
 
     /// Ends it, and its call, with an error.
-    pub fn fail(mut self, status: &Status) {
-        self.failed(status);
+    pub fn fail(&self, status: &Status) {
+        self.over.store(true, Ordering::Release);
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.fail(now, self.work.execution, status, &mut out);
+        });
     }
 
     /// Names its span in the call's trace: the method, say.
@@ -208,28 +212,20 @@ impl Request {
         }
     }
 
-    fn end(&mut self) -> Result<Option<Record>, WorkError> {
-        self.over = true;
+    fn end(&self) -> Result<Option<Record>, WorkError> {
+        self.over.store(true, Ordering::Release);
         self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
             worker.finish(now, self.work.execution, &mut out)
         })
     }
-
-    fn failed(&mut self, status: &Status) {
-        self.over = true;
-        self.node.with(|state, now| {
-            let (_, worker, mut out) = state.split(now);
-            worker.fail(now, self.work.execution, status, &mut out);
-        });
-    }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if !self.over {
+        if !self.over.load(Ordering::Acquire) {
             let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
-            self.failed(&Status::new(Status::INTERNAL, why));
+            self.fail(&Status::new(Status::INTERNAL, why));
         }
         self.node.with(|state, _| state.requests.remove(&self.work.execution));
     }
