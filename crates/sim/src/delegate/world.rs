@@ -370,7 +370,7 @@ impl<'a> World<'a> {
                 self.mix(index as u64);
                 self.line(host, || format!("call {index} {call:?} ENDED {outcome:?}"));
                 self.tally.count(&outcome);
-                self.judge.ended(index, &outcome)?;
+                self.judge.ended(self.now, index, &outcome)?;
                 if self.plan.calls[index].options.once && matches!(outcome, Outcome::Failed(_)) {
                     self.queue.push(self.now + AGAIN, Event::Again(index));
                 }
