@@ -80,7 +80,7 @@ fn calls_are_sooner_by_what_they_were_in_the_thesis() {
 /// Without hosts' time a call of n hops takes (n + 1) / 2n of the plain ones: that is the bound.
 #[test]
 fn the_bound_of_hops_is_that_of_messages() {
-    let free = Cost { send: 0, receive: 0, wire: 1_000, delegate: 0, call: 0 };
+    let free = Cost { send: 0, receive: 0, background: 0, wire: 1_000, delegate: 0, call: 0 };
     for n in 1..=12 {
         let (ours, theirs) = (delegated(&hops(n), HOSTS, 1, free), called(&hops(n), HOSTS, 1, free));
         assert_eq!((ours.time, theirs.time), (1_000 * (n as u64 + 1), 2_000 * n as u64));

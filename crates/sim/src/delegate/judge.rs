@@ -114,6 +114,8 @@ pub(super) struct Known {
     pub(super) outcome: Option<Outcome>,
     /// When anything last happened, but for pings.
     pub(super) active: Instant,
+    /// When a response last came.
+    pub(super) answered: Instant,
     pub(super) started: bool,
     /// Its caller's process died: nobody waits for it.
     pub(super) orphaned: bool,
@@ -139,6 +141,7 @@ impl<'a> Judge<'a> {
             given: BTreeSet::new(),
             outcome: None,
             active: Instant(0),
+            answered: Instant(0),
             started: false,
             orphaned: false,
             told: BTreeSet::new(),
@@ -206,7 +209,7 @@ impl<'a> Judge<'a> {
                 if !planned || plan.is_doomed() {
                     return Err(Wrong::NotComplete { call, requests, requests_planned, replies, replies_planned });
                 }
-                if calm && known.active != now {
+                if calm && known.answered != now {
                     return Err(Wrong::Asked(call));
                 }
             }
