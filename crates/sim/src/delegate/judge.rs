@@ -51,6 +51,9 @@ pub enum Wrong {
         /// Of how many.
         replies_planned: usize,
     },
+    /// A call was complete only when servers were asked.
+    #[error("call {0} was not complete with its last reply, but only when servers were asked")]
+    Asked(usize),
     /// A call failed although nothing was wrong.
     #[error("call {0} failed although all servers worked: {1}")]
     FailedWrongly(usize, CallFailure),
@@ -111,6 +114,8 @@ pub(super) struct Known {
     pub(super) outcome: Option<Outcome>,
     /// When anything last happened, but for pings.
     pub(super) active: Instant,
+    /// When a response last came.
+    pub(super) answered: Instant,
     pub(super) started: bool,
     /// Its caller's process died: nobody waits for it.
     pub(super) orphaned: bool,
@@ -136,6 +141,7 @@ impl<'a> Judge<'a> {
             given: BTreeSet::new(),
             outcome: None,
             active: Instant(0),
+            answered: Instant(0),
             started: false,
             orphaned: false,
             told: BTreeSet::new(),
@@ -188,7 +194,7 @@ impl<'a> Judge<'a> {
     }
 
     /// A call ended.
-    pub(super) fn ended(&mut self, call: usize, outcome: &Outcome) -> Result<(), Wrong> {
+    pub(super) fn ended(&mut self, now: Instant, call: usize, outcome: &Outcome) -> Result<(), Wrong> {
         let (plan, calm) = (&self.plan.calls[call], self.plan.is_calm());
         let known = &mut self.calls[call];
         let again = plan.options.once && matches!(known.outcome, Some(Outcome::Failed(_)));
@@ -202,6 +208,9 @@ impl<'a> Judge<'a> {
                 let planned = requests == requests_planned && replies == replies_planned;
                 if !planned || plan.is_doomed() {
                     return Err(Wrong::NotComplete { call, requests, requests_planned, replies, replies_planned });
+                }
+                if calm && known.answered != now {
+                    return Err(Wrong::Asked(call));
                 }
             }
             Outcome::Failed(failure) if calm => {

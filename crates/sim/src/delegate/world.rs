@@ -189,8 +189,11 @@ impl<'a> World<'a> {
         // Records of a caller that died are the application's to delete.
         let lost = |index: &usize| self.plan.calls[*index].options.once && self.judge.calls[*index].orphaned;
         let records = (0..self.plan.calls.len()).any(|index| lost(&index));
+        if records {
+            return Ok(()); // Handlers may still be at work, and others wait for them.
+        }
         for host in &self.hosts {
-            if !host.caller.is_empty() || !records && !host.worker.is_empty() {
+            if !host.caller.is_empty() || !host.worker.is_empty() {
                 return Err(Wrong::Left(host.index));
             }
         }
@@ -316,7 +319,13 @@ impl<'a> World<'a> {
     fn note(&mut self, from: Peer, message: &Bytes, host: (usize, u32)) {
         let Some((&kind, id)) = message.get(1).zip(message.get(4..14)) else { return };
         let id = Context::from_be_bytes(*id.first_chunk().expect("ten bytes"));
-        let Some(&call) = self.ids.get(&id).filter(|_| from.node != stranger::stranger().node) else { return };
+        let Some(&call) = self.ids.get(&id) else { return };
+        if kind == Kind::Response as u8 {
+            self.judge.calls[call].answered = self.now;
+        }
+        if from.node == stranger::stranger().node {
+            return;
+        }
         let flags = u16::from_be_bytes([message[2], message[3]]);
         if kind == Kind::Ping as u8 && flags & Flags::ABORT != 0 {
             self.judge.told(call, host);
@@ -370,7 +379,7 @@ impl<'a> World<'a> {
                 self.mix(index as u64);
                 self.line(host, || format!("call {index} {call:?} ENDED {outcome:?}"));
                 self.tally.count(&outcome);
-                self.judge.ended(index, &outcome)?;
+                self.judge.ended(self.now, index, &outcome)?;
                 if self.plan.calls[index].options.once && matches!(outcome, Outcome::Failed(_)) {
                     self.queue.push(self.now + AGAIN, Event::Again(index));
                 }

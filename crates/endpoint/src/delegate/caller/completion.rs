@@ -208,6 +208,9 @@ impl Completion {
         let sender = self.senders.get_mut(&from)?;
         sender.consumed = sender.consumed.saturating_add(1);
         let granted = sender.granted.max(initial);
+        if mutant::on(Mutant::DelegateGrantForgotten) {
+            return None;
+        }
         if sender.consumed.saturating_add(initial / 2) < granted {
             return None;
         }

@@ -356,7 +356,6 @@ impl Caller {
         let initial = 1 << open.options.credit_code();
         if open.state == State::Open
             && let Some((to, responses)) = open.completion.consumed(from, initial)
-            && !mutant::on(Mutant::DelegateGrantForgotten)
         {
             out.send(to, &Grant { call, context: from, responses }.encode(), &Bytes::new());
         }

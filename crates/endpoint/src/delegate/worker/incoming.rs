@@ -51,10 +51,6 @@ impl Worker {
             self.stats.late += 1;
             return;
         }
-        if self.aborted_calls.contains_key(&request.call) && !mutant::on(Mutant::DelegateLateBegun) {
-            self.stats.late += 1;
-            return;
-        }
         let refuse = |code, message: &str, out: &mut dyn Outbox| {
             let fault = Fault { call: request.call, request: request.request, code };
             out.send(request.reply, &fault.encode(), &text(message));
@@ -66,11 +62,16 @@ impl Worker {
         if self.executions.len() >= self.config.executions_max {
             return refuse(Status::RESOURCE_EXHAUSTED, "the server has no room for another request", out);
         }
+        let id = self.accept(now, request, payload);
+        if self.aborted_calls.contains_key(&request.call) && !mutant::on(Mutant::DelegateLateBegun) {
+            // It is not begun, and its caller is told so when it asks.
+            self.stats.late += 1;
+            return self.abort(now, id, AbortReason::Caller);
+        }
         self.stats.requests += 1;
-        self.accept(now, request, payload);
     }
 
-    fn accept(&mut self, now: Instant, request: &Request, payload: Bytes) {
+    fn accept(&mut self, now: Instant, request: &Request, payload: Bytes) -> Context {
         let context = self.new_context();
         let &Request { flags, call, request: id, depth, gc, credit, deadline, age, reply, .. } = request;
         self.arrivals += 1;
@@ -102,6 +103,7 @@ impl Worker {
         self.by_request.insert((call, id), context);
         self.queue.insert((queue_key.0, queue_key.1, context));
         self.arm(context);
+        context
     }
 
     /// Forgets what the hint in a request says is over (DPC §4.4.4, optional active signalling).
@@ -138,14 +140,8 @@ impl Worker {
         };
         let &Ping { call, subject, round, .. } = ping;
         let sender = self.config.node;
+        // Who does not know it says nothing (DPC §4.4.3).
         let Some(execution) = id.and_then(|id| self.executions.get_mut(&id)).filter(|e| e.call == call) else {
-            // Who does not know it says nothing (§4.4.3), unless it was aborted: then it won't be begun here.
-            if ping.abort {
-                let (flags, context) = (Flags::ABORTED, Context::new(sender, 0));
-                let (requests, responses, first, code) = (0, 0, 1, 0);
-                let pong = Pong { call, subject, round, flags, context, requests, responses, first, code, sender };
-                out.send(from.address, &pong.encode(0), &Bytes::new());
-            }
             return;
         };
         if !matches!(execution.phase, Phase::Sealed | Phase::Recorded) && !mutant::on(Mutant::DelegatePingKeepsNot) {
