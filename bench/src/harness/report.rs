@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
-        let Metric { case, peer_name, unit, better, expected, peer_is_limit } = metric;
+        let Metric { case, peer_name, unit, better, expected, peer_is_limit, limit } = metric;
         let (ours_median, peer_median) = (median(ours), median(peer));
         Self {
             figure,
@@ -58,7 +58,7 @@ impl Row {
             better,
             ratio: ours_median / peer_median,
             expected,
-            limit: peer_is_limit.then_some(peer_median),
+            limit: limit.or(peer_is_limit.then_some(peer_median)),
             reps: ours.len(),
             min: ours.iter().copied().fold(f64::INFINITY, f64::min),
             max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -135,9 +135,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Writes the rows as an array.
-pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
-    let text = serde_json::to_string_pretty(rows)?;
+/// Writes rows, or lines.
+pub(crate) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(what)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 
