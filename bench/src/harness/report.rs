@@ -23,12 +23,12 @@ pub(crate) struct Row {
     figure: &'static str,
     pub(super) case: String,
     /// Median of our turns.
-    ours: f64,
+    pub(super) ours: f64,
     /// Median of the peer's turns.
-    peer: f64,
+    pub(super) peer: f64,
     pub(super) peer_name: String,
-    unit: &'static str,
-    better: Better,
+    pub(super) unit: &'static str,
+    pub(super) better: Better,
     /// Ours to the peer's.
     pub(super) ratio: f64,
     /// The ratio meant to be reached, if there is one.
@@ -124,7 +124,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 /// Three or four digits that matter.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2} G", value / 1e9),
         v if v >= 1e6 => format!("{:.2} M", value / 1e6),

@@ -8,4 +8,5 @@
 pub mod driver;
 pub mod flow;
 pub mod map;
+pub mod messages;
 mod token;

@@ -8,7 +8,7 @@
 //! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
 //! Fig. 14); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
 //! clock's type that every state machine is handed. [`link`] is what links say to each other beneath the
-//! frames.
+//! frames. [`messages`] carries messages of any length between nodes.
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
 //! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.
@@ -21,6 +21,7 @@ mod header;
 pub mod base;
 pub mod link;
 pub mod map;
+pub mod messages;
 pub mod mutant;
 pub mod pairs;
 pub mod time;

@@ -16,6 +16,7 @@ pub mod client;
 pub mod link;
 pub mod server;
 mod shared;
+pub mod streams;
 
 use std::net::SocketAddr;
 
