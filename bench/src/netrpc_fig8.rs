@@ -115,9 +115,9 @@ impl Seen {
         let at = samples.iter().position(|sample| sample.at.as_secs_f64() >= settling).context("too few samples")?;
         let (.., settled) = rate(&samples[at..]).context("too few samples")?;
         let near = |rates: [f64; 2]| [0, 1].iter().all(|i| (rates[*i] / settled[*i] - 1.0).abs() <= NEAR);
-        // A window that has the shares, from its first moment on.
+        // By the end of the first 100 ms that have the shares: never sooner than that.
         let converged = windows().find(|(from, _, rates)| *from >= lead && near(*rates));
-        let converged_ms = converged.map_or(both, |(from, ..)| from - lead) * 1e3;
+        let converged_ms = converged.map_or(both, |(_, to, _)| to - lead) * 1e3;
         let rates = windows().map(|(_, to, rates)| (to, rates)).collect();
         Ok(Self { rates, settled, converged_ms })
     }

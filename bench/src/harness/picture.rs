@@ -29,7 +29,7 @@ pub(super) fn draw(path: &Path, title: &str, rows: &[Row]) -> Result<(), Box<dyn
     let bottom = TOP + ROW_HEIGHT * i32::try_from(rows.len())?;
     let area = SVGBackend::new(path, (WIDTH, u32::try_from(bottom + 12)?)).into_drawing_area();
     area.fill(&WHITE)?;
-    let text = |size: u32, color: &RGBColor| ("sans-serif", size).into_text_style(&area).color(color);
+    let text = |size: u32, color: &'static RGBColor| ("sans-serif", size).into_text_style(&area).color(color);
     area.draw_text(title, &text(18, &BLACK), (16, 12))?;
     let legend = "ours, as a multiple of the peer's; short thick line: expected; green: reached, red: missed";
     area.draw_text(legend, &text(12, &GREY), (16, 38))?;
