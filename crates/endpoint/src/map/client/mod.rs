@@ -53,6 +53,9 @@ pub struct ClientConfig {
     pub flows: u32,
     /// Whether frames go by an element.
     pub element: bool,
+    /// Whether that was found on the way to the server, so that frames to it are addressed there. Who
+    /// joins does not know yet: a greeting finds out.
+    pub inline: bool,
     /// Rows of the application; the server works with as many when there is no element.
     pub rows: u32,
     /// Lanes in a row.
@@ -323,7 +326,8 @@ impl MapClient {
     /// there is none. What only the ended epoch had is repeated; calls go on.
     pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
         let Renewal { epoch, element, slot_base, era, .. } = *renewal;
-        self.config = ClientConfig { epoch, element, slot_base, era, ..self.config };
+        self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
+        self.greets |= element;
         if self.broken.is_some() {
             return;
         }

@@ -2,8 +2,11 @@
 //!
 //! A caller greets the server when it has joined, so that a host that UDP does not reach finds out
 //! before its first call. Later, what is not answered for long says it.
+//!
+//! A greeting finds out, too, whether the element is on the way (inline): it is marked as not admitted, as
+//! its answer is, and only an element that it passes by takes that off. Each epoch is greeted anew.
 
-use pathcall_wire::{Instant, Kind};
+use pathcall_wire::{Flags, Instant, Kind, MapFrame};
 
 use super::super::Outbox;
 use super::{Item, MapClient};
@@ -24,6 +27,18 @@ impl MapClient {
     /// Asks the server whether it hears this caller; [`MapClient::reach`] says so.
     pub fn greet(&mut self) {
         self.greets = true;
+    }
+
+    /// The server has answered: it says in `round` whether an element has admitted the question on its way,
+    /// and the answer has lost its mark if one has admitted that. With both, frames to the element are
+    /// addressed to the server from now on; who is told so next, for those that go the other way.
+    pub(super) fn greeted(&mut self, answer: &MapFrame<&[u8]>) {
+        let base = answer.base();
+        let met = base.round() == 1 && !base.has(Flags::NOT_ADMITTED) && base.epoch() == self.config.epoch;
+        if met && self.config.element && !self.config.inline {
+            self.config.inline = true;
+            self.greets = true;
+        }
     }
 
     /// What is known of the way to the server and back.

@@ -125,6 +125,8 @@ struct MemberState {
     clean: bool,
     /// Whether its frames are carried in a stream: it reaches no element.
     carried: bool,
+    /// Whether the element is on the way to it and back, as it has found in this epoch.
+    inline: bool,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -167,6 +169,8 @@ pub struct MapServer {
     books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
+    /// Frames come that the element should have admitted and has not: since then, and last then.
+    bypassed: Option<(Instant, Instant)>,
     events: Events,
 }
 
@@ -182,6 +186,7 @@ impl MapServer {
             votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
+            bypassed: None,
             events: VecDeque::new(),
             shared: Shared {
                 config,
@@ -220,7 +225,8 @@ impl MapServer {
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
         let seen = SeenSet::default();
-        let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
+        let (ended, clean, carried, inline) = (None, false, false, false);
+        let state = MemberState { member, worker, seen, ended, settled, clean, carried, inline };
         self.shared.members.insert(member.endpoint, state);
         let counted_away = settled && self.votes.is_away();
         if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
@@ -284,7 +290,10 @@ impl MapServer {
         self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
-        self.shared.members.values_mut().for_each(|state| state.member.element = false);
+        self.bypassed = None;
+        for state in self.shared.members.values_mut() {
+            (state.member.element, state.inline) = (false, false);
+        }
     }
 
     /// What a caller is to be told, once, of new terms; `member` is what the element knows of it under
@@ -315,7 +324,7 @@ impl MapServer {
         if base.gaid() != config.gaid || !ours {
             return None;
         }
-        let Self { shared, keyed, sums, votes, events, .. } = self;
+        let Self { shared, keyed, sums, votes, bypassed, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
             if frame.kind() == Kind::MapMoved {
@@ -329,6 +338,16 @@ impl MapServer {
         if !lives || !(this_epoch || base.has(Flags::CROSS)) {
             return None;
         }
+        let by_element = this_epoch && member.element && config.grant.is_some();
+        if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
+            let (first, last) = bypassed.unwrap_or((now, now));
+            let first = if now.since(last) < config.timing.silent { first } else { now };
+            *bypassed = Some((first, now));
+            if now.since(first) >= config.timing.silent {
+                *bypassed = None;
+                events.push_back(Event::ElementSilent);
+            }
+        }
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
@@ -337,13 +356,10 @@ impl MapServer {
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
-            Kind::MapHello => shared.acknowledge(&frame, out),
+            Kind::MapHello => shared.greeted(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
-            Kind::MapSilent => {
-                let held = this_epoch && member.element && config.grant.is_some();
-                held.then(|| events.push_back(Event::ElementSilent))
-            }
+            Kind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),
             _ => None,
         }
     }

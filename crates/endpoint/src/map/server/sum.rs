@@ -356,7 +356,7 @@ impl RoundResult<'_> {
             emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
             match to {
                 None => shared.send_to_all(len, out),
-                Some(_) if by_element => shared.send(Dest::Element, len, out),
+                Some(_) if by_element => shared.send_by_element(to, len, out),
                 Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
             }
         }
