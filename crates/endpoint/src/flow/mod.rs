@@ -81,6 +81,8 @@ pub struct Flow<T> {
     ring: Box<[Option<Entry<T>>]>,
     in_flight: u32,
     order: u64,
+    /// The last acknowledgement of something in flight, and the latest transmission that had one.
+    acked: (Instant, u64),
     window: Window,
     rtt: Rtt,
     /// Not later than the earliest deadline in the ring.
@@ -99,6 +101,7 @@ impl<T: Copy> Flow<T> {
             ring: vec![None; PLACES].into_boxed_slice(),
             in_flight: 0,
             order: 0,
+            acked: (Instant(0), 0),
             window: Window::default(),
             rtt: Rtt::default(),
             wake: None,
@@ -157,6 +160,7 @@ impl<T: Copy> Flow<T> {
         self.ring[place(seq)] = None;
         self.in_flight -= 1;
         self.advance();
+        self.acked = (now, self.acked.1.max(entry.order));
         if entry.attempts == 1 && entry.holds == 0 {
             self.rtt.sample(now.since(entry.sent));
         }
@@ -252,11 +256,15 @@ impl<T: Copy> Flow<T> {
     fn expire(&mut self, now: Instant) {
         let mut wake: Option<Instant> = None;
         let mut timed_out = None;
+        let (acked_at, acked_order) = self.acked;
         for seq in self.oldest..self.next_seq {
+            let Some(entry) = self.entry(seq).filter(|entry| !entry.queued) else { continue };
+            // What was sent before it is still being answered: it waits in the same queue, however long
+            // that has become (RFC 6298, 5.3).
+            let behind = entry.holds == 0 && entry.order > acked_order;
+            let patience = if behind { acked_at + self.rto(entry.attempts - 1) } else { entry.deadline };
             let Some(entry) = self.ring[place(seq)].as_mut() else { continue };
-            if entry.queued {
-                continue;
-            }
+            entry.deadline = entry.deadline.max(patience);
             if entry.deadline <= now {
                 entry.queued = true;
                 self.lost.push_back(seq);
