@@ -134,6 +134,7 @@ int element(struct xdp_md *xdp)
 		return XDP_PASS;
 
 	count_element(frames_in, 1);
+	count_element(passing, c.passing);
 	if (!sums_hold(xdp, ip, udp)) {
 		count_element(drop_checksum, 1);
 		return XDP_DROP;

@@ -60,7 +60,7 @@ pub(crate) enum Ran {
 }
 
 /// Element-wide counters, and by name those that only the kernel's program has.
-pub(crate) type Counted = (Counters, [(&'static str, u64); 3]);
+pub(crate) type Counted = (Counters, [(&'static str, u64); 4]);
 
 /// By application: its counters, and the age of its last admitted frame.
 pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
@@ -227,6 +227,7 @@ mod with {
                 ("xdp_drop_checksum", element.drop_checksum),
                 ("xdp_passed", element.passed),
                 ("xdp_slow", element.slow),
+                ("xdp_inline", element.passing),
             ];
             Ok((element.counters, own))
         }

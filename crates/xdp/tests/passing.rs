@@ -62,6 +62,8 @@ fn an_answer_comes_from_the_peer_that_was_asked() {
     assert_eq!(again.as_bytes(), answer.as_bytes(), "a repeat, whichever way it comes");
     let applied = kernel.applications().expect("read")[0].2;
     assert_eq!((applied.applied, applied.repeats), (1, 1));
+    let element = kernel.counters().expect("read");
+    assert_eq!((element.counters.frames_in, element.passing), (2, 1));
 }
 
 #[test]
