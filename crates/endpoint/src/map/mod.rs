@@ -11,6 +11,7 @@
 //! the next deadline. Neither does I/O or reads a clock.
 
 mod ballot;
+mod bypass;
 pub mod client;
 mod error;
 mod key;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
+use super::bypass::Bypass;
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
@@ -132,6 +133,9 @@ pub struct MapClient {
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
     reach: Reach,
+    /// Frames that the element should have admitted on their way here; and whether they come for long.
+    bypass: Bypass,
+    bypassed: bool,
     /// The server is to be asked whether it hears this caller.
     greets: bool,
     sums: SumCalls,
@@ -154,6 +158,8 @@ impl MapClient {
             cursor: 0,
             next_doubt: Instant(0),
             reach: Reach::Unknown,
+            bypass: Bypass::default(),
+            bypassed: false,
             greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
@@ -213,6 +219,10 @@ impl MapClient {
             && (base.dst_incarnation() == self.config.incarnation || mutant::on(Mutant::ClientIncarnation));
         if !ours || self.broken.is_some() {
             return None;
+        }
+        let past = Flags::FROM_SERVER | Flags::NOT_ADMITTED;
+        if base.flags() & (past | Flags::CROSS) == past && base.epoch() == self.config.epoch && self.config.element {
+            self.bypassed |= self.bypass.met(now, self.config.timing.silent);
         }
         let ecn = base.has(Flags::ECN);
         match frame.kind() {
@@ -281,6 +291,9 @@ impl MapClient {
                 }
             }
         }
+        if std::mem::take(&mut self.bypassed) {
+            self.tell_silent(now, out);
+        }
         self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
         self.votes.wake(now, &self.config);
@@ -328,6 +341,7 @@ impl MapClient {
         let Renewal { epoch, element, slot_base, era, .. } = *renewal;
         self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
         self.greets |= element;
+        (self.bypass, self.bypassed) = Default::default();
         if self.broken.is_some() {
             return;
         }

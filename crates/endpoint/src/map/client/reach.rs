@@ -59,12 +59,19 @@ impl MapClient {
     pub(super) fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
         let by_element = self.config.element && !matches!(item, Item::Settled { .. } | Item::Hello);
         let (unheard, silent) = (self.flows[flow].unheard(now, seq), self.config.timing.silent);
-        if by_element && unheard >= silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
+        if by_element && unheard >= silent {
+            self.tell_silent(now, out);
         }
         if unheard >= if by_element { silent * 2 } else { silent } {
             self.reach = Reach::Silent;
+        }
+    }
+
+    /// Tells the server that the element does not do its part, unless that was said just now.
+    pub(super) fn tell_silent(&mut self, now: Instant, out: &mut impl Outbox) {
+        if now >= self.next_doubt {
+            self.next_doubt = now + self.config.timing.rto_max;
+            self.word(Kind::MapSilent, 0, out);
         }
     }
 

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
+use super::bypass::Bypass;
 use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
 use crate::flow::SeenSet;
@@ -169,8 +170,8 @@ pub struct MapServer {
     books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
-    /// Frames come that the element should have admitted and has not: since then, and last then.
-    bypassed: Option<(Instant, Instant)>,
+    /// Frames of callers that the element should have admitted.
+    bypass: Bypass,
     events: Events,
 }
 
@@ -186,7 +187,7 @@ impl MapServer {
             votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
-            bypassed: None,
+            bypass: Bypass::default(),
             events: VecDeque::new(),
             shared: Shared {
                 config,
@@ -290,7 +291,7 @@ impl MapServer {
         self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
-        self.bypassed = None;
+        self.bypass = Bypass::default();
         for state in self.shared.members.values_mut() {
             (state.member.element, state.inline) = (false, false);
         }
@@ -324,7 +325,7 @@ impl MapServer {
         if base.gaid() != config.gaid || !ours {
             return None;
         }
-        let Self { shared, keyed, sums, votes, bypassed, events, .. } = self;
+        let Self { shared, keyed, sums, votes, bypass, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
             if frame.kind() == Kind::MapMoved {
@@ -340,13 +341,8 @@ impl MapServer {
         }
         let by_element = this_epoch && member.element && config.grant.is_some();
         if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
-            let (first, last) = bypassed.unwrap_or((now, now));
-            let first = if now.since(last) < config.timing.silent { first } else { now };
-            *bypassed = Some((first, now));
-            if now.since(first) >= config.timing.silent {
-                *bypassed = None;
-                events.push_back(Event::ElementSilent);
-            }
+            let silent = bypass.met(now, config.timing.silent);
+            events.extend(silent.then_some(Event::ElementSilent));
         }
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {

@@ -64,7 +64,8 @@ impl Shared {
     }
 
     /// Sends the frame in `scratch[..len]` by the element, to one member or to all that it knows: addressed to one
-    /// that it is on the way to, if there is such a one, which is the only one that hears it if the element is gone.
+    /// that it is on the way to, if there is such a one. That is the only one that hears it if the element is gone,
+    /// and knows it by the mark.
     pub(super) fn send_by_element(&mut self, to: Option<u32>, len: usize, out: &mut impl Outbox) {
         let on_the_way = match to {
             Some(endpoint) => self.members.get(&endpoint).filter(|state| state.inline),
@@ -76,6 +77,8 @@ impl Shared {
         if let Ok(mut base) = Base::new_checked(&mut self.scratch[..len]) {
             base.set_dst(endpoint);
             base.set_dst_incarnation(incarnation);
+            let flags = base.flags() | Flags::NOT_ADMITTED;
+            base.set_flags(flags);
         }
         self.send(Dest::Inline(endpoint), len, out);
     }
@@ -92,7 +95,8 @@ impl Shared {
             let Ok(mut base) = Base::new_checked(&mut scratch[..len]) else { return };
             base.set_dst(state.member.endpoint);
             base.set_dst_incarnation(state.member.incarnation);
-            let flags = base.flags() & !Flags::MCAST;
+            // One on the way lets it pass, whatever it has of the application.
+            let flags = base.flags() & !(Flags::MCAST | Flags::NOT_ADMITTED) | Flags::CROSS;
             base.set_flags(flags);
             stats.frames_sent += 1;
             out.send(Dest::Endpoint(state.member.endpoint), &scratch[..len]);
