@@ -80,7 +80,7 @@ pub fn generate(seed: u64) -> Scenario {
         application.token_key = random.happens(Chance::percent(40)).then_some(key);
     }
     let mut random = Random::new(seed ^ WAYS);
-    if random.happens(Chance::percent(35)) {
+    if random.happens(Chance::percent(45)) {
         scenario.inline = true;
         weather.lead_astray(&mut random, &mut scenario);
     }

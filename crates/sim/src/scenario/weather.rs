@@ -94,7 +94,7 @@ impl Weather {
 
     /// Has frames that pass by an element take another way at times, in one direction or both.
     pub(super) fn lead_astray(&self, random: &mut Random, scenario: &mut Scenario) {
-        if random.happens(Chance::percent(50)) {
+        if random.happens(Chance::percent(35)) {
             return;
         }
         let hosts: Vec<Node> = scenario.nodes().map(|(_, node)| node).collect();
