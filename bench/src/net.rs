@@ -161,6 +161,11 @@ impl Watch {
         Self { began: Instant::now(), cpu: cpu() }
     }
 
+    /// Microseconds of all processors since the start, for each of so many calls.
+    pub(crate) fn cpu_us(&self, calls: usize) -> f64 {
+        self.read().1.as_secs_f64() * 1e6 / calls as f64
+    }
+
     /// Both, since the start.
     pub(crate) fn read(&self) -> (Duration, Duration) {
         (self.began.elapsed(), cpu().saturating_sub(self.cpu))

@@ -53,7 +53,7 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
 /// On testbeds: where there is none, the figure says why.
 #[test]
 fn figures_on_testbeds_have_rows_or_say_why_not() {
-    let figures = ["testbed-vote", "netrpc-fig10", "testbed-allreduce"];
+    let figures = ["testbed-vote", "netrpc-fig8", "netrpc-fig9", "netrpc-fig10", "netrpc-fig11", "testbed-allreduce"];
     let out = directory("testbeds");
     let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..]].concat(), &out);
     assert!(done, "{stderr}");
@@ -64,8 +64,22 @@ fn figures_on_testbeds_have_rows_or_say_why_not() {
         assert!(stdout.is_empty(), "{stdout}");
         return;
     }
-    for row in ["stubs, user-space element, p99", "1% lost, no element", "8 workers, 200mbit, no element"] {
+    let rows = [
+        "stubs, user-space element, p99",
+        "Jain's index of bytes",
+        "frames lost",
+        "1% lost, no element",
+        "1% overflow, user-space element",
+        "8 workers, 200mbit, no element",
+    ];
+    for row in rows {
         assert!(stdout.contains(&format!("| {row} ")), "{row}: {stdout}");
+    }
+    for figure in ["netrpc-fig8", "netrpc-fig9"] {
+        let json = std::fs::read_to_string(out.join(format!("bench/{figure}-over-time.json"))).expect("lines");
+        let curves: serde_json::Value = serde_json::from_str(&json).expect("an object");
+        assert!(curves["lines"].as_array().is_some_and(|lines| lines.len() >= 2), "{curves}");
+        assert!(out.join(format!("figures/{figure}-over-time.svg")).is_file());
     }
     assert_eq!(stdout.contains("| XDP element, p50 "), cfg!(feature = "xdp"), "{stdout}");
     assert!(cfg!(feature = "xdp") || stderr.contains("no rows of the XDP element"), "{stderr}");

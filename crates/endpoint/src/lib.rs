@@ -5,7 +5,9 @@
 //! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the driver is free of I/O and clocks, so the
 //! simulator and the fuzzers run the very same code.
 
+pub mod delegate;
 pub mod driver;
 pub mod flow;
 pub mod map;
+pub mod messages;
 mod token;

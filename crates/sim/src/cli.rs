@@ -12,6 +12,8 @@ use crate::scenario::WireChange;
 use crate::trace::Millis;
 use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, shrink, sweep};
 
+mod delegate;
+
 /// Pause between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
 
@@ -26,6 +28,21 @@ pub struct SimArgs {
 enum Ability {
     /// Sums, additions, counts and locks, worked on in an element
     Map(MapArgs),
+    /// Calls that servers pass on to others
+    Delegate(DelegateArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+struct DelegateArgs {
+    /// How many seeds to play
+    #[arg(long, default_value_t = 2000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 1)]
+    first_seed: u64,
+    /// Play only this one
+    #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
+    seed: Option<u64>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -49,11 +66,12 @@ struct MapArgs {
 /// # Errors
 /// When the standard output can't be written.
 pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
-    let Ability::Map(args) = &args.ability;
-    let done = match args.seed {
-        Some(seed) if args.shrink => replay_smallest(seed),
-        Some(seed) => replay(&generate(seed)),
-        None => sweep_seeds(args.first_seed, args.seeds),
+    let done = match &args.ability {
+        Ability::Map(MapArgs { seed: Some(seed), shrink: true, .. }) => replay_smallest(*seed),
+        Ability::Map(MapArgs { seed: Some(seed), .. }) => replay(&generate(*seed)),
+        Ability::Map(MapArgs { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
+        Ability::Delegate(DelegateArgs { seed: Some(seed), .. }) => delegate::replay(*seed),
+        Ability::Delegate(DelegateArgs { first_seed, seeds, .. }) => delegate::sweep_seeds(*first_seed, *seeds),
     };
     match done {
         // Whoever read the output has seen enough.
@@ -117,9 +135,15 @@ fn summary(outcome: &Outcome) -> String {
 
 /// Plays many seeds; whether all was right.
 fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
+    let report = with_progress(|progress| sweep(first_seed, count, progress));
+    conclude(&table(first_seed, &report), &report.findings)
+}
+
+/// Has `play` tell on the terminal how far it is.
+fn with_progress<R>(play: impl FnOnce(&mut dyn FnMut(Progress)) -> R) -> R {
     let mut shown = Instant::now();
     let interactive = io::stderr().is_terminal();
-    let report = sweep(first_seed, count, |Progress { done, of, findings }| {
+    let report = play(&mut |Progress { done, of, findings }| {
         if interactive && shown.elapsed() >= PROGRESS {
             shown = Instant::now();
             eprint!("\r{done} of {of} seeds, {findings} failures ");
@@ -128,19 +152,31 @@ fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
     if interactive {
         eprint!("\r\x1b[K");
     }
+    report
+}
+
+/// Prints what came out; whether all was right.
+fn conclude(table: &str, findings: &[impl std::fmt::Display]) -> io::Result<bool> {
     let mut out = io::stdout().lock();
-    write!(out, "{}", table(first_seed, &report))?;
-    for finding in &report.findings {
+    write!(out, "{table}")?;
+    for finding in findings {
         writeln!(out, "{finding}")?;
     }
-    writeln!(out, "{}", if report.findings.is_empty() { "all results right" } else { "FAILED" })?;
-    Ok(report.findings.is_empty())
+    writeln!(out, "{}", if findings.is_empty() { "all results right" } else { "FAILED" })?;
+    Ok(findings.is_empty())
+}
+
+fn share(part: u64, of: u64) -> String {
+    format!("{part} ({:.1} %)", part as f64 * 100.0 / of.max(1) as f64)
+}
+
+fn rows(rows: &[(&str, String)]) -> String {
+    rows.iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
 }
 
 fn table(first_seed: u64, report: &Report) -> String {
     let Report { seeds, tally, trace_hash, wall_time, .. } = report;
-    let share = |part: u64, of: u64| format!("{part} ({:.1} %)", part as f64 * 100.0 / of.max(1) as f64);
-    let rows = [
+    rows(&[
         ("seeds", format!("{seeds} from {first_seed}")),
         ("calls", tally.calls.to_string()),
         ("frames", tally.frames.to_string()),
@@ -160,8 +196,7 @@ fn table(first_seed: u64, report: &Report) -> String {
         ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
         ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
         ("traces", format!("{trace_hash:016x}")),
-    ];
-    rows.iter().map(|(name, value)| format!("{name:<21} {value}\n")).collect()
+    ])
 }
 
 #[cfg(test)]
@@ -178,8 +213,10 @@ mod tests {
     }
 
     fn parsed(line: &str) -> Result<MapArgs, clap::Error> {
-        let Ability::Map(args) = Wrapper::try_parse_from(line.split(' '))?.sim.ability;
-        Ok(args)
+        match Wrapper::try_parse_from(line.split(' '))?.sim.ability {
+            Ability::Map(args) => Ok(args),
+            Ability::Delegate(args) => panic!("map was asked for, got {args:?}"),
+        }
     }
 
     #[test]

@@ -38,6 +38,12 @@ impl<E> EventQueue<E> {
     }
 }
 
+impl<E> Extend<(Instant, E)> for EventQueue<E> {
+    fn extend<T: IntoIterator<Item = (Instant, E)>>(&mut self, events: T) {
+        events.into_iter().for_each(|(at, event)| self.push(at, event));
+    }
+}
+
 impl<E> Ord for Entry<E> {
     /// The earliest is the greatest: the standard heap gives out the greatest.
     fn cmp(&self, other: &Self) -> Ordering {

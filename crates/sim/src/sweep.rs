@@ -10,7 +10,7 @@ use crate::tally::Tally;
 use crate::{Finding, Outcome, run};
 
 /// Findings that are kept; after so many the sweep ends early.
-const FINDINGS_MAX: usize = 10;
+pub(crate) const FINDINGS_MAX: usize = 10;
 
 /// What became of many seeds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -60,13 +60,29 @@ fn sweep_by(
     findings_max: usize,
     mut progress: impl FnMut(Progress),
 ) -> Report {
-    let started = Instant::now();
-    let next = AtomicU64::new(0);
-    let enough = AtomicBool::new(false);
     let mut report = Report::default();
+    report.wall_time = spread(first_seed, count, play, |outcome| {
+        report.add(&outcome);
+        progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
+        report.findings.len() < findings_max
+    });
+    report.findings.sort_by_key(|finding| finding.seed);
+    report
+}
+
+/// Plays seeds on all cores and has `take` look at what became of each, in any order, while it returns true; the
+/// time it took.
+pub(crate) fn spread<T: Send>(
+    first_seed: u64,
+    count: u64,
+    play: impl Fn(u64) -> T + Sync,
+    mut take: impl FnMut(T) -> bool,
+) -> Duration {
+    let started = Instant::now();
+    let (next, enough) = (AtomicU64::new(0), AtomicBool::new(false));
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     thread::scope(|scope| {
-        let (outcomes, results) = mpsc::channel::<Outcome>();
+        let (outcomes, results) = mpsc::channel::<T>();
         for _ in 0..cores {
             let (outcomes, next, enough, play) = (outcomes.clone(), &next, &enough, &play);
             scope.spawn(move || {
@@ -80,14 +96,12 @@ fn sweep_by(
         }
         drop(outcomes);
         for outcome in results {
-            report.add(&outcome);
-            enough.store(report.findings.len() >= findings_max, Ordering::Relaxed);
-            progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
+            if !take(outcome) {
+                enough.store(true, Ordering::Relaxed);
+            }
         }
     });
-    report.findings.sort_by_key(|finding| finding.seed);
-    report.wall_time = started.elapsed();
-    report
+    started.elapsed()
 }
 
 impl Report {

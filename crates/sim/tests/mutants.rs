@@ -10,7 +10,7 @@ const SEEDS: u64 = 2_000;
 #[test]
 fn every_planted_mistake_is_caught() {
     let mut missed = Vec::new();
-    for &mutant in Mutant::ALL {
+    for &mutant in Mutant::MAP {
         let started = std::time::Instant::now();
         let report = hunt(mutant, 1, SEEDS);
         let seconds = started.elapsed().as_secs_f64();

@@ -5,167 +5,212 @@
 
 /// Declares the mistakes and the list of them.
 macro_rules! mutants {
-    ($( $(#[$doc:meta])* $name:ident, )*) => {
+    (
+        map { $( $(#[$doc:meta])* $name:ident, )* }
+        delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
+    ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Mutant { $( $(#[$doc])* $name, )* }
+        pub enum Mutant { $( $(#[$doc])* $name, )* $( $(#[$delegate_doc])* $delegate, )* }
 
         impl Mutant {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[ $( Self::$name, )* ];
+            /// All of *map*.
+            pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
+            /// All of *delegate*.
+            pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
         }
     };
 }
 
 mutants! {
-    /// The element takes every frame for new.
-    ElementRepeats,
-    /// The element takes a repeat that is a window late for the last frame of its place.
-    ElementLateRepeats,
-    /// The element adds a worker's part each time that it comes.
-    ElementWorkers,
-    /// The element works on frames of any epoch.
-    ElementEpoch,
-    /// The element works on frames of any incarnation.
-    ElementIncarnation,
-    /// The element works on frames of endpoints of other applications.
-    ElementApplication,
-    /// The element does not look at tokens.
-    ElementToken,
-    /// The element looks at a frame's token when its work is done.
-    ElementTokenLate,
-    /// The element sums whatever shares a row, what it is part of aside.
-    ElementTag,
-    /// The element forgets a round's count once it has forwarded the sums, before the server has them.
-    ClearBeforeBackup,
-    /// The element clears on a result of an older round.
-    ClearOnOldResult,
-    /// The element has a register stay at the end of its range and says nothing.
-    ClampOverflow,
-    /// The element does not say again, on a repeat, which lanes overflowed.
-    OverflowSaidOnce,
-    /// The element adds to a generation that is closed, while the server reads it.
-    HarvestUnfrozen,
-    /// The element wipes a bank for a generation that it held long before.
-    WipeOldGeneration,
-    /// The element keeps what it has when the server has made it its own.
-    WipeForgotten,
-    /// The server takes every frame for new.
-    ServerRepeats,
-    /// The server adds a worker's part of a software round each time that it comes.
-    ServerWorkers,
-    /// The server takes frames of any epoch.
-    ServerEpoch,
-    /// The server takes frames of any incarnation.
-    ServerIncarnation,
-    /// The server does not look at tokens.
-    ServerToken,
-    /// The server does not answer a question about a round that is over.
-    DropBackup,
-    /// The server answers a worker's question about a round that it had no part in.
-    BackupForAnybody,
-    /// The server does not announce rounds that were begun while there was no element.
-    BegunUnannounced,
-    /// The server takes an element's lane at the end of its range for a sum.
-    SaturatedKept,
-    /// The server announces a software round once.
-    AnnounceOnce,
-    /// The server acknowledges lanes before it knows whether it can add them.
-    AckBeforeAdd,
-    /// The server does not say again, on a repeat, which pairs it refused.
-    RefusalSaidOnce,
-    /// The server does not answer a lock that another holds.
-    DropDenied,
-    /// The server lets a repeat take a lock that the first copy was denied.
-    RepeatTakesLock,
-    /// The server answers a query from a reading that began before it.
-    QueryFromOlderReading,
-    /// The server tells callers that a generation is committed which is not.
-    CommitTooSoon,
-    /// The server does not tell a caller which of its frames an ended epoch's commits hold.
-    RecordIgnored,
-    /// The server does not tell a caller up to where an ended epoch was committed.
-    CommitsForgotten,
-    /// The server answers a query before callers have repeated what an ended epoch had.
-    QueryUnsettled,
-    /// The server counts what a register held for the key that gets it, not for the one that had it.
-    EvictAtOnce,
-    /// The server gives registers to other keys under the mapping version that callers have.
-    EvictUnversioned,
-    /// The server asks for a register row once.
-    ReadOnce,
-    /// The client numbers new frames however old the oldest unacknowledged one is.
-    WindowUnbounded,
-    /// The client never asks again about what is held.
-    HeldNeverProbed,
-    /// The client takes a row's result whatever its round.
-    ResultOfAnyRound,
-    /// The client takes what is held for done.
-    HeldIsDone,
-    /// The client takes several locks in the order in which they were named.
-    LocksUnordered,
-    /// The client asks for several locks at once, in several frames.
-    LocksAtOnce,
-    /// The client forgets what the element acknowledged, though the server does not have it.
-    ForgetUncommitted,
-    /// The client reports what must be acknowledged by the server when the element has it.
-    AckTooSoon,
-    /// The client repeats all that an ended epoch had, the committed included.
-    RepeatCommitted,
-    /// The client says on a repeat that it was packed by the mapping of now.
-    MappingRestamped,
-    /// The client goes on by the registers that were withdrawn.
-    WithdrawnKept,
-    /// The client keeps a lock that was granted after its caller gave up.
-    CancelledLockKept,
-    /// The element counts a vote each time that it comes.
-    VoteRepeats,
-    /// The element counts a vote for whatever ballot has the row.
-    VoteForAnother,
-    /// The element says that a ballot is decided before the server has recorded it.
-    DecidedUnrecorded,
-    /// The element does not count how often a ballot was cleared.
-    ClearsUncounted,
-    /// The server takes every vote that finds the threshold reached for the one that decides.
-    DecidedTwice,
-    /// The server adds a claim of votes each time that it comes.
-    ClaimTwice,
-    /// The server counts claimed votes of a ballot that was cleared since.
-    ClaimOfCleared,
-    /// The server counts votes before callers have claimed what an ended epoch had.
-    VotesUnsettled,
-    /// The server lets the element count ballots that it has votes of itself.
-    RowsNotMoved,
-    /// The server does not say again, on a repeat, that the element counts a key.
-    MovedSaidOnce,
-    /// The server does not say again, on a repeat, that a vote has decided its ballot.
-    WonSaidOnce,
-    /// The client forgets a vote that the element has acknowledged.
-    VoteForgotten,
-    /// The client gives a vote on its way another number when the epoch changes.
-    VoteRenumbered,
-    /// The client believes that it holds locks although their lease has run out.
-    LeaseNotChecked,
-    /// The client counts its lease as the server does: with clocks that drift it ends later there.
-    LeaseWithoutDrift,
-    /// The client takes a grant of an earlier session for one of this.
-    GrantOfOldSession,
-    /// A release frees the lock, whichever grant it names.
-    ReleaseOfAnyToken,
-    /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
-    TokenResetByEpoch,
-    /// The element goes on with its own count of grants after the server has granted the lock.
-    GrantsNotRaised,
-    /// The server never takes a lock from a holder that is silent.
-    LeaseForEver,
-    /// The client takes frames that are addressed to another incarnation.
-    ClientIncarnation,
-    /// The client does not look at tokens.
-    ClientToken,
-    /// The server sums what no element has admitted, though its next copy may meet one.
-    BareSummed,
-    /// The client does not say of what an element on the way is to work on that none has.
-    InlineUnmarked,
+    map {
+        /// The element takes every frame for new.
+        ElementRepeats,
+        /// The element takes a repeat that is a window late for the last frame of its place.
+        ElementLateRepeats,
+        /// The element adds a worker's part each time that it comes.
+        ElementWorkers,
+        /// The element works on frames of any epoch.
+        ElementEpoch,
+        /// The element works on frames of any incarnation.
+        ElementIncarnation,
+        /// The element works on frames of endpoints of other applications.
+        ElementApplication,
+        /// The element does not look at tokens.
+        ElementToken,
+        /// The element looks at a frame's token when its work is done.
+        ElementTokenLate,
+        /// The element sums whatever shares a row, what it is part of aside.
+        ElementTag,
+        /// The element forgets a round's count once it has forwarded the sums, before the server has them.
+        ClearBeforeBackup,
+        /// The element clears on a result of an older round.
+        ClearOnOldResult,
+        /// The element has a register stay at the end of its range and says nothing.
+        ClampOverflow,
+        /// The element does not say again, on a repeat, which lanes overflowed.
+        OverflowSaidOnce,
+        /// The element adds to a generation that is closed, while the server reads it.
+        HarvestUnfrozen,
+        /// The element wipes a bank for a generation that it held long before.
+        WipeOldGeneration,
+        /// The element keeps what it has when the server has made it its own.
+        WipeForgotten,
+        /// The server takes every frame for new.
+        ServerRepeats,
+        /// The server adds a worker's part of a software round each time that it comes.
+        ServerWorkers,
+        /// The server takes frames of any epoch.
+        ServerEpoch,
+        /// The server takes frames of any incarnation.
+        ServerIncarnation,
+        /// The server does not look at tokens.
+        ServerToken,
+        /// The server does not answer a question about a round that is over.
+        DropBackup,
+        /// The server answers a worker's question about a round that it had no part in.
+        BackupForAnybody,
+        /// The server does not announce rounds that were begun while there was no element.
+        BegunUnannounced,
+        /// The server takes an element's lane at the end of its range for a sum.
+        SaturatedKept,
+        /// The server announces a software round once.
+        AnnounceOnce,
+        /// The server acknowledges lanes before it knows whether it can add them.
+        AckBeforeAdd,
+        /// The server does not say again, on a repeat, which pairs it refused.
+        RefusalSaidOnce,
+        /// The server does not answer a lock that another holds.
+        DropDenied,
+        /// The server lets a repeat take a lock that the first copy was denied.
+        RepeatTakesLock,
+        /// The server answers a query from a reading that began before it.
+        QueryFromOlderReading,
+        /// The server tells callers that a generation is committed which is not.
+        CommitTooSoon,
+        /// The server does not tell a caller which of its frames an ended epoch's commits hold.
+        RecordIgnored,
+        /// The server does not tell a caller up to where an ended epoch was committed.
+        CommitsForgotten,
+        /// The server answers a query before callers have repeated what an ended epoch had.
+        QueryUnsettled,
+        /// The server counts what a register held for the key that gets it, not for the one that had it.
+        EvictAtOnce,
+        /// The server gives registers to other keys under the mapping version that callers have.
+        EvictUnversioned,
+        /// The server asks for a register row once.
+        ReadOnce,
+        /// The client numbers new frames however old the oldest unacknowledged one is.
+        WindowUnbounded,
+        /// The client never asks again about what is held.
+        HeldNeverProbed,
+        /// The client takes a row's result whatever its round.
+        ResultOfAnyRound,
+        /// The client takes what is held for done.
+        HeldIsDone,
+        /// The client takes several locks in the order in which they were named.
+        LocksUnordered,
+        /// The client asks for several locks at once, in several frames.
+        LocksAtOnce,
+        /// The client forgets what the element acknowledged, though the server does not have it.
+        ForgetUncommitted,
+        /// The client reports what must be acknowledged by the server when the element has it.
+        AckTooSoon,
+        /// The client repeats all that an ended epoch had, the committed included.
+        RepeatCommitted,
+        /// The client says on a repeat that it was packed by the mapping of now.
+        MappingRestamped,
+        /// The client goes on by the registers that were withdrawn.
+        WithdrawnKept,
+        /// The client keeps a lock that was granted after its caller gave up.
+        CancelledLockKept,
+        /// The element counts a vote each time that it comes.
+        VoteRepeats,
+        /// The element counts a vote for whatever ballot has the row.
+        VoteForAnother,
+        /// The element says that a ballot is decided before the server has recorded it.
+        DecidedUnrecorded,
+        /// The element does not count how often a ballot was cleared.
+        ClearsUncounted,
+        /// The server takes every vote that finds the threshold reached for the one that decides.
+        DecidedTwice,
+        /// The server adds a claim of votes each time that it comes.
+        ClaimTwice,
+        /// The server counts claimed votes of a ballot that was cleared since.
+        ClaimOfCleared,
+        /// The server counts votes before callers have claimed what an ended epoch had.
+        VotesUnsettled,
+        /// The server lets the element count ballots that it has votes of itself.
+        RowsNotMoved,
+        /// The server does not say again, on a repeat, that the element counts a key.
+        MovedSaidOnce,
+        /// The server does not say again, on a repeat, that a vote has decided its ballot.
+        WonSaidOnce,
+        /// The client forgets a vote that the element has acknowledged.
+        VoteForgotten,
+        /// The client gives a vote on its way another number when the epoch changes.
+        VoteRenumbered,
+        /// The client believes that it holds locks although their lease has run out.
+        LeaseNotChecked,
+        /// The client counts its lease as the server does: with clocks that drift it ends later there.
+        LeaseWithoutDrift,
+        /// The client takes a grant of an earlier session for one of this.
+        GrantOfOldSession,
+        /// A release frees the lock, whichever grant it names.
+        ReleaseOfAnyToken,
+        /// The server counts the grants of a lock anew in every epoch, without the epoch's part.
+        TokenResetByEpoch,
+        /// The element goes on with its own count of grants after the server has granted the lock.
+        GrantsNotRaised,
+        /// The server never takes a lock from a holder that is silent.
+        LeaseForEver,
+        /// The client takes frames that are addressed to another incarnation.
+        ClientIncarnation,
+        /// The client does not look at tokens.
+        ClientToken,
+        /// The server sums what no element has admitted, though its next copy may meet one.
+        BareSummed,
+        /// The client does not say of what an element on the way is to work on that none has.
+        InlineUnmarked,
+    }
+    delegate {
+        /// The server works on a request each time that it comes.
+        DelegateRepeats,
+        /// Messages are taken from nodes that say they are another.
+        DelegateStrangerHeard,
+        /// The server forgets what it did before the caller can be done asking for it.
+        DelegateGcTooSoon,
+        /// A ping does not make the server keep what it did.
+        DelegatePingKeepsNot,
+        /// The server does not pass on the manifest of the request before.
+        DelegateManifestDropped,
+        /// The server makes its manifest of what it has sent by its second message.
+        DelegateManifestEarly,
+        /// A request that is all that its predecessor led to does not inherit its branch.
+        DelegateChainRenamed,
+        /// A handler's error ends its request as if it had finished.
+        DelegateErrorCompletes,
+        /// The server goes on working on what was aborted.
+        DelegateAbortIgnored,
+        /// The server does not say that it has aborted.
+        DelegateAbortUnsaid,
+        /// The server begins requests of calls that were aborted.
+        DelegateLateBegun,
+        /// The caller says that all calls before one have ended.
+        DelegateEndedTooSoon,
+        /// The caller takes a call for complete when all requests are done, whatever came of them.
+        DelegateResponsesUncounted,
+        /// The caller takes a response each time that it comes.
+        DelegateResponseTwice,
+        /// The caller waits for ever for what nobody confirms.
+        DelegateNeverFails,
+        /// The caller waits for ever for a response that was sent.
+        DelegateLossUnnoticed,
+        /// The caller takes a handler that gets nowhere for one that works.
+        DelegateStallIgnored,
+        /// The caller grants no more than the first replies.
+        DelegateGrantForgotten,
+    }
 }
 
 #[cfg(feature = "mutants")]

@@ -18,7 +18,7 @@ pub use seen::{Seen, SeenSet};
 const REORDER: u64 = 8;
 const PLACES: usize = W_MAX as usize;
 
-/// Bounds of a flow's timers.
+/// Bounds of a flow's timers, and whether it heeds congestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Shortest retransmission time-out.
@@ -33,6 +33,9 @@ pub struct Timing {
     pub silent: Duration,
     /// An item that nobody answered for so long is given up.
     pub give_up: Duration,
+    /// Whether the window follows congestion (NetRPC §5.1). Without, it is always `w_max`: to show what that is
+    /// good for (NetRPC Fig. 9).
+    pub congestion_control: bool,
 }
 
 impl Default for Timing {
@@ -44,6 +47,7 @@ impl Default for Timing {
             probe: (Duration::from_millis(40), Duration::from_millis(640)),
             silent: Duration::from_millis(1500),
             give_up: Duration::from_secs(5),
+            congestion_control: true,
         }
     }
 }
@@ -102,7 +106,7 @@ impl<T: Copy> Flow<T> {
             in_flight: 0,
             order: 0,
             acked: (Instant(0), 0),
-            window: Window::default(),
+            window: Window::new(timing.congestion_control),
             rtt: Rtt::default(),
             wake: None,
             lost: VecDeque::with_capacity(PLACES),

@@ -117,7 +117,7 @@ fn a_held_item_is_asked_about_for_ever_and_ever_more_slowly() {
 
 #[test]
 fn marks_halve_the_window_once_a_round_trip() {
-    let mut window = Window::default();
+    let mut window = Window::new(true);
     window.shrink(1, 65);
     window.shrink(2, 65);
     assert_eq!(window.size(), 32);
@@ -131,6 +131,14 @@ fn marks_halve_the_window_once_a_round_trip() {
         window.shrink(1000 + i, 1000 + i);
     }
     assert_eq!(window.size(), 2);
+}
+
+#[test]
+fn without_congestion_control_the_window_is_always_the_greatest() {
+    let mut window = Window::new(false);
+    window.shrink(1, 65);
+    window.grow();
+    assert_eq!(window.size(), W_MAX);
 }
 
 #[test]

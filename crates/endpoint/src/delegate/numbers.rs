@@ -1,0 +1,70 @@
+//! Sets of message numbers: ranges, since numbers come nearly in order.
+
+/// A set of numbers from 1 on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// First and last of each range; sorted, apart by at least one.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Numbers {
+    /// Adds a number; whether it was not there.
+    pub(super) fn insert(&mut self, number: u32) -> bool {
+        let after = self.ranges.partition_point(|range| range.0 <= number);
+        if after > 0 && self.ranges[after - 1].1 >= number {
+            return false;
+        }
+        let joins_last = after > 0 && self.ranges[after - 1].1 + 1 == number;
+        let joins_next = self.ranges.get(after).is_some_and(|next| number.checked_add(1) == Some(next.0));
+        match (joins_last, joins_next) {
+            (true, true) => self.ranges[after - 1].1 = self.ranges.remove(after).1,
+            (true, false) => self.ranges[after - 1].1 = number,
+            (false, true) => self.ranges[after].0 = number,
+            (false, false) => self.ranges.insert(after, (number, number)),
+        }
+        true
+    }
+
+    pub(super) fn contains(&self, number: u32) -> bool {
+        let after = self.ranges.partition_point(|range| range.0 <= number);
+        after > 0 && self.ranges[after - 1].1 >= number
+    }
+
+    /// How many of 1 to `last` are in it.
+    pub(super) fn up_to(&self, last: u32) -> u32 {
+        let inside = self.ranges.iter().take_while(|range| range.0 <= last);
+        inside.map(|(from, to)| to.min(&last) - from + 1).sum()
+    }
+
+    /// Those of 1 to `last` that are not in it.
+    pub(super) fn missing(&self, last: u32) -> impl Iterator<Item = u32> + '_ {
+        let starts = std::iter::once(1).chain(self.ranges.iter().map(|range| range.1.saturating_add(1)));
+        let ends = self.ranges.iter().map(|range| range.0 - 1).chain(std::iter::once(u32::MAX));
+        starts.zip(ends).flat_map(move |(from, to)| from..=to.min(last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(numbers in proptest::collection::vec(1_u32..40, 0..60), last in 0_u32..45) {
+            let (mut ours, mut model) = (Numbers::default(), BTreeSet::new());
+            for number in numbers {
+                prop_assert_eq!(ours.insert(number), model.insert(number));
+            }
+            prop_assert_eq!(ours.up_to(last) as usize, model.range(..=last).count());
+            let missing: Vec<u32> = ours.missing(last).collect();
+            prop_assert_eq!(missing, (1..=last).filter(|n| !model.contains(n)).collect::<Vec<_>>());
+            for number in 1..45 {
+                prop_assert_eq!(ours.contains(number), model.contains(&number));
+            }
+        }
+    }
+}

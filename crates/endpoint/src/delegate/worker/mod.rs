@@ -1,0 +1,467 @@
+//! The requests that a node works on.
+//!
+//! ```text
+//! request ─▶ queue ─▶ next() ─▶ handler ─▶ reply(), delegate() ─▶ finish()
+//!                                             │
+//!              held: one message, until the next one or finish(), for the manifest
+//! ```
+//!
+//! A request is an execution with a context of its own. Requests and responses of it are numbered as they
+//! leave. The manifest of the one before, which came with the request, leaves with the first; its own leaves
+//! with the last (DPC §4.3.1), so one message is always held until the handler has finished, or for a bounded
+//! time: then the manifest goes by a response without content. What was done is kept until nobody asks for
+//! it any more (§4.4.4).
+
+mod execution;
+mod incoming;
+mod outgoing;
+pub mod record;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pathcall_wire::delegate::U24;
+use pathcall_wire::{Instant, Mutant, mutant};
+
+use super::{Context, NodeId, Outbox, Peer, RequestId, Status};
+use execution::{Execution, Phase};
+use record::Record;
+
+/// Contexts of workers have this bit: a node that calls as well counts its calls without it.
+const OF_WORKER: u32 = 1 << 31;
+
+/// Which waiting request is worked on next (DPC §7.5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// The one that came first.
+    #[default]
+    Arrival,
+    /// That of the oldest call.
+    OldestCall,
+}
+
+/// How a worker works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// This node's id, another one after every start.
+    pub node: NodeId,
+    /// Where this node listens.
+    pub address: SocketAddr,
+    /// Which request is next.
+    pub order: Order,
+    /// A message is held for the manifest at most for this long.
+    pub flush: Duration,
+    /// Servers that a request goes through at most: a cycle ends there.
+    pub depth_max: u8,
+    /// Requests that are known at one time at most, those included that are done and may be asked about.
+    pub executions_max: usize,
+    /// For how long it is remembered that a call was aborted, so that late requests of it are not begun.
+    pub aborted_for: Duration,
+    /// A handler that does nothing for so long counts as stalled (§4.4.5).
+    pub stall: Option<Duration>,
+}
+
+impl WorkerConfig {
+    /// Usual bounds.
+    #[must_use]
+    pub const fn new(node: NodeId, address: SocketAddr) -> Self {
+        Self {
+            node,
+            address,
+            order: Order::Arrival,
+            flush: Duration::from_millis(1),
+            depth_max: 64,
+            executions_max: 1 << 20,
+            aborted_for: Duration::from_secs(33),
+            stall: None,
+        }
+    }
+}
+
+/// Calls whose abort is remembered at most; the oldest is forgotten for a new one.
+const ABORTED_MAX: usize = 1 << 16;
+
+/// A request for the application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    /// Its execution: names it in all that follows.
+    pub execution: Context,
+    /// The call.
+    pub call: Context,
+    /// Which request of it.
+    pub request: RequestId,
+    /// What is asked for.
+    pub payload: Bytes,
+    /// By when it has to be done.
+    pub deadline: Option<Instant>,
+    /// Servers that it went through before.
+    pub depth: u8,
+    /// Whether effect and [`Record`] have to become durable together before [`Worker::release`].
+    pub once: bool,
+    /// Whether the call is traced.
+    pub traced: bool,
+}
+
+/// Why work on a request should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbortReason {
+    /// Its caller says so.
+    Caller,
+    /// Its caller has not asked for it for so long that it must be gone, or have given the call up.
+    Orphaned,
+    /// The call's time is over.
+    Deadline,
+    /// The caller's call has ended.
+    Ended,
+    /// The caller can't be reached.
+    Unreachable,
+}
+
+/// What a worker tells its application.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerEvent {
+    /// Stop working on this: nothing that it sends goes anywhere any more.
+    Aborted {
+        /// Which.
+        execution: Context,
+        /// Why.
+        reason: AbortReason,
+    },
+    /// Replies that waited for a grant have left.
+    Granted {
+        /// Whose.
+        execution: Context,
+    },
+    /// The record of this request will not be needed any more: its call has ended, and all calls of its caller
+    /// before it. Who deletes records stores the call's id of the last one, for [`Worker::restore_ended`].
+    Forget {
+        /// The call.
+        call: Context,
+        /// Which request.
+        request: RequestId,
+    },
+}
+
+/// Why something can't be done for a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// It was aborted, has failed, is finished or was never there.
+    #[error("the request is not worked on any more")]
+    Gone,
+    /// The call goes through too many servers; it has failed now.
+    #[error("the call went through {0} servers, as many as it may: is there a cycle?")]
+    Depth(u8),
+    /// No more fit in a manifest; it has failed now.
+    #[error("a request leads to at most {} requests and as many replies", U24::MAX)]
+    TooMany,
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkerStats {
+    /// Requests accepted.
+    pub requests: u64,
+    /// Requests that came again and were not worked on again.
+    pub repeats: u64,
+    /// Messages that were refused: from another node than they say, or of no meaning here.
+    pub refused: u64,
+    /// Requests that were not begun because their call was aborted.
+    pub late: u64,
+    /// Responses without content that were sent.
+    pub nulls: u64,
+    /// Requests whose work was aborted.
+    pub aborted: u64,
+    /// Pongs sent.
+    pub pongs: u64,
+}
+
+/// The requests that a node works on.
+#[derive(Debug)]
+pub struct Worker {
+    config: WorkerConfig,
+    last_context: u32,
+    executions: BTreeMap<Context, Execution>,
+    by_request: BTreeMap<(Context, RequestId), Context>,
+    /// Requests that nobody has begun to work on: by the order's key, and by arrival.
+    queue: BTreeSet<(u64, u64, Context)>,
+    arrivals: u64,
+    timers: BTreeSet<(Instant, Context)>,
+    aborted_calls: BTreeMap<Context, Instant>,
+    /// Callers whose records were forgotten: of calls with lower numbers, all.
+    ended_before: BTreeMap<NodeId, u32>,
+    aborted_order: VecDeque<(Instant, Context)>,
+    events: VecDeque<WorkerEvent>,
+    stats: WorkerStats,
+}
+
+impl Worker {
+    /// A worker that knows of nothing.
+    #[must_use]
+    pub fn new(config: WorkerConfig) -> Self {
+        Self {
+            config,
+            last_context: 0,
+            executions: BTreeMap::new(),
+            by_request: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            arrivals: 0,
+            timers: BTreeSet::new(),
+            aborted_calls: BTreeMap::new(),
+            ended_before: BTreeMap::new(),
+            aborted_order: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: WorkerStats::default(),
+        }
+    }
+
+    /// Takes a message. What is no message for a worker is counted and dropped.
+    pub fn handle(&mut self, now: Instant, from: Peer, message: &Bytes, out: &mut dyn Outbox) {
+        self.incoming(now, from, message, out);
+    }
+
+    /// Whether a request waits for somebody to work on it.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// The next request to work on, if one waits.
+    pub fn next(&mut self, now: Instant) -> Option<Work> {
+        let (.., id) = self.queue.pop_first()?;
+        let execution = self.executions.get_mut(&id)?;
+        execution.begin(now, self.config.stall);
+        let Execution { call, request, deadline, depth, once, traced, .. } = *execution;
+        let payload = std::mem::take(&mut execution.payload);
+        Some(Work { execution: id, call, request, payload, deadline, depth, once, traced })
+    }
+
+    /// Sends an item to the caller, in order with the others of this request. It waits for the caller's grant
+    /// if more than the first few are on their way; [`Worker::waiting`] says how many do.
+    ///
+    /// # Errors
+    /// [`WorkError`].
+    pub fn reply(
+        &mut self,
+        now: Instant,
+        execution: Context,
+        item: Bytes,
+        out: &mut dyn Outbox,
+    ) -> Result<(), WorkError> {
+        let working = self.working(now, execution)?;
+        if working.responses_in_all() >= U24::MAX - 1 {
+            return self.give_up(now, execution, WorkError::TooMany, out);
+        }
+        working.outgoing.push_back(execution::Outgoing::Reply(item));
+        self.pump(now, execution, out);
+        Ok(())
+    }
+
+    /// Sends a request on to another server, as part of this one.
+    ///
+    /// # Errors
+    /// [`WorkError`]; where the call goes too deep or too wide it fails.
+    pub fn delegate(
+        &mut self,
+        now: Instant,
+        execution: Context,
+        to: SocketAddr,
+        request: Bytes,
+        out: &mut dyn Outbox,
+    ) -> Result<(), WorkError> {
+        let depth_max = self.config.depth_max;
+        let working = self.working(now, execution)?;
+        if working.depth >= depth_max {
+            return self.give_up(now, execution, WorkError::Depth(depth_max), out);
+        }
+        if working.requests_in_all() >= U24::MAX {
+            return self.give_up(now, execution, WorkError::TooMany, out);
+        }
+        working.outgoing.push_back(execution::Outgoing::Request(to, request));
+        self.pump(now, execution, out);
+        Ok(())
+    }
+
+    /// Ends the work on a request: all that it leads to was said. If it is to be done exactly once, what this
+    /// returns has to become durable together with its effect, and then be released.
+    ///
+    /// # Errors
+    /// [`WorkError::Gone`]: it was aborted before.
+    pub fn finish(
+        &mut self,
+        now: Instant,
+        execution: Context,
+        out: &mut dyn Outbox,
+    ) -> Result<Option<Record>, WorkError> {
+        let working = self.working(now, execution)?;
+        working.phase = Phase::Finished;
+        working.ended = Some(now);
+        if working.once {
+            return Ok(self.seal(now, execution));
+        }
+        self.pump(now, execution, out);
+        self.send_span(execution, out);
+        Ok(None)
+    }
+
+    /// Sends what a request led to that is done exactly once: its record is durable.
+    pub fn release(&mut self, now: Instant, execution: Context, out: &mut dyn Outbox) {
+        let Some(sealed) = self.executions.get(&execution).filter(|e| matches!(e.phase, Phase::Sealed)) else { return };
+        let (call, request) = (sealed.call, sealed.request);
+        self.set_phase(now, execution, Phase::Recorded);
+        self.send_recorded(call, request, out);
+        self.send_span(execution, out);
+    }
+
+    /// Puts back what the node had recorded before it was started anew.
+    pub fn restore(&mut self, now: Instant, record: Record) {
+        self.restore_record(now, record);
+    }
+
+    /// Puts back, after a restart, up to which call of a caller records were deleted: late copies of requests are
+    /// then not taken for new ones.
+    pub fn restore_ended(&mut self, last: Context) {
+        let before = self.ended_before.entry(last.node()).or_default();
+        *before = (*before).max(last.number() + 1);
+    }
+
+    /// Ends the work on a request with an error, and with that the call.
+    pub fn fail(&mut self, now: Instant, execution: Context, status: &Status, out: &mut dyn Outbox) {
+        let Some(failed) = self.executions.get_mut(&execution).filter(|e| e.in_progress()) else { return };
+        failed.outgoing.clear();
+        failed.ended = Some(now);
+        if mutant::on(Mutant::DelegateErrorCompletes) {
+            failed.phase = Phase::Finished;
+            return self.pump(now, execution, out);
+        }
+        let (to, fault) = (failed.reply, failed.fault(status.code));
+        self.set_phase(now, execution, Phase::Failed(status.code));
+        out.send(to, &fault.encode(), &super::text(&status.message));
+        self.send_span(execution, out);
+    }
+
+    /// What the application says of the health of a handler (DPC §4.4.5): a request that is stalled for as long
+    /// as the call's time-out fails it.
+    pub fn set_stalled(&mut self, execution: Context, stalled: bool) {
+        if let Some(execution) = self.executions.get_mut(&execution) {
+            execution.stalled = stalled;
+        }
+    }
+
+    /// A sign of life of a handler, where [`WorkerConfig::stall`] asks for such; replies and requests are others.
+    pub fn progress(&mut self, now: Instant, execution: Context) {
+        if let Some(execution) = self.executions.get_mut(&execution) {
+            execution.active = now;
+        }
+    }
+
+    /// Names the span of a request in the call's trace: the method, say.
+    pub fn label(&mut self, execution: Context, label: &str) {
+        if let Some(execution) = self.executions.get_mut(&execution).filter(|e| e.traced) {
+            execution.label = super::text(label);
+        }
+    }
+
+    /// Replies of a request that wait to be sent, the one that is held included.
+    #[must_use]
+    pub fn waiting(&self, execution: Context) -> usize {
+        self.executions.get(&execution).map_or(0, |execution| execution.outgoing.len())
+    }
+
+    /// Whether a request is worked on: neither finished, failed nor aborted.
+    #[must_use]
+    pub fn is_working(&self, execution: Context) -> bool {
+        self.executions.get(&execution).is_some_and(|execution| execution.phase == Phase::Working)
+    }
+
+    /// The transport knows that a message of this worker was not delivered, and never will be.
+    pub fn undelivered(&mut self, now: Instant, to: SocketAddr, message: &[u8], out: &mut dyn Outbox) {
+        self.not_delivered(now, to, message, out);
+    }
+
+    /// Does what is due at `now`.
+    pub fn poll(&mut self, now: Instant, out: &mut dyn Outbox) {
+        while let Some(&(at, execution)) = self.timers.first()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.due(now, execution, out);
+        }
+        while let Some(&(until, call)) = self.aborted_order.front()
+            && until <= now
+        {
+            self.aborted_order.pop_front();
+            if self.aborted_calls.get(&call) == Some(&until) {
+                self.aborted_calls.remove(&call);
+            }
+        }
+    }
+
+    /// When to poll next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let timer = self.timers.first().map(|timer| timer.0);
+        let aborted = self.aborted_order.front().map(|aborted| aborted.0);
+        timer.into_iter().chain(aborted).min()
+    }
+
+    /// What the application is told next.
+    pub fn next_event(&mut self) -> Option<WorkerEvent> {
+        self.events.pop_front()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.stats
+    }
+
+    /// Whether nothing is known of any request or call: all was done and forgotten.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self { executions, by_request, queue, timers, aborted_calls, aborted_order, .. } = self;
+        executions.is_empty()
+            && by_request.is_empty()
+            && queue.is_empty()
+            && timers.is_empty()
+            && aborted_calls.is_empty()
+            && aborted_order.is_empty()
+    }
+
+    /// The execution, if its handler may still say something.
+    fn working(&mut self, now: Instant, execution: Context) -> Result<&mut Execution, WorkError> {
+        let execution = self.executions.get_mut(&execution).ok_or(WorkError::Gone)?;
+        if execution.phase != Phase::Working {
+            return Err(WorkError::Gone);
+        }
+        execution.active = now;
+        Ok(execution)
+    }
+
+    fn give_up(
+        &mut self,
+        now: Instant,
+        execution: Context,
+        error: WorkError,
+        out: &mut dyn Outbox,
+    ) -> Result<(), WorkError> {
+        let code = match error {
+            WorkError::TooMany => Status::RESOURCE_EXHAUSTED,
+            _ => Status::FAILED_PRECONDITION,
+        };
+        self.fail(now, execution, &Status::new(code, error.to_string()), out);
+        Err(error)
+    }
+
+    /// A context that no execution has.
+    fn new_context(&mut self) -> Context {
+        loop {
+            self.last_context = self.last_context.wrapping_add(1) | OF_WORKER;
+            let context = Context::new(self.config.node, self.last_context);
+            if !self.executions.contains_key(&context) {
+                return context;
+            }
+        }
+    }
+}

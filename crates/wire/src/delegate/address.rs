@@ -1,0 +1,63 @@
+//! Addresses in messages: 6 bytes for IPv4, 18 for IPv6, by a flag; lists of them are all of 18.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of an address of IPv4.
+pub const V4: usize = 6;
+/// Bytes of an address of IPv6, and of each in a list.
+pub const V6: usize = 18;
+
+/// Bytes that an address takes by its flag.
+pub(super) const fn len(v6: bool) -> usize {
+    if v6 { V6 } else { V4 }
+}
+
+/// Writes an address to the front of `out`; how many bytes it took, and whether it is of IPv6.
+pub(super) fn put(address: SocketAddr, out: &mut [u8]) -> (usize, bool) {
+    let len = match address.ip().to_canonical() {
+        IpAddr::V4(ip) => {
+            out[..4].copy_from_slice(&ip.octets());
+            V4
+        }
+        IpAddr::V6(ip) => {
+            out[..16].copy_from_slice(&ip.octets());
+            V6
+        }
+    };
+    out[len - 2..len].copy_from_slice(&address.port().to_be_bytes());
+    (len, len == V6)
+}
+
+/// The address at the front of `bytes`, which are as many as the flag asks for.
+pub(super) fn get(bytes: &[u8], v6: bool) -> SocketAddr {
+    let (ip, port) = bytes[..len(v6)].split_at(len(v6) - 2);
+    let ip = match <[u8; 16]>::try_from(ip) {
+        Ok(ip) => IpAddr::V6(Ipv6Addr::from(ip)).to_canonical(),
+        Err(_) => IpAddr::V4(Ipv4Addr::from(*ip.first_chunk::<4>().expect("four bytes"))),
+    };
+    SocketAddr::new(ip, u16::from_be_bytes(*port.first_chunk().expect("two bytes")))
+}
+
+/// Writes an address as one of a list, to the front of `out`.
+pub(super) fn put_listed(address: SocketAddr, out: &mut [u8]) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    out[..16].copy_from_slice(&ip.octets());
+    out[16..V6].copy_from_slice(&address.port().to_be_bytes());
+}
+
+/// Addresses one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses<'a>(pub(super) &'a [u8]);
+
+impl Iterator for Addresses<'_> {
+    type Item = SocketAddr;
+
+    fn next(&mut self) -> Option<SocketAddr> {
+        let (first, rest) = self.0.split_at_checked(V6)?;
+        self.0 = rest;
+        Some(get(first, true))
+    }
+}
