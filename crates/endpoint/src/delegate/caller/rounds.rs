@@ -90,6 +90,11 @@ impl Rounds {
         (stopped, !self.given_up)
     }
 
+    /// Everybody gets a time-out to stop, also who was silent for long.
+    pub(super) fn begin_to_stop(&mut self, now: Instant) {
+        self.watched.values_mut().for_each(|watched| watched.heard = now);
+    }
+
     /// A long message from or to there is on its way.
     pub(super) fn alive(&mut self, now: Instant, address: SocketAddr) {
         for watched in self.watched.values_mut().filter(|watched| watched.address == Some(address)) {

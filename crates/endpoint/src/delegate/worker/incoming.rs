@@ -1,8 +1,8 @@
 //! What comes: requests, pings, grants.
 
 use bytes::Bytes;
-use pathcall_wire::delegate::message::{ended_before, list};
-use pathcall_wire::delegate::{Fault, Flags, Grant, Message, PAGE, Ping, Pong, Request, Subject, parse};
+use pathcall_wire::delegate::message::ended_before;
+use pathcall_wire::delegate::{Fault, Flags, Grant, Message, PAGE, Ping, Pong, Request, Subject, list, parse};
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{Context, Outbox, Peer, Status, gc_time, text};
