@@ -115,10 +115,10 @@ impl Completion {
                 }
             }
         }
-        if let Some(manifest) = &response.manifest {
-            if self.declare(now, manifest) {
-                resolved[1] = Some(manifest.request);
-            }
+        if let Some(manifest) = &response.manifest
+            && self.declare(now, manifest)
+        {
+            resolved[1] = Some(manifest.request);
         }
         if self.is_larger_than(requests_max) { Err(Refused::TooLarge) } else { Ok(resolved) }
     }

@@ -10,6 +10,7 @@
 //! together. A call takes what comes in the order in which it comes.
 
 mod api;
+mod call;
 mod completion;
 mod rounds;
 pub mod trace;
@@ -18,52 +19,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::message::ended_code;
-use pathcall_wire::delegate::{Flags, Grant, Message, Request, U24, parse};
-use pathcall_wire::{Instant, Mutant, mutant};
+use pathcall_wire::Instant;
+use pathcall_wire::delegate::{Grant, Message, U24, parse};
 
 pub use api::{CallFailure, CallOptions, CallStatus, CallerConfig, CallerEvent, CallerStats, Outcome, SendError};
 
-use super::{Context, NodeId, Outbox, Peer, Status, micros};
+use super::{Context, Outbox, Peer, Status};
+use call::{Call, State};
 use completion::Completion;
 use rounds::Rounds;
 use trace::Spans;
 
 /// Calls have this bit clear: it is set in the contexts of the node's worker.
 const NUMBERS: u32 = (1 << 31) - 1;
-
-/// How far a call is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Open,
-    /// It has failed and may be made again.
-    Retryable,
-    /// Servers are being told to stop; `told`: the application knows that the call has ended.
-    Aborting {
-        since: Instant,
-        told: bool,
-    },
-    /// Over; spans may come until then.
-    Traced {
-        until: Instant,
-    },
-}
-
-#[derive(Debug)]
-struct Call {
-    id: Context,
-    options: CallOptions,
-    opened: Instant,
-    deadline: Option<Instant>,
-    state: State,
-    completion: Completion,
-    rounds: Rounds,
-    spans: Option<Spans>,
-    /// The caller's own requests, kept if they may be sent again.
-    sent: Vec<(SocketAddr, Bytes)>,
-    requests: u32,
-    timer: Option<Instant>,
-}
 
 /// The calls of a node.
 #[derive(Debug)]
@@ -407,28 +375,6 @@ impl Caller {
             }
             call.timer = next;
             self.timers.extend(next.map(|at| (at, id)));
-        }
-    }
-}
-
-impl Call {
-    /// The head of the `number`th request.
-    fn request(&self, now: Instant, number: u32, oldest: u32, reply: SocketAddr, node: NodeId) -> Request {
-        let (traced, once) = (self.options.traced, self.options.once);
-        let oldest = if mutant::on(Mutant::DelegateEndedTooSoon) { self.id.number() } else { oldest };
-        Request {
-            flags: if traced { Flags::TRACED } else { 0 } | if once { Flags::ONCE } else { 0 },
-            call: self.id,
-            request: self.id.request(number).inherited(0),
-            depth: 0,
-            gc: self.options.gc_code(),
-            credit: self.options.credit_code(),
-            ended: ended_code(self.id.number(), oldest),
-            deadline: self.deadline.map_or(u32::MAX, |at| micros(at.since(now))),
-            age: micros(now.since(self.opened)),
-            reply,
-            sender: node,
-            manifest: None,
         }
     }
 }

@@ -124,7 +124,8 @@ impl Caller {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let rounds = &mut call.rounds;
         rounds.begin(now);
-        for branch in call.completion.incomplete() {
+        // More fail the call; nothing is kept of what a manifest only announces.
+        for branch in call.completion.incomplete().take(self.config.requests_max as usize) {
             rounds.watched.entry(branch).or_insert(Watched::unlocated(now));
         }
         let (aborting, timeout) = (call.state != State::Open, rounds.timeout);

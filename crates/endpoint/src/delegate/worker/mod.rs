@@ -36,6 +36,8 @@ const OF_WORKER: u32 = 1 << 31;
 
 /// Calls whose abort is remembered at most; the oldest is forgotten for a new one.
 const ABORTED_MAX: usize = 1 << 16;
+/// Callers for which it is remembered up to which call records were forgotten, at most; of others they are kept.
+const ENDED_MAX: usize = 1 << 16;
 
 /// The requests that a node works on.
 #[derive(Debug)]
