@@ -83,6 +83,9 @@ pub enum Wrong {
         /// How long that may be.
         bound: Duration,
     },
+    /// A handler works on although its call is over and its server can be reached.
+    #[error("a handler still works on call {0}, which has ended")]
+    StillWorking(usize),
     /// A trace lacks spans although nothing was lost.
     #[error("the trace of call {call} has {spans} spans of {requests} requests")]
     Trace {
@@ -112,6 +115,8 @@ pub(super) struct Known {
     sent: BTreeSet<Tag>,
     given: BTreeSet<Tag>,
     pub(super) outcome: Option<Outcome>,
+    /// When it ended.
+    ended: Instant,
     /// When anything last happened, but for pings.
     pub(super) active: Instant,
     /// When a response last came.
@@ -140,6 +145,7 @@ impl<'a> Judge<'a> {
             sent: BTreeSet::new(),
             given: BTreeSet::new(),
             outcome: None,
+            ended: Instant(0),
             active: Instant(0),
             answered: Instant(0),
             started: false,
@@ -201,6 +207,7 @@ impl<'a> Judge<'a> {
         if known.outcome.replace(outcome.clone()).is_some() && !again {
             return Err(Wrong::EndedTwice(call));
         }
+        known.ended = now;
         match outcome {
             Outcome::Complete => {
                 let (requests, replies) = (known.finished.len(), known.given.len());
@@ -265,6 +272,19 @@ impl<'a> Judge<'a> {
             if quiet > bound {
                 return Err(Wrong::Hangs { call, quiet, bound });
             }
+        }
+        Ok(())
+    }
+
+    /// A handler is at work: whether it may be, with what is known of its call.
+    pub(super) fn works(&self, now: Instant, call: usize) -> Result<(), Wrong> {
+        let (plan, known) = (&self.plan.calls[call], &self.calls[call]);
+        // Who is told to stop is found level by level, and asked again in the next round.
+        let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 2;
+        let bound = plan.options.ping_period * 3 + self.plan.delay.1 * 2 * depth;
+        let over = matches!(known.outcome, Some(Outcome::Failed(_) | Outcome::Aborted { .. })) && !plan.options.once;
+        if self.plan.is_calm() && over && now.since(known.ended) > bound.mul_f64(1.1) {
+            return Err(Wrong::StillWorking(call));
         }
         Ok(())
     }

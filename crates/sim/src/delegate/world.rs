@@ -262,6 +262,9 @@ impl<'a> World<'a> {
             Event::Back(host) => return self.back(host),
             Event::Check => {
                 self.judge.hangs(self.now)?;
+                for tag in self.hosts.iter().flat_map(|host| host.handlers.values()).filter_map(|handler| handler.tag) {
+                    self.judge.works(self.now, tag.call)?;
+                }
                 self.queue.push(self.now + CHECK, Event::Check);
             }
         }

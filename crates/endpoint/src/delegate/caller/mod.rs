@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_wire::Instant;
 use pathcall_wire::delegate::{Grant, Message, U24, parse};
+use pathcall_wire::{Instant, Mutant, mutant};
 
 pub use api::{CallFailure, CallOptions, CallStatus, CallerConfig, CallerEvent, CallerStats, Outcome, SendError};
 
@@ -300,6 +300,9 @@ impl Caller {
         if call.options.once {
             call.state = State::Retryable;
             return self.arm(id);
+        }
+        if mutant::on(Mutant::DelegateFailureUntold) {
+            return self.over(now, id);
         }
         call.state = State::Aborting { since: now, told: true };
         call.rounds.begin_to_stop(now);
