@@ -134,6 +134,8 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct Judge<'a> {
     plan: &'a Plan,
+    /// Time without anything happening after which each call has ended.
+    bounds: Vec<Duration>,
     pub(super) calls: Vec<Known>,
 }
 
@@ -153,7 +155,8 @@ impl<'a> Judge<'a> {
             told: BTreeSet::new(),
             failed: Vec::new(),
         };
-        Self { plan, calls: vec![known; plan.calls.len()] }
+        let bounds = plan.calls.iter().map(bound).collect();
+        Self { plan, bounds, calls: vec![known; plan.calls.len()] }
     }
 
     /// A handler begins to work.
@@ -258,7 +261,7 @@ impl<'a> Judge<'a> {
     pub(super) fn hangs(&self, now: Instant) -> Result<(), Wrong> {
         // Where requests wait for handlers of other calls, anything that happens may be what a call waits for.
         let last = self.calls.iter().map(|known| known.active).max().unwrap_or_default();
-        let longest = self.plan.calls.iter().map(bound).max().unwrap_or_default();
+        let longest = self.longest();
         for (call, known) in self.calls.iter().enumerate() {
             let plan = &self.plan.calls[call];
             let over = known.outcome.is_some() && !plan.options.once
@@ -267,13 +270,18 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let queues = self.plan.has_queues();
-            let (active, bound) = if queues { (last, longest) } else { (known.active, bound(plan)) };
+            let (active, bound) = if queues { (last, longest) } else { (known.active, self.bounds[call]) };
             let quiet = now.since(active);
             if quiet > bound {
                 return Err(Wrong::Hangs { call, quiet, bound });
             }
         }
         Ok(())
+    }
+
+    /// The longest time without anything happening after which a call has ended.
+    pub(super) fn longest(&self) -> Duration {
+        self.bounds.iter().copied().max().unwrap_or_default()
     }
 
     /// A handler is at work: whether it may be, with what is known of its call.
@@ -302,7 +310,7 @@ impl<'a> Judge<'a> {
 
 /// Time without anything happening after which a call has ended: each level of its tree may take one time-out to
 /// be found and to be given up, at clocks that are slow; what sleeps on purpose comes on top.
-pub(super) fn bound(plan: &CallPlan) -> Duration {
+fn bound(plan: &CallPlan) -> Duration {
     let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 3;
     let pauses =
         plan.requests.iter().flat_map(|request| request.steps.iter().map(|step| step.0).chain([request.end.0]));

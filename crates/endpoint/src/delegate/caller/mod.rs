@@ -139,7 +139,8 @@ impl Caller {
         }
     }
 
-    /// Gives a call up: servers are told to stop (DPC §4.5). [`CallerEvent::Ended`] says when they have.
+    /// Gives a call up: servers are told to stop (DPC §4.5). [`CallerEvent::Ended`] says when they have, also of a
+    /// call that has failed and could be made again.
     pub fn abort(&mut self, now: Instant, call: Context, out: &mut dyn Outbox) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if matches!(open.state, State::Open | State::Retryable) {
