@@ -15,7 +15,11 @@ mod links;
 mod net;
 mod netrpc_async;
 mod netrpc_fig10;
+mod netrpc_fig11;
+mod netrpc_fig8;
+mod netrpc_fig9;
 mod netrpc_sync;
+mod netrpc_table5;
 mod netrpc_table7;
 mod program_frame;
 mod round_trip;
@@ -35,19 +39,23 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 
 /// All figures, in the order in which they are made.
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 16] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
     netrpc_sync::FIGURE,
     netrpc_async::FIGURE,
+    netrpc_table5::FIGURE,
     netrpc_table7::FIGURE,
     round_trip::FIGURE,
     testbed_lock::FIGURE,
     testbed_vote::FIGURE,
     testbed_allreduce::FIGURE,
     testbed_goodput::FIGURE,
+    netrpc_fig8::FIGURE,
+    netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,
+    netrpc_fig11::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -101,13 +109,14 @@ fn run(args: &Args) -> Result<()> {
     for figure in chosen {
         let mut bench = Bench::new(figure.name, settings.clone());
         (figure.run)(&mut bench).with_context(|| format!("figure {}", figure.name))?;
-        let rows = bench.into_rows();
+        let (rows, curves) = bench.finish();
         if rows.is_empty() {
             continue;
         }
         println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
         harness::write_json(&numbers.join(figure.name).with_extension("json"), &rows)?;
         harness::draw(&pictures.join(figure.name).with_extension("svg"), figure.name, &rows)?;
+        curves.iter().try_for_each(|curves| harness::write_curves(&numbers, &pictures, figure.name, curves))?;
     }
     Ok(())
 }

@@ -8,8 +8,8 @@
 use anyhow::Result;
 use pathcall_testbed::Testbed;
 
-use crate::bed::workers::Workers;
-use crate::bed::{Hop, Stage, has_xdp, stands};
+use crate::bed::workers::{VALUES_SHARE, Workers};
+use crate::bed::{Hop, Stage, has_xdp, mbits, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
 
 pub(crate) const FIGURE: Figure =
@@ -27,6 +27,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let (values, calls) = (bench.size(VALUES, VALUES_QUICK), bench.size(CALLS, 1));
+    let limit = mbits(RATE)? * VALUES_SHARE;
     let mut hops = vec![Hop::User, Hop::Nothing];
     if has_xdp(bench) {
         hops.insert(0, Hop::Xdp);
@@ -43,7 +44,8 @@ fn run(bench: &mut Bench) -> Result<()> {
         for loss in LOSSES {
             let lossy = stage(hop, loss)?;
             let lossy = (Workers::start(&lossy, WORKERS)?, lossy);
-            let metric = Metric::new(format!("{loss} lost, {}", hop.name()), "no loss", "Mbit/s", Better::Higher);
+            let case = format!("{loss} lost, {}", hop.name());
+            let metric = Metric::new(case, "no loss", "Mbit/s", Better::Higher).limit(limit);
             bench.compare([metric], || goodput(&lossy.0), || goodput(&whole.0))?;
         }
     }

@@ -34,6 +34,9 @@ const BASE: usize = 4;
 const VALUES: usize = 16 << 10;
 /// Calls of a closed loop's turn, of all applications together.
 const CALLS: usize = 200;
+/// The same on links: so many that what the flows learn of a link that is suddenly shared by more of them
+/// weighs little.
+const CALLS_ON_LINKS: usize = 800;
 /// Calls at a fixed rate.
 const CALLS_PACED: usize = 100;
 const CALLS_QUICK: usize = 20;
@@ -67,11 +70,12 @@ fn run(bench: &mut Bench) -> Result<()> {
         bench.compare([p50, p99], || load.paced(applications, paced), || load.paced(BASE, paced))?;
     }
     runtime.block_on(network.shutdown());
-    on_links(bench, calls)
+    on_links(bench)
 }
 
 /// The same closed loops where the links are the limit, not the processors.
-fn on_links(bench: &mut Bench, calls: usize) -> Result<()> {
+fn on_links(bench: &mut Bench) -> Result<()> {
+    let calls = bench.size(CALLS_ON_LINKS, CALLS_QUICK);
     if !stands(bench) {
         return Ok(());
     }

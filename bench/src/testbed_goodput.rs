@@ -5,13 +5,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use pathcall_testbed::{Builder, Testbed};
 
 use crate::bed::callers::Callers;
-use crate::bed::{Hop, Stage, has_xdp, stands};
+use crate::bed::{Hop, Stage, has_xdp, mbits, stands};
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::Watch;
 use crate::netrpc_async::{Client, Counter, batch};
@@ -69,8 +68,8 @@ fn run(bench: &mut Bench) -> Result<()> {
                 let service = SumsServer::new(Adder::default());
                 let stub = |channel| SumsClient::new(channel).max_decoding_message_size(usize::MAX);
                 let ours = Callers::pathcall(&stage, PARTS, workers, service, stub)?;
-                let metrics = metrics(&format!("{workers} workers, {link}, {}", hop.name()), "values");
-                bench.compare(metrics, || job.turn(&ours), || job.turn(&tonic))?;
+                let metrics = metrics(&format!("{workers} workers, {link}, {}", hop.name()), SUMS, rate)?;
+                bench.compare(metrics, || job.turn(&ours, &stage), || job.turn(&tonic, &bare))?;
             }
         }
         let bare = Stage::start(bed(CLIENTS)?, Hop::Nothing)?;
@@ -79,19 +78,40 @@ fn run(bench: &mut Bench) -> Result<()> {
             let stage = Stage::start(bed(CLIENTS)?, *hop)?;
             let ours =
                 Callers::pathcall(&stage, PARTS, CLIENTS, WordsServer::new(Counter::default()), WordsClient::new)?;
-            let metrics = metrics(&format!("{CLIENTS} clients count, {link}, {}", hop.name()), "counts");
-            bench.compare(metrics, || count(&ours, turns), || count(&tonic, turns))?;
+            let metrics = metrics(&format!("{CLIENTS} clients count, {link}, {}", hop.name()), COUNTS, rate)?;
+            bench.compare(metrics, || count(&ours, &stage, turns), || count(&tonic, &bare, turns))?;
         }
     }
     Ok(())
 }
 
-fn metrics(case: &str, what: &str) -> [Metric; 2] {
-    let (rate, cpu) = if what == "values" { ("M values/s each", "ns/value") } else { ("M counts/s", "ns/count") };
-    [
-        Metric::new(case, "tonic", rate, Better::Higher),
-        Metric::new(format!("{case}, CPU of all"), "tonic", cpu, Better::Lower),
-    ]
+/// How a case is measured.
+#[derive(Clone, Copy)]
+struct Units {
+    rate: &'static str,
+    cpu: &'static str,
+    bytes: &'static str,
+    /// Of the first unit, what a link of 1 Mbit/s can take of full frames at the callers, all together.
+    limit: f64,
+}
+
+/// A full frame has 256 values, and 1,170 bytes on a link.
+const SUMS: Units = Units { rate: "M values/s each", cpu: "ns/value", bytes: "B/value", limit: 256.0 / (1170.0 * 8.0) };
+/// A full frame has 32 pairs, and 374 bytes on a link.
+const COUNTS: Units =
+    Units { rate: "M counts/s", cpu: "ns/count", bytes: "B/count", limit: CLIENTS as f64 * 32.0 / (374.0 * 8.0) };
+
+fn metrics(case: &str, units: Units, rate: Option<&str>) -> Result<[Metric; 3]> {
+    let goodput = Metric::new(case, "tonic", units.rate, Better::Higher);
+    let goodput = match rate {
+        Some(rate) => goodput.limit(mbits(rate)? * units.limit),
+        None => goodput,
+    };
+    Ok([
+        goodput,
+        Metric::new(format!("{case}, CPU of all"), "tonic", units.cpu, Better::Lower),
+        Metric::new(format!("{case}, bytes on all links"), "tonic", units.bytes, Better::Lower),
+    ])
 }
 
 #[derive(Clone, Copy)]
@@ -102,12 +122,13 @@ struct Job {
 }
 
 impl Job {
-    /// Millions of each worker's values a second, and nanoseconds of all processors for one of them.
-    fn turn<S: Summer + Clone>(self, callers: &Callers<S>) -> Result<[f64; 2]> {
+    /// Millions of each worker's values a second; for one of them, nanoseconds of all processors and bytes of all
+    /// links.
+    fn turn<S: Summer + Clone>(self, callers: &Callers<S>, stage: &Stage) -> Result<[f64; 3]> {
         let Self { workers, values, calls } = self;
         // Doubles and three decimal places hold them exactly, as they do their sums.
         let part: Arc<Vec<f64>> = Arc::new((0..values).map(|i| (i % 1009) as f64 * 0.125).collect());
-        let watch = Watch::start();
+        let (before, watch) = (stage.carried()?, Watch::start());
         callers.each(move |mut stub| {
             let part = Arc::clone(&part);
             async move {
@@ -119,13 +140,13 @@ impl Job {
                 Ok(())
             }
         })?;
-        Ok(rates(watch.read(), (values * calls * workers) as f64, workers))
+        rates(watch, (stage, before), (values * calls * workers) as f64, workers)
     }
 }
 
-/// Millions of counts a second, and nanoseconds of all processors for one of them.
-fn count<S: Client + Clone>(callers: &Callers<S>, calls: usize) -> Result<[f64; 2]> {
-    let watch = Watch::start();
+/// Millions of counts a second; for one of them, nanoseconds of all processors and bytes of all links.
+fn count<S: Client + Clone>(callers: &Callers<S>, stage: &Stage, calls: usize) -> Result<[f64; 3]> {
+    let (before, watch) = (stage.carried()?, Watch::start());
     callers.each(move |mut stub| async move {
         for call in 0..calls {
             let words: HashMap<String, i64> = batch(call);
@@ -133,10 +154,13 @@ fn count<S: Client + Clone>(callers: &Callers<S>, calls: usize) -> Result<[f64; 
         }
         Ok(())
     })?;
-    Ok(rates(watch.read(), (CLIENTS * calls * BATCH) as f64, 1))
+    rates(watch, (stage, before), (CLIENTS * calls * BATCH) as f64, 1)
 }
 
-/// A rate of each of some parties, in millions a second, and the time of processors.
-fn rates((took, cpu): (Duration, Duration), done: f64, parties: usize) -> [f64; 2] {
-    [done / parties as f64 / took.as_secs_f64() / 1e6, cpu.as_nanos() as f64 / done]
+/// A rate of each of some parties, in millions a second, the time of processors, and what links have carried
+/// since then.
+fn rates(watch: Watch, (stage, before): (&Stage, u64), done: f64, parties: usize) -> Result<[f64; 3]> {
+    let (took, cpu) = watch.read();
+    let carried = (stage.carried()? - before) as f64;
+    Ok([done / parties as f64 / took.as_secs_f64() / 1e6, cpu.as_nanos() as f64 / done, carried / done])
 }

@@ -7,9 +7,9 @@ use pathcall_endpoint::driver::client::MapHandle;
 use pathcall_endpoint::map::{Key, Operation};
 use pathcall_wire::Target;
 
-use super::by_hand::{Application, Sort};
+use super::by_hand::{Application, Sort, Terms};
 use super::{Party, Stage};
-use crate::net::percentiles;
+use crate::net::{Watch, percentiles};
 
 /// Votes that no turn casts: each is counted, and none decides.
 pub(super) const NEVER: u32 = 1 << 30;
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 /// A lock or a ballot takes a row, and one lane of it.
 pub(super) fn sort(kind: Kind) -> Sort {
     let (locks, votes) = (kind == Kind::Lock, kind == Kind::Vote);
-    Sort { threshold: 0, locks, votes, rows: 64, width: 1, flows: 1 }
+    Sort { threshold: 0, locks, votes, rows: 64, width: 1, terms: Terms::default() }
 }
 
 /// A caller, its owner, and what is between them.
@@ -41,11 +41,14 @@ impl Agreement {
         Ok(Self { kind, application: Application::start(stage, sort(kind), server, vec![caller], look)? })
     }
 
-    /// Median and 99th percentile of a call, in microseconds; the first tenth of them warms up.
-    pub(crate) fn turn(&self, calls: usize) -> Result<[f64; 2]> {
+    /// Median and 99th percentile of a call, of which the first tenth warms up; and the time of all processors
+    /// for a call. In microseconds.
+    pub(crate) fn turn(&self, calls: usize) -> Result<[f64; 3]> {
         let (handle, caller) = self.application.callers.first().context("there is a caller")?;
         let (kind, calling, before) = (self.kind, handle.clone(), handle.stats());
+        let watch = Watch::start();
         let mut took = caller.run(move || call(calling, kind, calls))?;
+        let cpu = watch.cpu_us(calls);
         let after = handle.stats();
         let by_element = after.lanes_element - before.lanes_element;
         let by_server = after.lanes_software - before.lanes_software;
@@ -53,7 +56,8 @@ impl Agreement {
             if self.application.by_element { (by_element, by_server) } else { (by_server, by_element) };
         // The first call of all learns that there is an element.
         ensure!(wrong <= 2 && right > wrong, "{right} answers by who should give them, {wrong} by others");
-        percentiles(took.split_off(calls / 10))
+        let [p50, p99] = percentiles(took.split_off(calls / 10))?;
+        Ok([p50, p99, cpu])
     }
 }
 

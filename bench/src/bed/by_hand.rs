@@ -15,12 +15,17 @@ use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, ServerConfig};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
+use pathcall_wire::LINEAR_LANES;
 
 use super::{Party, Stage};
 
+/// Of the first application; those of further ones follow.
 pub(super) const GAID: u32 = 1 << 20;
 pub(super) const EPOCH: u32 = 1;
+/// The first application's owner.
 pub(super) const SERVER: u32 = 1 << 20;
+/// From one application's owner to the next one's.
+const ENDPOINTS: u32 = 1 << 10;
 /// The host of the first caller; the server is on host 1.
 const CALLERS_AT: usize = 2;
 
@@ -37,9 +42,63 @@ pub(crate) struct Sort {
     pub(crate) rows: u32,
     /// Lanes of a row.
     pub(crate) width: u16,
+    pub(crate) terms: Terms,
+}
+
+/// How an application travels, beside others on the same hosts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// Counted from 0. Those of one stage have as many rows and flows.
+    pub(crate) nth: u32,
     /// Flows of a caller.
     pub(crate) flows: u32,
+    pub(crate) timing: Timing,
 }
+
+impl Default for Terms {
+    /// One window of frames fits the queue of a link; the four of a channel that is not told otherwise do not.
+    fn default() -> Self {
+        Self { nth: 0, flows: 1, timing: Timing::default() }
+    }
+}
+
+impl Sort {
+    fn gaid(&self) -> u32 {
+        GAID + self.terms.nth
+    }
+
+    fn server(&self) -> u32 {
+        SERVER + self.terms.nth * ENDPOINTS
+    }
+
+    fn row_base(&self) -> u32 {
+        self.rows * self.terms.nth
+    }
+
+    /// As if all applications had rows of the greatest width.
+    fn lane_base(&self) -> u32 {
+        self.row_base() * LINEAR_LANES as u32
+    }
+
+    /// First flow slot of a caller, of so many callers.
+    fn slot_base(&self, caller: usize, callers: usize) -> u32 {
+        self.terms.flows * (self.terms.nth * callers as u32 + caller as u32)
+    }
+}
+
+/// What callers of an application have sent so far, all together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sent {
+    /// Frames, without those that were sent again.
+    pub(crate) frames: f64,
+    /// Their bytes on a link, headers included.
+    pub(crate) bytes: f64,
+    /// Frames that were sent again.
+    pub(crate) again: f64,
+}
+
+/// Ethernet, IPv4 and UDP.
+const HEADERS_BYTES: f64 = 42.0;
 
 /// An owner with its callers.
 pub(crate) struct Application {
@@ -72,9 +131,10 @@ impl Application {
             server.run(move || install(sort, control, boot_id, server_addr, addresses))?;
         }
         let mut handles = Vec::new();
+        let all = callers.len();
         for (i, ((caller, link), address)) in callers.into_iter().zip(links).zip(addresses).enumerate() {
-            let (endpoint, slot_base) = (SERVER + 1 + i as u32, i as u32 * sort.flows);
-            let (element, flows) = (element.is_some(), sort.flows);
+            let (endpoint, slot_base) = (sort.server() + 1 + i as u32, sort.slot_base(i, all));
+            let (element, flows) = (element.is_some(), sort.terms.flows);
             let member = Member { endpoint, incarnation: endpoint, element, slot_base, flows, terms: 0 };
             let owner = owner.clone();
             let joined = server.run(move || async move { Ok(owner.join(member, Some(address)).await?) })?;
@@ -86,15 +146,28 @@ impl Application {
     }
 }
 
+impl Application {
+    pub(crate) fn sent(&self) -> Sent {
+        let stats = self.callers.iter().map(|(handle, _)| handle.stats());
+        stats.fold(Sent::default(), |sum, stats| {
+            let (all, again) = (stats.frames_sent as f64, stats.retransmits as f64);
+            // Those that are sent again are as long as others on the average.
+            let length = stats.bytes_sent as f64 / all.max(1.0) + HEADERS_BYTES;
+            let frames = all - again;
+            Sent { frames: sum.frames + frames, bytes: sum.bytes + frames * length, again: sum.again + again }
+        })
+    }
+}
+
 async fn own(sort: Sort, at: SocketAddr, element: Option<SocketAddr>) -> Result<(ServerHandle, SocketAddr)> {
     let link = Link::bind(at)?;
     let address = link.local_addr();
     let Sort { threshold, locks, votes, rows, width, .. } = sort;
     let config = ServerConfig {
-        gaid: GAID,
+        gaid: sort.gaid(),
         epoch: EPOCH,
-        endpoint: SERVER,
-        incarnation: SERVER,
+        endpoint: sort.server(),
+        incarnation: sort.server(),
         grant: element.map(|_| Grant { rows, width }),
         threshold,
         mapping: threshold == 0 && !locks && !votes,
@@ -105,22 +178,23 @@ async fn own(sort: Sort, at: SocketAddr, element: Option<SocketAddr>) -> Result<
         key_memory: KEY_MEMORY,
         width,
         lease: LEASE,
-        timing: Timing::default(),
+        timing: sort.terms.timing,
     };
     Ok((ServerHandle::spawn(config, None, link, element), address))
 }
 
 fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
     ClientConfig {
-        gaid: GAID,
+        gaid: sort.gaid(),
         epoch: EPOCH,
         endpoint: member.endpoint,
         incarnation: member.incarnation,
-        server: SERVER,
-        server_incarnation: SERVER,
+        server: sort.server(),
+        server_incarnation: sort.server(),
         slot_base: member.slot_base,
         flows: member.flows,
         element: joined.element,
+        inline: false,
         rows: joined.rows,
         width: joined.width,
         worker: joined.worker,
@@ -128,7 +202,7 @@ fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
         start_chunk: joined.start_chunk,
         lease: LEASE,
         era: joined.era,
-        timing: Timing::default(),
+        timing: sort.terms.timing,
     }
 }
 
@@ -141,13 +215,14 @@ pub(super) async fn install(
     callers: Vec<SocketAddr>,
 ) -> Result<()> {
     let mut control = ElementClient::connect(format!("http://{control}")).await?;
+    let (gaid, owner) = (sort.gaid(), sort.server());
     let application = ElementApplication {
-        gaid: GAID,
+        gaid,
         epoch: EPOCH,
-        owner: SERVER,
-        row_base: 0,
+        owner,
+        row_base: sort.row_base(),
         rows: sort.rows,
-        lane_base: 0,
+        lane_base: sort.lane_base(),
         width: sort.width.into(),
         token_key: None,
     };
@@ -156,15 +231,17 @@ pub(super) async fn install(
         endpoint,
         incarnation: endpoint,
         data_address: address.to_string(),
-        gaid: GAID,
+        gaid,
         slot_base,
         slots,
     };
-    let callers = (0..).zip(callers).map(|(i, address)| entry(SERVER + 1 + i, address, i * sort.flows, sort.flows));
+    let all = callers.len();
+    let callers = callers.into_iter().enumerate();
+    let callers = callers.map(|(i, at)| entry(owner + 1 + i as u32, at, sort.slot_base(i, all), sort.terms.flows));
     let callers: Vec<_> = callers.collect();
     let group = callers.iter().map(|entry| entry.endpoint).collect();
-    let endpoints = [vec![entry(SERVER, server, 0, 0)], callers].concat();
+    let endpoints = [vec![entry(owner, server, 0, 0)], callers].concat();
     control.set_endpoints(SetEndpointsRequest { boot_id, endpoints }).await?;
-    control.set_group(SetGroupRequest { boot_id, gaid: GAID, endpoints: group }).await?;
+    control.set_group(SetGroupRequest { boot_id, gaid, endpoints: group }).await?;
     Ok(())
 }

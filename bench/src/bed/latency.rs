@@ -13,7 +13,7 @@ use pathcall_testbed::Testbed;
 use super::agreement::{Agreement, Kind};
 use super::{ANSWER_CPU, CALLER_CPU, Hop, Party, Stage, Waiting, bare, has_xdp, stands};
 use crate::harness::{Bench, Better, Metric};
-use crate::net::{connect_plain, percentiles, serve_at, serve_plain_at};
+use crate::net::{Watch, connect_plain, percentiles, serve_at, serve_plain_at};
 use crate::small::{Caller, Keeper};
 use crate::stubs::pb::PATHCALL;
 use crate::stubs::pb::small_client::SmallClient;
@@ -53,8 +53,10 @@ fn by_endpoint(bench: &mut Bench, kind: Kind, waiting: Waiting, hops: &[Hop]) ->
         let p50 = Metric::new(format!("{case}, p50"), peer, "us", Better::Lower);
         let p50 = if *hop == Hop::Xdp { p50.expect(expected) } else { p50 };
         let p99 = Metric::new(format!("{case}, p99"), peer, "us", Better::Lower);
-        bench.compare([p50, p99], || turn(*hop), || turn(Hop::Nothing))?;
+        let cpu = Metric::new(format!("{case}, CPU of all"), peer, "us/call", Better::Lower);
+        bench.compare([p50, p99, cpu], || turn(*hop), || turn(Hop::Nothing))?;
     }
+    let times = |hop| turn(hop).map(|[p50, p99, _]| [p50, p99]);
     let limits = |case: String, peer: &str| {
         let metric = |which| Metric::new(format!("{case}, {which}"), peer, "us", Better::Lower).peer_is_limit();
         [metric("p50"), metric("p99")]
@@ -62,10 +64,10 @@ fn by_endpoint(bench: &mut Bench, kind: Kind, waiting: Waiting, hops: &[Hop]) ->
     let limit = || bare::element(&Setting::new(Hop::Xdp)?.stage, waiting, calls);
     if hops.contains(&Hop::Xdp) {
         let metrics = limits(format!("{}{how}", Hop::Xdp.name()), "bare socket, a vote");
-        bench.compare(metrics, || turn(Hop::Xdp), limit)?;
+        bench.compare(metrics, || times(Hop::Xdp), limit)?;
     }
     let limit = || bare::echo(&Setting::new(Hop::Nothing)?.stage, waiting, calls);
-    bench.compare(limits(peer.to_owned(), "bare sockets"), || turn(Hop::Nothing), limit)
+    bench.compare(limits(peer.to_owned(), "bare sockets"), || times(Hop::Nothing), limit)
 }
 
 /// Each element beside plain tonic.
@@ -78,7 +80,8 @@ fn through_stubs(bench: &mut Bench, kind: Kind, hops: &[Hop]) -> Result<()> {
         let p50 = Metric::new(format!("{case}, p50"), "tonic", "us", Better::Lower);
         let p50 = if *hop == Hop::Xdp { p50.expect(0.1) } else { p50 };
         let p99 = Metric::new(format!("{case}, p99"), "tonic", "us", Better::Lower);
-        bench.compare([p50, p99], || ours(*hop), tonic)?;
+        let cpu = Metric::new(format!("{case}, CPU of all"), "tonic", "us/call", Better::Lower);
+        bench.compare([p50, p99, cpu], || ours(*hop), tonic)?;
     }
     Ok(())
 }
@@ -142,9 +145,11 @@ impl<C: Send + 'static> Stubs<C>
 where
     SmallClient<C>: Caller,
 {
-    /// Median and 99th percentile of a call, in microseconds; the first tenth of them warms up.
-    fn turn(self, calls: usize) -> Result<[f64; 2]> {
+    /// Median and 99th percentile of a call, of which the first tenth warms up; and the time of all processors
+    /// for a call. In microseconds.
+    fn turn(self, calls: usize) -> Result<[f64; 3]> {
         let Self { kind, mut stub, caller, _owner, _server } = self;
+        let watch = Watch::start();
         let mut took = caller.run(move || async move {
             let mut took = Vec::with_capacity(calls);
             for _ in 0..calls {
@@ -160,6 +165,8 @@ where
             }
             Ok(took)
         })?;
-        percentiles(took.split_off(calls / 10))
+        let cpu = watch.cpu_us(calls);
+        let [p50, p99] = percentiles(took.split_off(calls / 10))?;
+        Ok([p50, p99, cpu])
     }
 }

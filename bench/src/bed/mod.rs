@@ -14,16 +14,19 @@ pub(crate) mod agreement;
 mod bare;
 pub(crate) mod by_hand;
 pub(crate) mod callers;
+pub(crate) mod gloo;
 pub(crate) mod latency;
 pub(crate) mod mpi;
+pub(crate) mod pair;
 mod party;
+pub(crate) mod tcp;
 pub(crate) mod workers;
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use pathcall_element::Registration;
-use pathcall_testbed::{Builder, Testbed};
+use pathcall_testbed::{Builder, Rate, Testbed};
 
 pub(crate) use party::{Begun, Party, Waiting};
 
@@ -83,6 +86,11 @@ pub(crate) fn stands(bench: &Bench) -> bool {
     }
 }
 
+/// A link's rate in Mbit/s.
+pub(crate) fn mbits(rate: &str) -> Result<f64> {
+    Ok(rate.parse::<Rate>()?.bits() as f64 / 1e6)
+}
+
 /// Whether the element in the kernel can be had; if not, that is said in a line.
 pub(crate) fn has_xdp(bench: &Bench) -> bool {
     if !cfg!(feature = "xdp") {
@@ -127,6 +135,13 @@ impl Stage {
     /// The address of host `k`, with a port that is free there.
     pub(crate) fn free_at(&self, k: usize) -> Result<SocketAddr> {
         Ok(SocketAddr::new(IpAddr::V4(self.bed.host(k)?.address()), 0))
+    }
+
+    /// Bytes that the links of all hosts have carried so far, in either direction.
+    pub(crate) fn carried(&self) -> Result<u64> {
+        let hosts = 1..=self.bed.nodes().filter(|node| node.name().is_host()).count();
+        let carried = |k| Ok::<_, anyhow::Error>(self.bed.link(k)?.traffic()?);
+        hosts.map(|k| carried(k).map(|link| link.up.bytes + link.down.bytes)).sum()
     }
 
     /// Where the controller is, if there is an element.

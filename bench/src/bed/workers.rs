@@ -8,13 +8,13 @@ use pathcall_endpoint::driver::client::MapHandle;
 use pathcall_endpoint::map::{Lanes, Modify, Operation, Output};
 use pathcall_wire::LINEAR_LANES;
 
-use super::by_hand::{Application, Sort};
+use super::by_hand::{Application, Sort, Terms};
 use super::{Begun, Stage, Waiting};
 
-/// One window of frames fits the queue of a link; the four of a channel that is not told otherwise do not.
-const FLOWS: u32 = 1;
 /// As pathcall's servers ask for.
-const ROWS: u32 = pathcall::server::ROWS;
+pub(super) const ROWS: u32 = pathcall::server::ROWS;
+/// Of a full frame of 1,170 bytes, 1,024 are values.
+pub(crate) const VALUES_SHARE: f64 = 1024.0 / 1170.0;
 /// Values repeat after so many.
 const PERIOD: usize = 1009;
 
@@ -34,7 +34,8 @@ impl Workers {
     pub(crate) fn start(stage: &Stage, workers: usize) -> Result<Self> {
         let threshold = workers as u32;
         let width = LINEAR_LANES as u16;
-        let sort = Sort { threshold, locks: false, votes: false, rows: ROWS, width, flows: FLOWS };
+        let terms = Terms::default();
+        let sort = Sort { threshold, locks: false, votes: false, rows: ROWS, width, terms };
         let server = stage.host(1, Waiting::Blocking, None)?;
         let callers = Self::at(workers).map(|k| stage.host(k, Waiting::Blocking, None)).collect::<Result<_>>()?;
         Ok(Self(Application::start(stage, sort, server, callers, Duration::ZERO)?))
@@ -42,39 +43,46 @@ impl Workers {
 
     /// All workers have arrays summed, so many one after the other; how long one takes.
     pub(crate) fn turn(&self, values: usize, calls: usize) -> Result<Duration> {
-        let part: Vec<i32> = (0..values).map(|i| (i % PERIOD) as i32).collect();
-        let threshold = self.0.callers.len() as u32;
+        let all = (values * calls * self.0.callers.len()) as u64;
         let before = self.by_element();
+        let took = self.sum(&(0..values).map(|i| (i % PERIOD) as i32).collect::<Vec<_>>(), calls)?;
+        let by_element = self.by_element() - before;
+        let right = if self.0.by_element { by_element >= all / 2 } else { by_element == 0 };
+        ensure!(right, "{by_element} of {all} values were added in the element");
+        Ok(took)
+    }
+
+    /// The same with this array, whoever adds it up: where sums need 64 bits, the server does.
+    pub(crate) fn sum(&self, part: &[i32], calls: usize) -> Result<Duration> {
+        let threshold = self.0.callers.len() as u32;
         let mut parts = Vec::new();
         for _ in &self.0.callers {
             // A call takes its array: what it is given is made before the clock starts.
-            parts.push(vec![Lanes::Narrow(part.clone()); calls]);
+            parts.push(vec![Lanes::Narrow(part.to_vec()); calls]);
         }
         let began = Instant::now();
         let begin = |((handle, party), parts): (&(MapHandle, _), _)| {
             let handle = handle.clone();
             let party: &super::Party = party;
-            party.begin(move || sum(handle, threshold, parts))
+            party.begin(move || sums(handle, threshold, parts))
         };
         let begun: Vec<Begun<Vec<Lanes>>> = self.0.callers.iter().zip(parts).map(begin).collect();
-        let sums = begun.into_iter().map(Begun::wait).collect::<Result<Vec<_>>>()?;
+        let all = begun.into_iter().map(Begun::wait).collect::<Result<Vec<_>>>()?;
         let took = began.elapsed();
-        for sums in sums.iter().flatten() {
-            let right = |(i, sum): (usize, i64)| sum == (i % PERIOD) as i64 * i64::from(threshold);
-            ensure!(sums.len() == values && sums.iter().enumerate().all(right), "wrong sums");
+        for sums in all.iter().flatten() {
+            let right = |(sum, value): (i64, &i32)| sum == i64::from(*value) * i64::from(threshold);
+            ensure!(sums.len() == part.len() && sums.iter().zip(part).all(right), "wrong sums");
         }
-        let (by_element, all) = (self.by_element() - before, (values * calls) as u64 * u64::from(threshold));
-        let right = if self.0.by_element { by_element >= all / 2 } else { by_element == 0 };
-        ensure!(right, "{by_element} of {all} values were added in the element");
         Ok(took / calls as u32)
     }
 
-    fn by_element(&self) -> u64 {
+    /// Values that were added in the element so far, of all workers.
+    pub(crate) fn by_element(&self) -> u64 {
         self.0.callers.iter().map(|(handle, _)| handle.stats().lanes_element).sum()
     }
 }
 
-async fn sum(handle: MapHandle, threshold: u32, parts: Vec<Lanes>) -> Result<Vec<Lanes>> {
+async fn sums(handle: MapHandle, threshold: u32, parts: Vec<Lanes>) -> Result<Vec<Lanes>> {
     let mut all = Vec::new();
     for lanes in parts {
         let operation = Operation::Sum { lanes, modify: Modify::default(), threshold };

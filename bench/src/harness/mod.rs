@@ -9,11 +9,15 @@
 //! returns what it measured. Turns alternate, so that both see the same noise; one turn each, which
 //! does not count, warms up.
 
+mod curves;
 mod picture;
 mod report;
 
-use anyhow::{Context, Result};
+use std::path::Path;
 
+use anyhow::{Context, Result, anyhow};
+
+pub(crate) use curves::{Curves, Line, Points};
 pub(crate) use report::{Better, Row, table, write_json};
 
 /// Turns of each side unless told otherwise.
@@ -41,6 +45,7 @@ pub(crate) struct Metric {
     better: Better,
     expected: Option<f64>,
     peer_is_limit: bool,
+    limit: Option<f64>,
 }
 
 impl Metric {
@@ -51,7 +56,8 @@ impl Metric {
         unit: &'static str,
         better: Better,
     ) -> Self {
-        Self { case: case.into(), peer_name: peer_name.into(), unit, better, expected: None, peer_is_limit: false }
+        let (case, peer_name) = (case.into(), peer_name.into());
+        Self { case, peer_name, unit, better, expected: None, peer_is_limit: false, limit: None }
     }
 
     /// The ratio, ours to the peer's, that we mean to reach.
@@ -62,6 +68,11 @@ impl Metric {
     /// The peer is the best that the machine gives, with nothing behind it.
     pub(crate) fn peer_is_limit(self) -> Self {
         Self { peer_is_limit: true, ..self }
+    }
+
+    /// The best that the path gives, where the peer is something else.
+    pub(crate) fn limit(self, limit: f64) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 }
 
@@ -90,11 +101,12 @@ pub(crate) struct Bench {
     figure: &'static str,
     settings: Settings,
     rows: Vec<Row>,
+    curves: Vec<Curves>,
 }
 
 impl Bench {
     pub(crate) fn new(figure: &'static str, settings: Settings) -> Self {
-        Self { figure, settings, rows: Vec::new() }
+        Self { figure, settings, rows: Vec::new(), curves: Vec::new() }
     }
 
     /// Says why something of the figure is not made.
@@ -143,13 +155,26 @@ impl Bench {
         Ok(())
     }
 
-    /// The rows, in the order in which they were added.
-    pub(crate) fn into_rows(self) -> Vec<Row> {
-        self.rows
+    /// Adds lines that go with the rows.
+    pub(crate) fn show(&mut self, curves: Curves) {
+        self.curves.push(curves);
+    }
+
+    /// The rows, in the order in which they were added, and what goes with them.
+    pub(crate) fn finish(self) -> (Vec<Row>, Vec<Curves>) {
+        (self.rows, self.curves)
     }
 }
 
+/// Writes lines of a figure, `<figure>-<name>.json` and `.svg`: see [`curves`].
+pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves: &Curves) -> Result<()> {
+    let name = format!("{figure}-{}", curves.name);
+    report::write_json(&numbers.join(&name).with_extension("json"), curves)?;
+    let path = pictures.join(&name).with_extension("svg");
+    curves::draw(&path, figure, curves).map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
+}
+
 /// Draws the rows of a figure as bars: see [`picture`].
-pub(crate) fn draw(path: &std::path::Path, title: &str, rows: &[Row]) -> Result<()> {
-    picture::draw(path, title, rows).map_err(|error| anyhow::anyhow!("cannot draw {}: {error}", path.display()))
+pub(crate) fn draw(path: &Path, title: &str, rows: &[Row]) -> Result<()> {
+    picture::draw(path, title, rows).map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
 }

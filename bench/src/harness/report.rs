@@ -23,12 +23,12 @@ pub(crate) struct Row {
     figure: &'static str,
     pub(super) case: String,
     /// Median of our turns.
-    ours: f64,
+    pub(super) ours: f64,
     /// Median of the peer's turns.
-    peer: f64,
+    pub(super) peer: f64,
     pub(super) peer_name: String,
-    unit: &'static str,
-    better: Better,
+    pub(super) unit: &'static str,
+    pub(super) better: Better,
     /// Ours to the peer's.
     pub(super) ratio: f64,
     /// The ratio meant to be reached, if there is one.
@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
-        let Metric { case, peer_name, unit, better, expected, peer_is_limit } = metric;
+        let Metric { case, peer_name, unit, better, expected, peer_is_limit, limit } = metric;
         let (ours_median, peer_median) = (median(ours), median(peer));
         Self {
             figure,
@@ -58,7 +58,7 @@ impl Row {
             better,
             ratio: ours_median / peer_median,
             expected,
-            limit: peer_is_limit.then_some(peer_median),
+            limit: limit.or(peer_is_limit.then_some(peer_median)),
             reps: ours.len(),
             min: ours.iter().copied().fold(f64::INFINITY, f64::min),
             max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -124,7 +124,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
 }
 
 /// Three or four digits that matter.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.2} G", value / 1e9),
         v if v >= 1e6 => format!("{:.2} M", value / 1e6),
@@ -135,9 +135,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Writes the rows as an array.
-pub(crate) fn write_json(path: &Path, rows: &[Row]) -> Result<()> {
-    let text = serde_json::to_string_pretty(rows)?;
+/// Writes rows, or lines.
+pub(crate) fn write_json(path: &Path, what: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(what)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))
 }
 

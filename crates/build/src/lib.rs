@@ -22,12 +22,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+mod delegated;
 pub mod diagnostic;
 pub mod filter;
 mod generate;
 mod load;
 pub mod resolve;
 
+pub use delegated::Delegated;
 pub use diagnostic::{Diagnostic, Location, Severity};
 pub use resolve::Method;
 pub use tonic_prost_build;
@@ -100,13 +102,18 @@ impl Builder {
 
         let packages: BTreeSet<String> = loaded.set.file.iter().map(|file| file.package().to_owned()).collect();
         let types = format!("{}::types", self.runtime);
+        let names = match resolved.delegated.is_empty() {
+            true => delegated::Types::default(),
+            false => delegated::types(&loaded.set, &types).map_err(Error::Stubs)?,
+        };
         self.tonic.extern_path(".pathcall", types).compile_fds(loaded.set).map_err(Error::Stubs)?;
         for package in packages.iter().filter(|package| !FOREIGN_PACKAGES.contains(&package.as_str())) {
             let methods: Vec<_> = resolved.methods.iter().filter(|method| method.package == *package).collect();
             let stubs = prost_build::Module::from_protobuf_package_name(package).to_file_name_or("_");
             let name = stubs.trim_end_matches(".rs");
             let descriptor = format!("{name}.pathcall.bin");
-            let manifest = generate::manifest(package, &methods, &self.runtime, &descriptor);
+            let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
+            let manifest = generate::manifest(package, &methods, (&delegated, &names), &self.runtime, &descriptor);
             write(&out_dir.join(descriptor), &loaded.encoded)?;
             write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
         }
@@ -119,6 +126,8 @@ impl Builder {
 pub struct Report {
     /// The methods that name a filter, by path.
     pub methods: Vec<Method>,
+    /// The methods that servers may pass on, by path.
+    pub delegated: Vec<Delegated>,
     /// What has no effect.
     pub warnings: Vec<Diagnostic>,
 }
@@ -129,10 +138,11 @@ impl fmt::Display for Report {
         for warning in &self.warnings {
             writeln!(f, "{warning}")?;
         }
-        if self.methods.is_empty() {
+        if self.methods.is_empty() && self.delegated.is_empty() {
             writeln!(f, "no method names a filter")?;
         }
-        self.methods.iter().try_for_each(|method| writeln!(f, "{method}"))
+        self.methods.iter().try_for_each(|method| writeln!(f, "{method}"))?;
+        self.delegated.iter().try_for_each(|method| writeln!(f, "{method}"))
     }
 }
 
@@ -157,7 +167,7 @@ pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> 
     if resolved.has_errors() {
         return Err(resolved.problems);
     }
-    Ok(Report { methods: resolved.methods, warnings: resolved.problems })
+    Ok(Report { methods: resolved.methods, delegated: resolved.delegated, warnings: resolved.problems })
 }
 
 /// Why nothing was generated.

@@ -14,6 +14,8 @@ use crate::diagnostic::{Diagnostic, Location};
 
 /// The full name of the option of `options.proto` that names a filter.
 const FILTER_OPTION: &str = "pathcall.filter";
+/// The full name of the option of `options.proto` that lets servers pass calls on.
+const DELEGATE_OPTION: &str = "pathcall.delegate";
 /// `MethodDescriptorProto.options`, to find the option's place in the source.
 const METHOD_OPTIONS: i32 = 4;
 
@@ -25,7 +27,19 @@ pub(crate) struct Loaded {
     pub(crate) encoded: Vec<u8>,
     /// The files that were read.
     pub(crate) paths: Vec<PathBuf>,
+    /// The methods that name a filter.
     pub(crate) methods: Vec<Named>,
+    /// The methods that may be passed on.
+    pub(crate) delegated: Vec<Marked>,
+}
+
+/// A method that may be passed on.
+pub(crate) struct Marked {
+    pub(crate) method: MethodDescriptor,
+    /// Where the `.proto` says so.
+    pub(crate) at: Location,
+    /// It names a filter, too.
+    pub(crate) filtered: bool,
 }
 
 /// A method that names a filter.
@@ -55,8 +69,30 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
     let encoded = compiler.encode_file_descriptor_set();
     let set = compiler.include_source_info(true).file_descriptor_set();
     let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
-    let methods = named(&compiler, &compiler.descriptor_pool());
-    Ok(Loaded { set, encoded, paths, methods })
+    let pool = compiler.descriptor_pool();
+    let (methods, delegated) = (named(&compiler, &pool), marked(&compiler, &pool));
+    Ok(Loaded { set, encoded, paths, methods, delegated })
+}
+
+/// The methods that may be passed on, in the order of their files.
+fn marked(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Marked> {
+    let Some(option) = pool.get_extension_by_name(DELEGATE_OPTION) else { return Vec::new() };
+    let filter = pool.get_extension_by_name(FILTER_OPTION);
+    let says = |method: &MethodDescriptor| method.options().get_extension(&option).as_bool() == Some(true);
+    let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    let mark = |method: MethodDescriptor| Marked {
+        at: place(&method, &proto_of(compiler, &method), option.number() as i32),
+        filtered: filter.as_ref().is_some_and(|filter| method.options().has_extension(filter)),
+        method,
+    };
+    methods.filter(says).map(mark).collect()
+}
+
+/// The `.proto` that declares a method.
+fn proto_of(compiler: &Compiler, method: &MethodDescriptor) -> PathBuf {
+    let file = method.parent_file();
+    let path = compiler.files().find(|known| known.name() == file.name()).and_then(|known| known.path());
+    path.map_or_else(|| PathBuf::from(file.name()), Path::to_path_buf)
 }
 
 /// The methods with a filter, in the order of their files.
@@ -65,15 +101,13 @@ fn named(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Named> {
     let Some(option) = pool.get_extension_by_name(FILTER_OPTION) else { return Vec::new() };
     let mut methods = Vec::new();
     for service in pool.services() {
-        let file = service.parent_file();
-        let path = compiler.files().find(|known| known.name() == file.name()).and_then(|known| known.path());
         for method in service.methods() {
             let options = method.options();
             if !options.has_extension(&option) {
                 continue;
             }
             let Value::String(filter) = options.get_extension(&option).into_owned() else { continue };
-            let proto = path.map_or_else(|| PathBuf::from(file.name()), Path::to_path_buf);
+            let proto = proto_of(compiler, &method);
             let at = place(&method, &proto, option.number() as i32);
             methods.push(Named { method, filter, at, proto });
         }

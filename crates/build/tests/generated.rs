@@ -25,7 +25,7 @@ fn read(directory: &Path, name: &str) -> String {
 #[test]
 fn manifests_are_as_stored() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for (proto, name) in [("training.proto", "training"), ("lock.proto", "lock")] {
+    for (proto, name) in [("training.proto", "training"), ("lock.proto", "lock"), ("docs.proto", "docs")] {
         let name = format!("{name}.pathcall.rs");
         let generated = read(generate(proto).path(), &name);
         if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
@@ -48,6 +48,40 @@ mod golden {
     pub(super) mod lock {
         include!("golden/lock.pathcall.rs");
     }
+}
+
+/// The same, beside messages as prost makes them.
+#[expect(unreachable_pub, reason = "generated")]
+mod docs {
+    macro_rules! include_bytes {
+        ($file:literal) => {
+            $file.as_bytes()
+        };
+    }
+    include!("golden/docs.pathcall.rs");
+
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Query {}
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub struct Doc {}
+    pub(super) mod query {
+        #[derive(Clone, PartialEq, prost::Message)]
+        pub struct Word {}
+    }
+}
+
+#[test]
+fn delegated_methods_are_types() {
+    use docs::delegated::{DocsFetch, DocsLookup, DocsTouch};
+    use pathcall_proto::delegate::Method;
+
+    fn takes<M: Method<Request = R, Response = docs::Doc>, R>() -> (&'static str, bool) {
+        (M::PATH, docs::PATHCALL.is_delegated(M::PATH))
+    }
+    assert_eq!(takes::<DocsLookup, docs::Query>(), ("/docs.Docs/Lookup", true));
+    assert_eq!(takes::<DocsFetch, docs::query::Word>(), ("/docs.Docs/Fetch", true));
+    assert_eq!(takes::<DocsTouch, ()>(), ("/docs.Docs/Touch", true));
+    assert!(!docs::PATHCALL.is_delegated("/docs.Docs/Count"));
 }
 
 #[test]

@@ -287,3 +287,26 @@ fn precision_without_floats_is_a_warning() {
         "{warning}"
     );
 }
+
+#[test]
+fn what_is_passed_on_takes_one_message_and_streams_its_replies() {
+    for (rpc, complaint) in [
+        (
+            "rpc Call(Ask) returns (Answer) { option (pathcall.delegate) = true; }",
+            "app.proto:31:34: error: /app.S/Call has one reply; where servers pass a call on there are any number\n  \
+             hint: write `returns (stream …)`",
+        ),
+        (
+            "rpc Call(stream Ask) returns (stream Answer) { option (pathcall.delegate) = true; }",
+            "app.proto:31:48: error: /app.S/Call takes a stream; what is passed on is one message\n  \
+             hint: remove `stream` before the request, or the option",
+        ),
+    ] {
+        let said = check_files(&[("app.proto", &service(rpc))]).expect_err(rpc);
+        assert_eq!(said, [complaint]);
+    }
+    let fine = service("rpc Call(Ask) returns (stream Answer) { option (pathcall.delegate) = true; }");
+    check_files(&[("app.proto", &fine)]).expect("nothing is wrong");
+    let not = service("rpc Call(Ask) returns (Answer) { option (pathcall.delegate) = false; }");
+    check_files(&[("app.proto", &not)]).expect("nothing is wrong");
+}

@@ -9,4 +9,5 @@ pub mod delegate;
 pub mod driver;
 pub mod flow;
 pub mod map;
+pub mod messages;
 mod token;

@@ -55,6 +55,14 @@ pub mod channel {
     pub use pathcall_rpc::channel::stats::{ApplicationStats, CarriedStats, ChannelStats, ClientStats};
 }
 
+/// Calls that servers pass on: handlers, what they can do, nodes.
+pub mod delegate {
+    pub use pathcall_rpc::delegate::{
+        Call, CallOptions, Directory, Handlers, Method, Node, NodeConfig, NodeStats, Order, Serving, StartError,
+        Target, Tls, Transport,
+    };
+}
+
 /// Options and errors of a [`Server`], its layer, and what it counts.
 pub mod server {
     pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS};

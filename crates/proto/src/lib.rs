@@ -1,7 +1,9 @@
 //! The contracts that are written in protobuf: [`v1`] is how controller, elements, servers and
 //! callers register and find each other. [`manifest`] is what `pathcall-build` generates from a
-//! user's `.proto` files and their filters, and [`types`] are the typed fields in its messages.
+//! user's `.proto` files and their filters, [`types`] are the typed fields in its messages, and [`delegate`]
+//! names methods that servers may pass on.
 
+pub mod delegate;
 pub mod manifest;
 pub mod types;
 

@@ -6,11 +6,13 @@
 //! and find out which field of the message travels as map frames, and what happens to it on the
 //! way. Everything here is `'static` and `Copy`: nothing is parsed or allocated when a program starts.
 
-/// All methods of one protobuf package that name a filter, and the descriptors to print them with.
+/// All methods of one protobuf package that ask something of their path, and the descriptors to print them with.
 #[derive(Debug, Clone, Copy)]
 pub struct Manifest {
     /// The methods that name a filter, sorted by path.
     pub methods: &'static [Method],
+    /// The paths of the methods that servers may pass on, sorted.
+    pub delegated: &'static [&'static str],
     /// A `google.protobuf.FileDescriptorSet` of the package's files and all they import, with the
     /// `pathcall` options in it.
     pub descriptor: &'static [u8],
@@ -21,6 +23,12 @@ impl Manifest {
     #[must_use]
     pub fn method(&self, path: &str) -> Option<&'static Method> {
         self.methods.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.methods[i])
+    }
+
+    /// Whether servers may pass calls of the method with this HTTP/2 path on (DPC ch. 3).
+    #[must_use]
+    pub fn is_delegated(&self, path: &str) -> bool {
+        self.delegated.binary_search(&path).is_ok()
     }
 }
 
@@ -261,7 +269,7 @@ mod tests {
     #[test]
     fn finds_methods_by_path() {
         static METHODS: [Method; 3] = [method("/a.S/One"), method("/a.S/Three"), method("/a.S/Two")];
-        let manifest = Manifest { methods: &METHODS, descriptor: &[] };
+        let manifest = Manifest { methods: &METHODS, delegated: &[], descriptor: &[] };
         for wanted in &METHODS {
             assert_eq!(manifest.method(wanted.path), Some(wanted));
         }

@@ -116,6 +116,11 @@ impl Catalogue {
         self.manifests.iter().find_map(|manifest| manifest.method(path))
     }
 
+    /// Whether servers may pass calls of the method with this path on.
+    pub(crate) fn is_delegated(&self, path: &str) -> bool {
+        self.manifests.iter().any(|manifest| manifest.is_delegated(path))
+    }
+
     /// All applications by name.
     pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, Disagreement> {
         let mut applications = BTreeMap::<_, (Application, &Method)>::new();
@@ -158,10 +163,12 @@ mod tests {
             method("/a/Query", "keyed", 1, Kind::Query),
             method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3 }),
         ],
+        delegated: &[],
         descriptor: &[],
     };
     static SECOND: Manifest = Manifest {
         methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })],
+        delegated: &[],
         descriptor: &[],
     };
 

@@ -34,6 +34,11 @@ impl Deadline {
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
+    /// How much time is left; `None`: no limit.
+    pub(crate) fn left(self) -> Option<Duration> {
+        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
     /// Waits for `work`, but no longer than the deadline.
     pub(crate) async fn limit<T>(self, work: impl Future<Output = T>) -> Result<T, Status> {
         match self.0 {

@@ -13,7 +13,8 @@
 //!
 //! In the order that a call meets them: [`Channel`] ([`channel`]) takes it from the stub;
 //! [`message`] cuts the typed field out of the encoded bytes; [`Server`] ([`server`]) lets callers
-//! join and passes the rest on; `assemble` puts the reply together. `application` groups methods by
+//! join and passes the rest on; `assemble` puts the reply together. Methods that servers may pass on are
+//! [`delegate`]'s. `application` groups methods by
 //! `AppName`, `deadline` watches the time, `names` numbers keys that are too long for a frame, `status` words the
 //! failures.
 
@@ -21,6 +22,7 @@ mod application;
 mod assemble;
 pub mod channel;
 mod deadline;
+pub mod delegate;
 mod headers;
 pub mod message;
 mod names;

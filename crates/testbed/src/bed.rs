@@ -260,12 +260,12 @@ impl Node {
     }
 }
 
-fn namespace_file(namespace: &str) -> PathBuf {
+pub(crate) fn namespace_file(namespace: &str) -> PathBuf {
     Path::new(NAMESPACES).join(namespace)
 }
 
 /// Moves this thread.
-fn enter(namespace: &Path) -> Result<(), Error> {
+pub(crate) fn enter(namespace: &Path) -> Result<(), Error> {
     let doing = "moving a thread into a network namespace";
     let file = File::open(namespace).map_err(Error::io(doing))?;
     let moved = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network));

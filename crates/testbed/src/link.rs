@@ -1,12 +1,16 @@
 //! A link of a bed that is up: what it carried, what befell that, and its cable, to be taken out.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::panic::resume_unwind;
+use std::thread;
 
 use serde_json::Value;
 
+use crate::bed::{enter, namespace_file};
 use crate::error::Error;
-use crate::plan::{CHAIN, CHAIN_INTERFACE, CHAIN_SIDE, DOWN, HOST_INTERFACE, NodeName, UP, host_side};
+use crate::plan::{
+    CHAIN, CHAIN_FAR_SIDE, CHAIN_INTERFACE, CHAIN_SIDE, DOWN, HOST_INTERFACE, NodeName, UP, element_side, host_side,
+};
 use crate::{script, tool};
 
 /// The link of a host, or the one between two elements.
@@ -19,6 +23,8 @@ pub struct Link {
     interface: String,
     /// The wire's interface towards it, but for a bare link.
     inner: Option<String>,
+    /// The wire's other interface, if there is a wire.
+    outer: String,
     /// As counters call it.
     cable: String,
 }
@@ -43,7 +49,7 @@ pub struct Counts {
 /// Frames of a wire in one direction, by what befell them; a frame may be marked and repeated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Lost at random. What a full queue loses is not counted here.
+    /// Lost at random. What a full queue loses is counted by [`Link::overflowed`].
     pub lost: u64,
     /// Marked "congestion experienced".
     pub marked: u64,
@@ -62,6 +68,7 @@ impl Link {
             near,
             interface: HOST_INTERFACE.to_owned(),
             inner: Some(host_side(k)),
+            outer: element_side(k),
             cable: near.to_string(),
         };
         let wired = match wired {
@@ -76,7 +83,8 @@ impl Link {
     pub(crate) fn chain(bed: &str) -> Self {
         let near = NodeName::Element(1);
         let (interface, inner) = (CHAIN_INTERFACE.to_owned(), Some(CHAIN_SIDE.to_owned()));
-        Self { bed: bed.to_owned(), near, interface, inner, cable: CHAIN.to_owned() }
+        let outer = CHAIN_FAR_SIDE.to_owned();
+        Self { bed: bed.to_owned(), near, interface, inner, outer, cable: CHAIN.to_owned() }
     }
 
     /// What the host's interface has sent and received since the bed is up.
@@ -88,9 +96,7 @@ impl Link {
     /// When the bed is gone.
     pub fn traffic(&self) -> Result<Traffic, Error> {
         let namespace = self.near.namespace(&self.bed);
-        let mut command = tool::command("ip");
-        command.args(["-n", &namespace, "-json", "-statistics", "link", "show", "dev", &self.interface]);
-        let value = json("ip", &namespace, &mut command)?;
+        let value = json(&namespace, "ip", &["-json", "-statistics", "link", "show", "dev", &self.interface])?;
         // veth counts a frame where it arrives, without its Ethernet header, if the end it arrives at polls
         // (GRO is on, or an XDP program there), as all ends do.
         let count = |direction: &str| {
@@ -138,6 +144,21 @@ impl Link {
         script::counter(&self.cable, direction, what)
     }
 
+    /// Frames that found the queue for the link's rate full, *up* and *down*; nothing on a bare link.
+    ///
+    /// # Errors
+    /// When the bed is gone.
+    pub fn overflowed(&self) -> Result<Option<(u64, u64)>, Error> {
+        let Some(near) = &self.inner else { return Ok(None) };
+        let namespace = NodeName::Wire.namespace(&self.bed);
+        let dropped = |interface: &str| {
+            let value = json(&namespace, "tc", &["-json", "-statistics", "qdisc", "show", "dev", interface, "root"])?;
+            number("tc", &value[0]["drops"], "drops")
+        };
+        // What goes to the far end waits there.
+        Ok(Some((dropped(&self.outer)?, dropped(near)?)))
+    }
+
     /// What the wire did to frames *up* and to frames *down*; nothing on a bare link.
     ///
     /// # Errors
@@ -164,10 +185,7 @@ impl Link {
 /// The frames that a bed's wire has counted.
 fn counters(bed: &str) -> Result<BTreeMap<String, u64>, Error> {
     let namespace = NodeName::Wire.namespace(bed);
-    let mut command = tool::command("ip");
-    let list = ["nft", "-j", "list", "counters", "table", "netdev", script::TABLE];
-    command.args(["netns", "exec", &namespace]).args(list);
-    let value = json("nft", &namespace, &mut command)?;
+    let value = json(&namespace, "nft", &["-j", "list", "counters", "table", "netdev", script::TABLE])?;
     let items = value["nftables"].as_array().map(Vec::as_slice).unwrap_or_default();
     let counters = items.iter().map(|item| &item["counter"]).filter(|counter| counter.is_object());
     let read = |counter: &Value| {
@@ -176,8 +194,14 @@ fn counters(bed: &str) -> Result<BTreeMap<String, u64>, Error> {
     counters.map(read).collect()
 }
 
-fn json(program: &'static str, place: &str, command: &mut Command) -> Result<Value, Error> {
-    let text = tool::output(program, place, command)?;
+/// What a program says in a namespace. It gets there by a thread, which is done in no time: `ip netns exec` takes
+/// tens of milliseconds, for file systems that are not needed here.
+fn json(namespace: &str, program: &'static str, arguments: &[&str]) -> Result<Value, Error> {
+    let said = || {
+        enter(&namespace_file(namespace))?;
+        tool::output(program, namespace, tool::command(program).args(arguments))
+    };
+    let text = thread::scope(|scope| scope.spawn(said).join().unwrap_or_else(|panic| resume_unwind(panic)))?;
     serde_json::from_str(&text).map_err(|error| Error::Output {
         program,
         expected: format!("JSON ({error})"),

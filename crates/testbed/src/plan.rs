@@ -29,6 +29,8 @@ pub(crate) const HOST_INTERFACE: &str = "eth0";
 pub(crate) const CHAIN: &str = "chain";
 pub(crate) const CHAIN_INTERFACE: &str = "e2";
 pub(crate) const CHAIN_SIDE: &str = "chain-e1";
+/// The wire's towards the second one.
+pub(crate) const CHAIN_FAR_SIDE: &str = "chain-e2";
 
 const BED_NAME_MAX: usize = 20;
 /// What the names of all namespaces begin with.
@@ -60,6 +62,11 @@ pub(crate) struct Plan {
 /// The wire's interface towards host `k`.
 pub(crate) fn host_side(k: usize) -> String {
     format!("h{k}-host")
+}
+
+/// The wire's interface towards the element of host `k`.
+pub(crate) fn element_side(k: usize) -> String {
+    format!("h{k}-element")
 }
 
 /// One end of a link.
@@ -114,7 +121,7 @@ impl Plan {
             let k = at + 1;
             let near = End::new(NodeName::Host(k), HOST_INTERFACE, k, 2);
             let far = End::new(self.home(k), &format!("h{k}"), k, 1);
-            let middle = (!profile.is_bare()).then(|| (host_side(k), format!("h{k}-element")));
+            let middle = (!profile.is_bare()).then(|| (host_side(k), element_side(k)));
             Cable { name: format!("h{k}"), near, far, profile: *profile, middle }
         });
         let chain = (self.elements == 2).then(|| Cable {
@@ -124,7 +131,7 @@ impl Plan {
             profile: self.chain,
             // Never bare: a veth pair whose ends both carry programs of elements would have no end left for
             // the program that reflected frames need where they arrive.
-            middle: Some((CHAIN_SIDE.to_owned(), "chain-e2".to_owned())),
+            middle: Some((CHAIN_SIDE.to_owned(), CHAIN_FAR_SIDE.to_owned())),
         });
         hosts.chain(chain)
     }

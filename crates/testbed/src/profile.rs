@@ -13,6 +13,10 @@ pub struct Profile {
     pub rate: Option<Rate>,
     /// Bytes of frames that may wait for the rate; further ones are lost. 256 full frames, unless given.
     pub queue_bytes: Option<u32>,
+    /// Bytes of frames that may have come beyond the rate before further ones are marked "congestion
+    /// experienced", those of them that can bear it; none are, unless given. As in a switch that marks where its
+    /// queue is long, but the queue is reckoned, at 95 % of the rate: a real one that stays is worked off.
+    pub mark_bytes: Option<u32>,
     /// Frames that are lost.
     pub loss: Share,
     /// Frames that arrive twice.

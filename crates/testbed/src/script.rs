@@ -32,6 +32,13 @@ const BURST_MS: u64 = 1;
 /// It holds no fewer full frames than this.
 const BURST_FRAMES: u32 = 4;
 
+/// Of the rate, in percent, at which the queue that frames are marked by is reckoned to shrink.
+const MARK_RATE_PERCENT: u64 = 95;
+/// A full frame takes so many tokens of those that the rate gives; shorter ones, a token for each such part.
+const MARK_TOKENS: u32 = 32;
+/// Frames that can be marked.
+const BEARS_MARK: &str = "ip ecn { ect0, ect1 } ";
+
 /// All interfaces but `lo`, for [`settle`].
 pub(crate) const ALL: &str = "[!l]*";
 
@@ -148,7 +155,7 @@ pub(crate) fn wire(plan: &Plan, pass: &str) -> String {
             if let Some(detour) = cable.detour(direction) {
                 detoured(&mut script, &detour, plan.mtu);
             }
-            rules(&mut counters, &mut chains, &cable, direction, from, to);
+            rules((&mut counters, &mut chains), &cable, plan.mtu, (direction, from, to));
         }
     }
     put(&mut script, format_args!("nft -f - <<'END'\ntable netdev {TABLE} {{\n{counters}{chains}}}\nEND"));
@@ -161,30 +168,53 @@ pub(crate) fn counter(cable: &str, direction: &str, what: &str) -> String {
 }
 
 /// What comes in at `from` goes out at `to`, but for faults.
-fn rules(counters: &mut String, chains: &mut String, cable: &Cable, direction: &str, from: &str, to: &str) {
+fn rules(
+    (counters, chains): (&mut String, &mut String),
+    cable: &Cable,
+    mtu: u32,
+    (direction, from, to): (&str, &str, &str),
+) {
     let profile = &cable.profile;
     for what in [LOST, MARKED, REPEATED, PASSED] {
         put(counters, format_args!("  counter {} {{ }}", counter(&cable.name, direction, what)));
     }
     put(chains, format_args!("  chain {}_{direction} {{", cable.name));
     put(chains, format_args!("    type filter hook ingress device \"{from}\" priority 0;"));
-    let mut rule = |share: Share, only: &str, what: &str, verdict: &str| {
+    let rule = |chains: &mut String, share: Share, only: &str, what: &str, verdict: &str| {
         if share.is_some() {
             let chance = format!("numgen random mod {} < {}", Share::ALL.millionths(), share.millionths());
             let count = counter(&cable.name, direction, what);
             put(chains, format_args!("    {only}{chance} counter name \"{count}\" {verdict}"));
         }
     };
-    rule(profile.loss, "", LOST, "drop");
-    rule(profile.ce, "ip ecn { ect0, ect1 } ", MARKED, "ip ecn set ce");
+    rule(chains, profile.loss, "", LOST, "drop");
+    rule(chains, profile.ce, BEARS_MARK, MARKED, "ip ecn set ce");
+    if let (Some(rate), Some(bytes)) = (profile.rate, profile.mark_bytes) {
+        let (count, over) = (counter(&cable.name, direction, MARKED), format!("{}_{direction}_over", cable.name));
+        marks(counters, chains, (rate, bytes, mtu), &over, &count);
+    }
     let detour = cable.detour(direction);
     let next = detour.as_ref().map_or(to, |detour| &detour.inlet);
-    rule(profile.repeat, "", REPEATED, &format!("dup to \"{next}\""));
+    rule(chains, profile.repeat, "", REPEATED, &format!("dup to \"{next}\""));
     let count = counter(&cable.name, direction, PASSED);
     put(chains, format_args!("    counter name \"{count}\" fwd to \"{next}\"\n  }}"));
     if let Some(Detour { inlet, .. }) = detour {
         put(chains, format_args!("  chain {}_{direction}_late {{", cable.name));
         put(chains, format_args!("    type filter hook ingress device \"{inlet}\" priority 0; fwd to \"{to}\";\n  }}"));
+    }
+}
+
+/// Frames are marked that find no token. A limit of bytes would let pass what the rate gives in a second first;
+/// one of packets has just the burst that it is given, and each rule that names it takes a packet's token.
+fn marks(limits: &mut String, chains: &mut String, (rate, bytes, mtu): (Rate, u32, u32), over: &str, count: &str) {
+    let frame = mtu + ETHERNET_BYTES;
+    let token = frame.div_ceil(MARK_TOKENS);
+    let (tokens, burst) = (rate.bits() / 8 * MARK_RATE_PERCENT / 100 / u64::from(token), (bytes / token).max(1));
+    put(limits, format_args!("  limit {over} {{ rate over {}/second burst {burst} packets }}", tokens.max(1)));
+    // The nearest number of tokens to a frame's length; rules count it without the Ethernet header.
+    for above in (0..MARK_TOKENS).map(|n| (n * token + token / 2).saturating_sub(ETHERNET_BYTES)) {
+        let takes = format!("meta length > {above} limit name \"{over}\"");
+        put(chains, format_args!("    {takes} {BEARS_MARK}counter name \"{count}\" ip ecn set ce"));
     }
 }
 
@@ -314,5 +344,16 @@ mod tests {
         assert!(shaped.iter().all(|line| script.contains(line)), "{script}");
         assert!(script.contains("ip link set dev h1-element xdpdrv obj /pass sec xdp.frags\n"), "{script}");
         assert!(!script.contains("dev h1-host xdpdrv"), "no element is there: {script}");
+    }
+
+    #[test]
+    fn a_full_frame_takes_32_tokens_of_95_percent_of_the_rate() {
+        let profile = Profile { rate: Some("8mbit".parse().unwrap()), mark_bytes: Some(48_000), ..Profile::default() };
+        let script = wire(&plan(profile), "/pass");
+        // 48 bytes each.
+        assert!(script.contains("  limit h1_up_over { rate over 19791/second burst 1000 packets }\n"), "{script}");
+        let takes = |above: u32| format!("    meta length > {above} limit name \"h1_up_over\" ip ecn {{ ect0, ect1 }}");
+        assert!(script.contains(&takes(10)) && script.contains(&takes(1498)) && !script.contains(&takes(1546)));
+        assert_eq!(script.matches("limit name \"h1_up_over\"").count(), 32);
     }
 }

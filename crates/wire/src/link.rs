@@ -160,6 +160,12 @@ impl Secret {
         Self(words)
     }
 
+    /// A hash function that is the same everywhere, for whoever has to agree with others.
+    #[must_use]
+    pub fn hasher() -> impl Hasher {
+        SipHasher24::new_with_keys(0, 0)
+    }
+
     /// The token of an address in a `period`: a port may be another process's in the period after next.
     #[must_use]
     pub fn token(&self, of: SocketAddr, period: u64) -> u64 {

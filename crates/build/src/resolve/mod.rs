@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
 
+use crate::delegated::{self, Delegated};
 use crate::diagnostic::{Diagnostic, Location, Severity, Source};
 use crate::filter::{self, NetFilter};
 use crate::load::{Loaded, Named, shown};
@@ -65,6 +66,7 @@ pub struct Field {
 /// Everything that the methods come to, or everything that is wrong.
 pub(crate) struct Resolved {
     pub(crate) methods: Vec<Method>,
+    pub(crate) delegated: Vec<Delegated>,
     pub(crate) problems: Vec<Diagnostic>,
     /// The filters that were looked for.
     pub(crate) filters: Vec<PathBuf>,
@@ -91,7 +93,8 @@ pub(crate) fn resolve(loaded: &Loaded) -> Resolved {
     app::compare(&methods, &mut problems);
     app::digest(&mut methods);
     methods.sort_by(|a, b| a.path.cmp(&b.path));
-    Resolved { methods, problems, filters: files.0.into_keys().collect() }
+    let delegated = delegated::resolve(&loaded.delegated, &mut problems);
+    Resolved { methods, delegated, problems, filters: files.0.into_keys().collect() }
 }
 
 /// `agtr.nf#2`, relative to the `.proto`: the file, and 2 if it is said.

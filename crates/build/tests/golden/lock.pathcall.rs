@@ -31,6 +31,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 ack: Ack::Element,
             },
         ],
+        delegated: &[
+        ],
         descriptor: include_bytes!("lock.pathcall.bin"),
     }
 };

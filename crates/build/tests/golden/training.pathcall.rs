@@ -18,6 +18,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 ack: Ack::Element,
             },
         ],
+        delegated: &[
+        ],
         descriptor: include_bytes!("training.pathcall.bin"),
     }
 };

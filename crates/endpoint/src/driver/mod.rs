@@ -10,12 +10,17 @@
 //! else has to be woken for it. A task waits for what comes back and for time to pass. Both hold one
 //! lock, for as long as a batch of frames takes. Where UDP does not get through, frames go by a
 //! [`carrier`] and come as commands.
+//!
+//! That is *map*: [`client`] and [`server`]. A [`node`] is *delegate*'s, its messages carried by flows or by
+//! [`streams`].
 
 pub mod carrier;
 pub mod client;
 pub mod link;
+pub mod node;
 pub mod server;
 mod shared;
+pub mod streams;
 
 use std::net::SocketAddr;
 

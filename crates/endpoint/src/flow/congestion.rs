@@ -17,15 +17,17 @@ pub(super) struct Window {
     threshold: f64,
     /// Signals about items before this number belong to the last decrease.
     recover: u32,
-}
-
-impl Default for Window {
-    fn default() -> Self {
-        Self { size: INITIAL, threshold: f64::from(W_MAX), recover: 0 }
-    }
+    /// Whether it heeds them.
+    adapts: bool,
 }
 
 impl Window {
+    /// `adapts`: or else it is `w_max` for good.
+    pub(super) fn new(adapts: bool) -> Self {
+        let size = if adapts { INITIAL } else { f64::from(W_MAX) };
+        Self { size, threshold: f64::from(W_MAX), recover: 0, adapts }
+    }
+
     pub(super) fn size(&self) -> u32 {
         // In [LEAST, W_MAX], so the cast is exact enough.
         self.size as u32
@@ -38,7 +40,7 @@ impl Window {
 
     /// Halves the window, once for all signals about what was in flight at the time.
     pub(super) fn shrink(&mut self, seq: u32, next_seq: u32) {
-        if seq >= self.recover {
+        if self.adapts && seq >= self.recover {
             self.size = (self.size / 2.0).max(LEAST);
             self.threshold = self.size;
             self.recover = next_seq;

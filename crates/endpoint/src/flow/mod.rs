@@ -18,7 +18,7 @@ pub use seen::{Seen, SeenSet};
 const REORDER: u64 = 8;
 const PLACES: usize = W_MAX as usize;
 
-/// Bounds of a flow's timers.
+/// Bounds of a flow's timers, and whether it heeds congestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
     /// Shortest retransmission time-out.
@@ -33,6 +33,9 @@ pub struct Timing {
     pub silent: Duration,
     /// An item that nobody answered for so long is given up.
     pub give_up: Duration,
+    /// Whether the window follows congestion (NetRPC §5.1). Without, it is always `w_max`: to show what that is
+    /// good for (NetRPC Fig. 9).
+    pub congestion_control: bool,
 }
 
 impl Default for Timing {
@@ -44,6 +47,7 @@ impl Default for Timing {
             probe: (Duration::from_millis(40), Duration::from_millis(640)),
             silent: Duration::from_millis(1500),
             give_up: Duration::from_secs(5),
+            congestion_control: true,
         }
     }
 }
@@ -81,6 +85,8 @@ pub struct Flow<T> {
     ring: Box<[Option<Entry<T>>]>,
     in_flight: u32,
     order: u64,
+    /// The last acknowledgement of something in flight, and the latest transmission that had one.
+    acked: (Instant, u64),
     window: Window,
     rtt: Rtt,
     /// Not later than the earliest deadline in the ring.
@@ -99,7 +105,8 @@ impl<T: Copy> Flow<T> {
             ring: vec![None; PLACES].into_boxed_slice(),
             in_flight: 0,
             order: 0,
-            window: Window::default(),
+            acked: (Instant(0), 0),
+            window: Window::new(timing.congestion_control),
             rtt: Rtt::default(),
             wake: None,
             lost: VecDeque::with_capacity(PLACES),
@@ -157,6 +164,7 @@ impl<T: Copy> Flow<T> {
         self.ring[place(seq)] = None;
         self.in_flight -= 1;
         self.advance();
+        self.acked = (now, self.acked.1.max(entry.order));
         if entry.attempts == 1 && entry.holds == 0 {
             self.rtt.sample(now.since(entry.sent));
         }
@@ -252,11 +260,15 @@ impl<T: Copy> Flow<T> {
     fn expire(&mut self, now: Instant) {
         let mut wake: Option<Instant> = None;
         let mut timed_out = None;
+        let (acked_at, acked_order) = self.acked;
         for seq in self.oldest..self.next_seq {
+            let Some(entry) = self.entry(seq).filter(|entry| !entry.queued) else { continue };
+            // What was sent before it is still being answered: it waits in the same queue, however long
+            // that has become (RFC 6298, 5.3).
+            let behind = entry.holds == 0 && entry.order > acked_order;
+            let patience = if behind { acked_at + self.rto(entry.attempts - 1) } else { entry.deadline };
             let Some(entry) = self.ring[place(seq)].as_mut() else { continue };
-            if entry.queued {
-                continue;
-            }
+            entry.deadline = entry.deadline.max(patience);
             if entry.deadline <= now {
                 entry.queued = true;
                 self.lost.push_back(seq);

@@ -39,6 +39,43 @@ fn an_item_out_of_order_is_sent_again_before_its_time_out() {
 }
 
 #[test]
+fn what_waits_behind_others_in_a_queue_is_not_lost() {
+    let mut flow = Flow::new(Timing::default());
+    for item in 0..20 {
+        flow.send(at(0), item);
+    }
+    // The queue takes 10 ms an item: the last answer is due long after any time-out of the first.
+    for seq in 1..=19 {
+        let now = at(30 + 10 * u64::from(seq));
+        assert_eq!(flow.due(now), None, "{seq}");
+        flow.ack(now, seq, false);
+    }
+    // The last one is lost: that shows when nothing comes any more.
+    assert_eq!(flow.due(at(230)), None);
+    let mut now = at(220);
+    let again = std::iter::from_fn(|| {
+        now = flow.deadline()?;
+        Some(flow.due(now))
+    });
+    assert_eq!(again.flatten().next(), Some(Due::Again(20, 19)));
+    assert!(now < at(1000), "{now:?}");
+}
+
+#[test]
+fn what_later_ones_have_overtaken_is_not_waited_for() {
+    let mut flow = Flow::new(Timing::default());
+    for item in 0..6 {
+        flow.send(at(0), item);
+    }
+    // Too few for suspicion, and they go on to come.
+    for (seq, ms) in [(2, 10), (3, 30), (4, 45), (5, 49)] {
+        assert_eq!(flow.due(at(ms)), None);
+        flow.ack(at(ms), seq, false);
+    }
+    assert_eq!(flow.due(at(51)), Some(Due::Again(1, 0)));
+}
+
+#[test]
 fn nobody_answers_and_the_item_is_given_up() {
     let mut flow = Flow::new(Timing::default());
     flow.send(at(0), 'x');
@@ -80,7 +117,7 @@ fn a_held_item_is_asked_about_for_ever_and_ever_more_slowly() {
 
 #[test]
 fn marks_halve_the_window_once_a_round_trip() {
-    let mut window = Window::default();
+    let mut window = Window::new(true);
     window.shrink(1, 65);
     window.shrink(2, 65);
     assert_eq!(window.size(), 32);
@@ -94,6 +131,14 @@ fn marks_halve_the_window_once_a_round_trip() {
         window.shrink(1000 + i, 1000 + i);
     }
     assert_eq!(window.size(), 2);
+}
+
+#[test]
+fn without_congestion_control_the_window_is_always_the_greatest() {
+    let mut window = Window::new(false);
+    window.shrink(1, 65);
+    window.grow();
+    assert_eq!(window.size(), W_MAX);
 }
 
 #[test]

@@ -90,6 +90,9 @@ struct ShapeArgs {
     /// Bytes that may wait for the rate before frames get lost [default: 256 full frames]
     #[arg(long, value_name = "BYTES", requires = "rate")]
     queue: Option<u32>,
+    /// Bytes that may wait for the rate before ECN-capable frames are marked [default: none are]
+    #[arg(long, value_name = "BYTES", requires = "rate")]
+    mark: Option<u32>,
     /// Frames that each link loses, as in 0.1%
     #[arg(long, value_name = "SHARE", default_value_t)]
     loss: Share,
@@ -280,8 +283,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 impl ShapeArgs {
     fn build(self, name: &str) -> Result<Testbed, Failure> {
-        let Self { hosts, elements, rate, queue, loss, repeat, ce, delay, reorder, wired, mtu } = self;
-        let profile = Profile { rate, queue_bytes: queue, loss, repeat, ce, delay, reorder, wired };
+        let Self { hosts, elements, rate, queue, mark, loss, repeat, ce, delay, reorder, wired, mtu } = self;
+        let profile = Profile { rate, queue_bytes: queue, mark_bytes: mark, loss, repeat, ce, delay, reorder, wired };
         let builder = Testbed::builder().name(name).hosts(hosts).elements(elements).mtu(mtu).profile(profile);
         Ok(builder.up()?)
     }

@@ -7,9 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_endpoint::delegate::caller::CallOptions;
+use pathcall_endpoint::driver::node::Node;
 use pathcall_proto::manifest::Manifest;
 use tonic::transport::Endpoint;
 
+use super::delegated::Delegating;
 use super::journal::{Journal, JournalError};
 use super::session::Slot;
 use super::stats::Counters;
@@ -33,6 +36,8 @@ pub struct Builder {
     catalogue: Catalogue,
     options: Options,
     journal: Option<PathBuf>,
+    node: Option<Node>,
+    call_options: CallOptions,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +87,8 @@ impl Builder {
             endpoint,
             catalogue,
             journal: None,
+            node: None,
+            call_options: CallOptions::default(),
             options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
         })
     }
@@ -143,6 +150,20 @@ impl Builder {
         self
     }
 
+    /// The node that calls which servers may pass on are made by, and that replies come to. One is started when
+    /// it is needed, unless given: at the address that the server is reached from, by what carries messages
+    /// there, but for QUIC, which needs certificates.
+    pub fn node(mut self, node: Node) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Time-outs and more of calls that servers may pass on.
+    pub fn call_options(mut self, options: CallOptions) -> Self {
+        self.call_options = options;
+        self
+    }
+
     /// Connects to the server. Applications are joined when they are first used.
     ///
     /// # Errors
@@ -174,7 +195,15 @@ impl Builder {
                 slot.invest_in(book.server);
             }
         }
-        let inner = Inner { transport, catalogue: self.catalogue, slots, journal, counters: Counters::default() };
+        let inner = Inner {
+            transport,
+            catalogue: self.catalogue,
+            slots,
+            journal,
+            delegating: Delegating::by(self.node),
+            call_options: self.call_options,
+            counters: Counters::default(),
+        };
         Ok(Channel { inner: Arc::new(inner) })
     }
 }

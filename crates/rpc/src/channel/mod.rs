@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! stub ─► Channel ─┬─ no filter ───────────────────────────────────► gRPC
+//!                  ├─ passed on ─ a node ─────────────────────────► messages
 //!                  └─ filter ─ request ─┬─ typed field ─ session ──► map frames
 //!                                       └─ the rest, if any ───────► gRPC, `pathcall-call: 1`
 //! stub ◄── assemble ◄── handler's reply and the map's answer
@@ -9,12 +10,13 @@
 //!
 //! `builder` opens a channel; `transport` is the gRPC connection beneath it; `session` is its
 //! part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered that
-//! no frame carries; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
+//! no frame carries; `delegated` makes calls that servers may pass on; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
 //! counts.
 
 pub mod builder;
 mod call;
 mod carry;
+mod delegated;
 pub mod journal;
 mod long_keys;
 mod named;
@@ -27,12 +29,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
 
 use self::builder::{Builder, ConnectError};
+use self::delegated::Delegating;
 use self::journal::Journal;
 use self::session::Slot;
 use self::stats::{ChannelStats, Counters};
@@ -79,6 +83,8 @@ struct Inner {
     /// One for each application, by name.
     slots: BTreeMap<&'static str, Slot>,
     journal: Option<Journal>,
+    delegating: Delegating,
+    call_options: CallOptions,
     counters: Counters,
 }
 
@@ -152,6 +158,9 @@ impl tower::Service<http::Request<Body>> for Channel {
         Box::pin(async move {
             let method = inner.catalogue.method(request.uri().path());
             let response = match method {
+                None if inner.catalogue.is_delegated(request.uri().path()) => {
+                    deadline.limit(inner.delegated(request, deadline)).await??
+                }
                 None => {
                     inner.counters.plain.add();
                     deadline.limit(inner.transport.call(request)).await??

@@ -12,6 +12,8 @@ pub struct ChannelStats {
     pub plain_calls: u64,
     /// Calls of methods with a filter.
     pub filtered_calls: u64,
+    /// Calls that servers may pass on.
+    pub delegated_calls: u64,
     /// Calls that were followed by one of the handler.
     pub handler_calls: u64,
     /// Calls with ids that are done.
@@ -40,6 +42,7 @@ pub struct ApplicationStats {
 pub(super) struct Counters {
     pub(super) plain: Counter,
     pub(super) filtered: Counter,
+    pub(super) delegated: Counter,
     pub(super) handler: Counter,
     pub(super) named: Counter,
     pub(super) compressed: Counter,
@@ -50,6 +53,7 @@ impl Counters {
         ChannelStats {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
+            delegated_calls: self.delegated.read(),
             handler_calls: self.handler.read(),
             named_calls: self.named.read(),
             compressed_refused: self.compressed.read(),

@@ -20,6 +20,7 @@ use super::hosted::Hosted;
 use super::registration::{Controller, Owner};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
+use crate::delegate::Serving;
 
 /// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
 /// array are on their way at once.
@@ -41,6 +42,7 @@ pub struct Builder {
     authenticate: bool,
     lease: Duration,
     shared_memory: bool,
+    handlers: Option<Serving>,
 }
 
 /// Why a server could not start.
@@ -101,6 +103,7 @@ impl Builder {
             authenticate: false,
             lease: LEASE,
             shared_memory: true,
+            handlers: None,
         }
     }
 
@@ -170,6 +173,13 @@ impl Builder {
         self
     }
 
+    /// Handlers of the methods that servers may pass on. Callers without Pathcall reach them too: the layer
+    /// calls on their behalf.
+    pub fn handlers(mut self, handlers: Serving) -> Self {
+        self.handlers = Some(handlers);
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used. While the lease of a server that
     /// has died still holds a name, its end is waited for: some seconds.
@@ -196,6 +206,7 @@ impl Builder {
             catalogue: self.catalogue,
             applications,
             controller,
+            handlers: self.handlers,
             closed: watch::Sender::new(false),
             _registrations: registrations,
         };

@@ -15,6 +15,9 @@ use tower::{Layer, Service};
 
 use super::Inner;
 use super::peer::PeerService;
+use crate::deadline::Deadline;
+use crate::delegate::CallOptions;
+use crate::delegate::respond::respond;
 use crate::message::frame;
 use crate::names::REQUEST_BYTES_MAX;
 use crate::request::{Answer, Request, Typed};
@@ -97,6 +100,10 @@ where
                     }
                 })
             }
+            None if self.inner.handlers.is_some() && self.inner.catalogue.is_delegated(path) => {
+                let inner = Arc::clone(&self.inner);
+                Box::pin(async move { Ok(inner.delegated(request).await.unwrap_or_else(Status::into_http)) })
+            }
             Some(method) if !request.headers().contains_key(headers::CALL) => {
                 let status = Status::failed_precondition(format!(
                     "{} has the filter {}: call it through pathcall::Channel",
@@ -126,6 +133,13 @@ struct Query {
 }
 
 impl Inner {
+    /// Calls this server's own node for who does not speak Pathcall.
+    async fn delegated(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+        let Some(handlers) = &self.handlers else { return Err(Status::unimplemented("")) };
+        let deadline = Deadline::of(request.headers());
+        respond(handlers.node(), handlers.address(), CallOptions::default(), request, deadline, || {}).await
+    }
+
     /// Reads the map for a query.
     async fn query(&self, method: &'static Method, request: http::Request<Body>) -> Result<Query, Status> {
         let (parts, body) = request.into_parts();

@@ -5,6 +5,7 @@
 //! filter, `pathcall-call` ────────────────────────────────► handler
 //! filter, `pathcall-query` ───► layer ─ hosted ─► values,  and the handler for untyped content
 //! filter, plain gRPC ─────────► layer: refused
+//! passed on ──────────────────► layer ─ node ─────────────► its own kind of handler
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
@@ -34,6 +35,7 @@ use self::hosted::Hosted;
 pub use self::layer::{Layered, ServerLayer};
 use self::registration::Controller;
 use crate::application::Catalogue;
+use crate::delegate::Serving;
 
 /// Owner of the applications of a manifest: holds the truth of their maps, and lets callers in.
 ///
@@ -67,6 +69,8 @@ struct Inner {
     /// By name.
     applications: BTreeMap<&'static str, Arc<Hosted>>,
     controller: Option<Controller>,
+    /// Of methods that servers may pass on.
+    handlers: Option<Serving>,
     /// True when the server is to end: all members are let go then.
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.

@@ -9,13 +9,16 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pathcall_endpoint::driver::node::Transport;
 use pathcall_endpoint::map::server::{Joined, Member};
 use pathcall_endpoint::map::{Applied, CallError, Renewal};
+use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
     AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, JoinGrant, JoinRequest, NameReply,
     NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
+use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -79,6 +82,19 @@ impl Peer for PeerService {
         let request = request.into_inner();
         let hosted = self.application(&request.application, request.filter_digest)?;
         books::apply(hosted, request).await.map(Response::new)
+    }
+
+    async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
+        let Some(handlers) = &self.0.handlers else {
+            return Err(Status::unimplemented("this server takes no calls that may be passed on"));
+        };
+        let transport = match handlers.config().transport {
+            Transport::Flows => Said::Flows,
+            Transport::Tcp => Said::Tcp,
+            #[cfg(feature = "quic")]
+            Transport::Quic(_) => Said::Quic,
+        };
+        Ok(Response::new(NodeReply { address: handlers.address().to_string(), transport: transport.into() }))
     }
 
     async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<Carried>, Status> {

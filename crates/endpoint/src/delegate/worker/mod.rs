@@ -83,6 +83,12 @@ impl Worker {
         self.incoming(now, from, message, out);
     }
 
+    /// Whether a request waits for somebody to work on it.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     /// The next request to work on, if one waits.
     pub fn next(&mut self, now: Instant) -> Option<Work> {
         let (.., id) = self.queue.pop_first()?;

@@ -139,7 +139,7 @@ impl VoteCalls {
                 let round = frame.base().round();
                 self.kept.keep(call.work, &call.keys[i as usize], round);
                 if waits && !mutant::on(Mutant::HeldIsDone) {
-                    call.waiting.insert(i, Some(round));
+                    call.wait(i, Some(round));
                 }
             }
         } else {
@@ -158,7 +158,7 @@ impl VoteCalls {
                         continue;
                     }
                     Status::Held if !mutant::on(Mutant::HeldIsDone) => {
-                        call.waiting.insert(i, None);
+                        call.wait(i, None);
                     }
                     Status::Full => call.error = Some(CallError::KeysFull),
                     _ => call.won |= call.work.wins(answer.value),
@@ -171,6 +171,7 @@ impl VoteCalls {
         let call = self.calls.get_mut(&id)?;
         call.frames[index as usize].done = true;
         call.open -= 1;
+        self.line_up(id);
         self.settle(now, id, config);
         Some(())
     }
@@ -235,7 +236,7 @@ impl VoteCalls {
     pub(super) fn decided(&mut self, now: Instant, frame: &MapFrame<&[u8]>, config: &ClientConfig) {
         let Some((key, _)) = pairs::entries(frame.payload()).next() else { return };
         let round = frame.base().round().checked_sub(1).filter(|_| frame.base().epoch() == config.epoch);
-        let waiting = self.calls.iter_mut().filter(|(_, call)| !call.waiting.is_empty());
+        let waiting = self.calls.iter_mut().filter(|(_, call)| call.work.waits());
         let heard: Vec<CallId> = waiting.filter_map(|(id, call)| call.hear(key, round).then_some(*id)).collect();
         for id in heard {
             self.line_up(id);
@@ -249,7 +250,7 @@ impl VoteCalls {
         self.calls.values_mut().for_each(|call| call.pauses = 0);
         for call in self.calls.values_mut() {
             call.frames.iter_mut().for_each(|frame| frame.row = None);
-            call.waiting.values_mut().for_each(|round| *round = None);
+            call.forget_rounds();
         }
         if mutant::on(Mutant::VoteRenumbered) {
             self.renumber(flows);

@@ -38,6 +38,9 @@ pub(super) struct Call {
     /// Keys whose votes are counted and that wait for the decision, with the round of their ballots if
     /// this epoch's element has counted them.
     pub(super) waiting: BTreeMap<u32, Option<u32>>,
+    /// Keys of a decision that was heard before the answer to their votes, which may come by another
+    /// road; with its round in the element if that is known.
+    pub(super) told: BTreeMap<u32, Option<u32>>,
     /// How often it has paused since a key last got further.
     pub(super) pauses: u32,
     pub(super) timer: Option<Instant>,
@@ -100,6 +103,7 @@ impl Call {
             open: 0,
             later: Vec::new(),
             waiting: BTreeMap::new(),
+            told: BTreeMap::new(),
             pauses: 0,
             timer: None,
             detached: false,
@@ -135,6 +139,20 @@ impl Call {
         }
     }
 
+    /// The vote for a key is counted, in this round if the element did it: it waits for the decision.
+    pub(super) fn wait(&mut self, member: u32, round: Option<u32>) {
+        match self.told.remove(&member) {
+            None => drop(self.waiting.insert(member, round)),
+            Some(told) if told.is_some() && told == round => {}
+            Some(_) => self.push_past(&[member], true),
+        }
+    }
+
+    /// What was counted, or decided, in a round of this epoch's element is now known to have been, no more.
+    pub(super) fn forget_rounds(&mut self) {
+        self.waiting.values_mut().chain(self.told.values_mut()).for_each(|round| *round = None);
+    }
+
     /// Hears that a key's ballot is decided, in the element's `round` if that is known; whether it
     /// waited for it.
     pub(super) fn hear(&mut self, key: &[u8], round: Option<u32>) -> bool {
@@ -148,6 +166,10 @@ impl Call {
             other
         });
         let heard = waiting.len() < before;
+        let Self { told, frames, keys, .. } = self;
+        let open = frames.iter().filter(|frame| frame.emitted && !frame.done);
+        let early = open.flat_map(|frame| &frame.members).filter(|i| keys[**i as usize].as_bytes() == key);
+        told.extend(early.map(|i| (*i, round)));
         self.push_past(&ask, true);
         heard
     }
@@ -211,6 +233,6 @@ impl Call {
             rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("counted above");
         }
         let lane_bytes = if std::mem::replace(emitted, true) { 0 } else { payload as u64 };
-        (if row.is_some() { Dest::Element } else { Dest::Endpoint(config.server) }, len, lane_bytes)
+        (if row.is_some() { frame::by_element(config) } else { Dest::Endpoint(config.server) }, len, lane_bytes)
     }
 }

@@ -1,0 +1,39 @@
+"""All ranks sum tensors of 32-bit integers by Gloo, again and again; rank 0 prints the seconds of each.
+
+Usage: allreduce.py RANK RANKS ADDRESS PORT VALUES CALLS
+
+The peer of the figure `testbed-allreduce`. ADDRESS and PORT are rank 0's, where all meet. Gloo takes the
+interface that GLOO_SOCKET_IFNAME names.
+"""
+
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+rank, ranks, values, calls = (int(sys.argv[i]) for i in (1, 2, 5, 6))
+# More ranks than processors: a pool of threads for each would only be in the way.
+torch.set_num_threads(1)
+# Who waits for one that has failed gives up.
+dist.init_process_group(
+    "gloo",
+    init_method=f"tcp://{sys.argv[3]}:{sys.argv[4]}",
+    rank=rank,
+    world_size=ranks,
+    timeout=timedelta(seconds=120),
+)
+part = torch.arange(values, dtype=torch.int32) % 1009
+# The first one connects, and does not count.
+for call in range(calls + 1):
+    sums = part.clone()
+    dist.barrier()
+    began = time.perf_counter()
+    dist.all_reduce(sums)
+    took = torch.tensor([time.perf_counter() - began], dtype=torch.float64)
+    dist.all_reduce(took, op=dist.ReduceOp.MAX)
+    if not torch.equal(sums, part * ranks):
+        sys.exit("wrong sums")
+    if rank == 0 and call > 0:
+        print(f"{took.item():.9f}", flush=True)

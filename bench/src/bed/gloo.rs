@@ -1,0 +1,74 @@
+//! Gloo's all-reduce as a peer, by PyTorch: one rank on each worker's host, TCP between them.
+//!
+//! PyTorch is that of the Python in `PATHCALL_PYTHON`; unless given, of the one that Debian's packages are for.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use pathcall_testbed::Testbed;
+
+use super::workers::Workers;
+
+/// What names the Python, and which it is otherwise.
+const NAMED_BY: &str = "PATHCALL_PYTHON";
+const PYTHON: &str = "/usr/bin/python3";
+const SOURCE: &str = include_str!("../../peers/allreduce.py");
+/// Where rank 0 waits for the others.
+const PORT: &str = "29500";
+
+/// The peer's program.
+pub(crate) struct Gloo {
+    python: OsString,
+    program: PathBuf,
+}
+
+impl Gloo {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Where there is no Gloo.
+    pub(crate) fn find() -> Result<Self> {
+        let check = "import torch.distributed as dist, sys; sys.exit(not dist.is_gloo_available())";
+        let python = std::env::var_os(NAMED_BY).unwrap_or_else(|| PYTHON.into());
+        let none = || format!("{} has no Gloo: `apt-get install python3-torch`, or see {NAMED_BY}", python.display());
+        let output = Command::new(&python).args(["-c", check]).output().with_context(none)?;
+        ensure!(output.status.success(), none());
+        let program = std::env::temp_dir().join(format!("pathcall-bench-gloo-{}.py", std::process::id()));
+        std::fs::write(&program, SOURCE)?;
+        Ok(Self { python, program })
+    }
+
+    /// So many all-reduces of the workers of a bed, one after the other; how long one takes.
+    pub(crate) fn turn(&self, bed: &Testbed, workers: usize, values: usize, calls: usize) -> Result<Duration> {
+        let mut ranks: Vec<Child> = Vec::new();
+        let mut first = None;
+        for (rank, k) in Workers::at(workers).enumerate() {
+            let host = bed.host(k)?;
+            let meets_at = *first.get_or_insert(host.address());
+            let mut command = host.command(&self.python);
+            command.env("GLOO_SOCKET_IFNAME", "eth0").arg(&self.program);
+            command.args([rank.to_string(), workers.to_string(), meets_at.to_string(), PORT.to_owned()]);
+            command.args([values.to_string(), calls.to_string()]);
+            ranks.push(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+        }
+        // Where one fails, the others end as well, if later.
+        let ended = ranks.into_iter().map(Child::wait_with_output).collect::<Result<Vec<_>, _>>()?;
+        for (rank, output) in ended.iter().enumerate() {
+            ensure!(output.status.success(), "rank {rank}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let times = ended.first().map(|output| String::from_utf8_lossy(&output.stdout)).unwrap_or_default();
+        let times = times.lines().map(str::parse::<f64>).collect::<Result<Vec<_>, _>>().context("seconds by Gloo")?;
+        ensure!(times.len() == calls, "{} times of {calls} all-reduces", times.len());
+        Ok(Duration::from_secs_f64(times.iter().sum::<f64>() / calls as f64))
+    }
+}
+
+impl Drop for Gloo {
+    fn drop(&mut self) {
+        // What stays is small, and in the directory for such files.
+        let _ = std::fs::remove_file(&self.program);
+    }
+}

@@ -1,0 +1,154 @@
+//! `netrpc-table5`: the rows of NetRPC Table 5 that no other figure has: monitoring (KeyValue), where agents count
+//! packets by flow. *Monitor delay*: how long a report takes. *Packets counted*: what two agents get done on the
+//! processors that all share. *Packet processing capacity*: what whoever counts, server and element, could take of
+//! agents with processors of their own: packets for each second of its processor time.
+//!
+//! A report names the flows of a thousand packets, as `apps/monitor` does, with how many each has had: flows as
+//! unequal as in a network (Zipf). On bare links between hosts. There the element in the kernel has no processor: it
+//! runs in the agents' time, as a switch runs in nobody's.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use anyhow::Result;
+use pathcall_testbed::Testbed;
+
+use crate::bed::callers::Callers;
+use crate::bed::{Hop, Stage, has_xdp, stands};
+use crate::harness::{Bench, Better, Figure, Metric};
+use crate::net::{Watch, percentiles};
+use crate::netrpc_async::{Client, Counter};
+use crate::stubs::pb::PATHCALL;
+use crate::stubs::pb::words_client::WordsClient;
+use crate::stubs::pb::words_server::WordsServer;
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "netrpc-table5", about: "packets counted by flow: delay of a report, and packets a second", run };
+
+/// Packets of a report.
+const PACKETS: usize = 1000;
+/// Different flows.
+const FLOWS: f64 = 4000.0;
+/// Different reports.
+const REPORTS: usize = 16;
+const CALLS: usize = 200;
+const CALLS_QUICK: usize = 20;
+/// Agents that report at once, to have as much counted as can be.
+const AGENTS: usize = 2;
+/// The paper's delay beside software's: 3.52 ms and 4.05 ms.
+const DELAY: f64 = 0.87;
+/// Its capacity beside software's: more than ten times.
+const CAPACITY: f64 = 10.0;
+
+fn run(bench: &mut Bench) -> Result<()> {
+    if !stands(bench) {
+        return Ok(());
+    }
+    let mut hops = vec![Hop::User, Hop::Nothing];
+    if has_xdp(bench) {
+        hops.insert(0, Hop::Xdp);
+    }
+    let calls = bench.size(CALLS, CALLS_QUICK);
+    for agents in [1, AGENTS] {
+        let stage = |hop| Stage::start(Testbed::builder().hosts(1 + agents), hop);
+        let bare = stage(Hop::Nothing)?;
+        let service = || WordsServer::new(Counter::default());
+        let tonic = Callers::plain(&bare, agents, service(), WordsClient::new)?;
+        for hop in &hops {
+            let stage = stage(*hop)?;
+            let parts = (&PATHCALL, pathcall::server::ROWS);
+            let ours = Callers::pathcall(&stage, parts, agents, service(), WordsClient::new)?;
+            if agents == 1 {
+                bench.compare(delay(*hop), || report(&ours, calls), || report(&tonic, calls))?;
+            } else {
+                bench.compare(capacity(*hop), || flood(&ours, calls), || flood(&tonic, calls))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is meant to be reached is so by the best element.
+fn expect(metric: Metric, hop: Hop, ratio: f64) -> Metric {
+    if hop == Hop::Xdp { metric.expect(ratio) } else { metric }
+}
+
+fn delay(hop: Hop) -> [Metric; 3] {
+    let metric =
+        |what, unit| Metric::new(format!("monitor delay, {}, {what}", hop.name()), "tonic", unit, Better::Lower);
+    [expect(metric("p50", "us"), hop, DELAY), metric("p99", "us"), metric("CPU of all", "us/call")]
+}
+
+fn capacity(hop: Hop) -> [Metric; 3] {
+    let metric = |what, unit, better| Metric::new(format!("{what}, {}", hop.name()), "tonic", unit, better);
+    [
+        metric("packets counted", "packets/s", Better::Higher),
+        metric("CPU of all for a packet", "ns/packet", Better::Lower),
+        expect(metric("packet processing capacity", "packets/s", Better::Higher), hop, CAPACITY),
+    ]
+}
+
+/// Median and 99th percentile of a report, of which the first tenth warms up, and the time of all processors for
+/// one. In microseconds.
+fn report<S: Client + Clone>(agent: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
+    let reports = reports();
+    let (done, took) = std::sync::mpsc::channel();
+    let watch = Watch::start();
+    agent.each(move |mut stub| {
+        let (reports, done) = (reports.clone(), done.clone());
+        async move {
+            for report in reports.iter().cycle().take(calls) {
+                let report = report.clone();
+                let began = Instant::now();
+                stub.count(report).await?;
+                // Who takes it outlives this.
+                let _ = done.send(began.elapsed());
+            }
+            Ok(())
+        }
+    })?;
+    let cpu = watch.cpu_us(calls);
+    let took: Vec<_> = took.try_iter().skip(calls / 10).collect();
+    let [p50, p99] = percentiles(took)?;
+    Ok([p50, p99, cpu])
+}
+
+/// Of agents that report again when they were answered: packets a second, nanoseconds of all processors for each,
+/// and packets for a second of the processors but for the agents' part.
+fn flood<S: Client + Clone>(agents: &Callers<S>, calls: usize) -> Result<[f64; 3]> {
+    let (reports, before) = (reports(), agents.cpu()?);
+    let watch = Watch::start();
+    agents.each(move |mut stub| {
+        let reports = reports.clone();
+        async move {
+            for report in reports.into_iter().cycle().take(calls) {
+                stub.count(report).await?;
+            }
+            Ok(())
+        }
+    })?;
+    let (took, cpu) = watch.read();
+    let counting = cpu.saturating_sub(agents.cpu()? - before);
+    let packets = (AGENTS * calls * PACKETS) as f64;
+    Ok([packets / took.as_secs_f64(), cpu.as_nanos() as f64 / packets, packets / counting.as_secs_f64()])
+}
+
+/// Flows of a thousand packets each, with their packets.
+fn reports() -> Vec<HashMap<String, i64>> {
+    let mut random = 1_u64;
+    let mut unit = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as f64 / f64::from(1_u32 << 31)
+    };
+    let mut report = || {
+        let mut flows = HashMap::new();
+        for _ in 0..PACKETS {
+            // Inverse of the harmonic distribution: rank r with probability about 1/r.
+            let rank = FLOWS.powf(unit()) as u64;
+            let flow = format!("tcp 192.0.2.{}:443 > 198.51.100.{}:{}", rank % 16, rank % 251, 1024 + rank);
+            *flows.entry(flow).or_default() += 1;
+        }
+        flows
+    };
+    (0..REPORTS).map(|_| report()).collect()
+}

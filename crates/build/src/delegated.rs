@@ -1,0 +1,82 @@
+//! Methods that servers may pass on: what is wrong with them, and their types in Rust.
+//!
+//! A handler names a method by a type, which carries the types of its messages: so what it passes a call on
+//! to is checked by the compiler. The names of messages are those that prost gives them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use prost_build::{Module, Service, ServiceGenerator};
+use tonic_prost_build::FileDescriptorSet;
+
+use crate::diagnostic::Diagnostic;
+use crate::load::Marked;
+
+/// A method that servers may pass on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delegated {
+    /// The HTTP/2 path: `/pkg.Service/Method`.
+    pub path: String,
+    /// The protobuf package that declares it.
+    pub package: String,
+    /// Its service and its own name, as the `.proto` has them.
+    pub name: (String, String),
+}
+
+/// One line for people.
+impl fmt::Display for Delegated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: servers may pass it on", self.path)
+    }
+}
+
+/// The methods, by path, that can mean what they say.
+pub(crate) fn resolve(marked: &[Marked], problems: &mut Vec<Diagnostic>) -> Vec<Delegated> {
+    let mut methods = Vec::new();
+    for Marked { method, at, filtered } in marked {
+        let service = method.parent_service();
+        let path = format!("/{}/{}", service.full_name(), method.name());
+        let (wrong, hint) = if method.is_client_streaming() {
+            ("takes a stream; what is passed on is one message", "remove `stream` before the request, or the option")
+        } else if !method.is_server_streaming() {
+            ("has one reply; where servers pass a call on there are any number", "write `returns (stream …)`")
+        } else if *filtered {
+            ("names a filter too; a call is either passed on or mapped", "remove one of the options")
+        } else {
+            let name = (service.name().to_owned(), method.name().to_owned());
+            methods.push(Delegated { path, package: service.package_name().to_owned(), name });
+            continue;
+        };
+        problems.push(Diagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));
+    }
+    methods.sort();
+    methods
+}
+
+/// The types of a method's messages, as Rust code in the module of its package names them.
+pub(crate) type Types = HashMap<(String, String, String), (String, String)>;
+
+/// The types of all methods, by package, service and method.
+pub(crate) fn types(set: &FileDescriptorSet, typed_fields: &str) -> std::io::Result<Types> {
+    let types = Rc::new(RefCell::new(Types::new()));
+    let mut config = prost_build::Config::new();
+    config.extern_path(".pathcall", typed_fields).service_generator(Box::new(Names(Rc::clone(&types))));
+    let module = |file: &prost_types::FileDescriptorProto| Module::from_protobuf_package_name(file.package());
+    config.generate(set.file.iter().map(|file| (module(file), file.clone())).collect())?;
+    drop(config);
+    Ok(Rc::try_unwrap(types).unwrap_or_default().into_inner())
+}
+
+/// Writes down how prost calls the messages of methods.
+struct Names(Rc<RefCell<Types>>);
+
+impl ServiceGenerator for Names {
+    fn generate(&mut self, service: Service, _: &mut String) {
+        for method in service.methods {
+            let key = (service.package.clone(), service.proto_name.clone(), method.proto_name);
+            self.0.borrow_mut().insert(key, (method.input_type, method.output_type));
+        }
+    }
+}

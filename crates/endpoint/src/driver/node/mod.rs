@@ -1,0 +1,172 @@
+//! A node: it calls, and works on what others pass to it; the bare, asynchronous API of *delegate*
+//! (DPC Fig. 3.1).
+//!
+//! ```text
+//! Node::call ─▶ Call: send, receive ───┐          ┌── messages by flows over UDP, or
+//!                                      ├─ State ──┤   by TCP or QUIC
+//! Requests::receive ─▶ Request: reply, ┘          └── a task: waits for what comes and for time to pass
+//!                      delegate, finish
+//! ```
+//!
+//! What is commanded runs in the thread that commands it, up to the system call that sends; a task receives.
+//! A [`Request`] that is dropped before it is finished fails its call, whatever the reason: a handler that
+//! panics, or is cancelled, is never taken for one that is done. A [`Call`] that is dropped is aborted.
+
+mod call;
+mod request;
+mod state;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+pub use call::{Call, Reply};
+use pathcall_wire::delegate::NodeId;
+pub use request::{Request, Requests, Sealed};
+use rustix::rand::{GetRandomFlags, getrandom};
+use state::Shared;
+
+#[cfg(feature = "quic")]
+use super::streams::quic::Tls;
+use crate::delegate::Context;
+use crate::delegate::caller::{CallOptions, CallerStats, SendError};
+use crate::delegate::worker::record::Record;
+use crate::delegate::worker::{Order, WorkerStats};
+use crate::messages;
+
+/// What carries messages (DPC §4.6).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Transport {
+    /// Flows over UDP.
+    #[default]
+    Flows,
+    /// TCP.
+    Tcp,
+    /// QUIC with TLS.
+    #[cfg(feature = "quic")]
+    Quic(Tls),
+}
+
+/// How a node is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Where it listens; port 0 takes a free one. Not an unspecified address unless `reached` says where it is.
+    pub listen: SocketAddr,
+    /// Where others reach it, if that is not where it listens. Port 0: the one that it listens at.
+    pub reached: Option<SocketAddr>,
+    /// What carries messages.
+    pub transport: Transport,
+    /// Which waiting request is next.
+    pub order: Order,
+    /// See [`WorkerConfig::flush`](crate::delegate::worker::WorkerConfig::flush).
+    pub flush: Duration,
+    /// Servers that a request goes through at most.
+    pub depth_max: u8,
+    /// A handler that neither replies nor delegates nor says that it gets on for so long counts as stalled.
+    pub stall: Option<Duration>,
+}
+
+impl Default for NodeConfig {
+    /// On a free port of the loopback, by flows.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            reached: None,
+            transport: Transport::Flows,
+            order: Order::Arrival,
+            flush: Duration::from_millis(1),
+            depth_max: 64,
+            stall: None,
+        }
+    }
+}
+
+/// What a node has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Of calls.
+    pub caller: CallerStats,
+    /// Of requests.
+    pub worker: WorkerStats,
+    /// Of messages, where flows carry them.
+    pub messages: messages::Stats,
+}
+
+/// A handle to a node. When the last one is dropped, with all of its calls and requests, the node stops.
+#[derive(Clone)]
+pub struct Node(Arc<Shared>);
+
+impl Node {
+    /// Starts a node on the current tokio runtime: a handle, and what comes to it.
+    ///
+    /// # Errors
+    /// What the system says, `AddrInUse` above all; `InvalidInput` when nobody could reach it where it says
+    /// that it is, or certificates are none.
+    pub async fn start(config: &NodeConfig) -> io::Result<(Self, Requests)> {
+        let shared = Shared::start(config, NodeId::new(random()?), [random()?, random()?]).await?;
+        Ok((Self(Arc::clone(&shared)), Requests(shared)))
+    }
+
+    /// Its id, another one at each start.
+    #[must_use]
+    pub fn id(&self) -> NodeId {
+        self.0.id
+    }
+
+    /// Where others reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Begins a call with these requests, each to a server. More may follow while it is in progress.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn call(
+        &self,
+        options: CallOptions,
+        requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
+    ) -> Result<Call, SendError> {
+        Call::begin(&self.0, options, requests)
+    }
+
+    /// Puts back what requests that are done exactly once had recorded before the node was started anew, and of
+    /// whose calls records were deleted since, up to the last; before others know its address.
+    pub fn restore(&self, records: impl IntoIterator<Item = Record>, ended: impl IntoIterator<Item = Context>) {
+        self.0.with(|state, now| {
+            records.into_iter().for_each(|record| state.worker.restore(now, record));
+            ended.into_iter().for_each(|last| state.worker.restore_ended(last));
+        });
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> NodeStats {
+        self.0.stats()
+    }
+
+    /// Whether nothing is left of any call or request.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id()).field("address", &self.address()).finish()
+    }
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests;

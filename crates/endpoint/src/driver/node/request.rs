@@ -1,0 +1,257 @@
+//! A request as its handler sees it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pathcall_wire::Instant;
+use tokio::sync::Notify;
+
+use super::state::Shared;
+use crate::delegate::worker::record::Record;
+use crate::delegate::worker::{Work, WorkError};
+use crate::delegate::{Context, RequestId, Status};
+
+/// Replies of one request that wait for its caller, beyond which [`Request::reply`] waits too.
+const WAITING_MAX: usize = 16;
+
+/// What a node is told of a request that it works on.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    /// Replies have left that waited for a grant.
+    pub(super) granted: Notify,
+    aborted: AtomicBool,
+    abort: Notify,
+}
+
+impl Waiting {
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.abort.notify_waiters();
+        self.granted.notify_one();
+    }
+}
+
+/// The requests that come to a node.
+#[derive(Debug)]
+pub struct Requests(pub(super) Arc<Shared>);
+
+impl Requests {
+    /// The next request, in the order that the node was told. Cancelling it loses nothing.
+    pub async fn receive(&self) -> Request {
+        loop {
+            if let Some(request) = self.try_receive() {
+                return request;
+            }
+            self.0.work.notified().await;
+        }
+    }
+
+    /// The next request, if there is one now.
+    #[must_use]
+    pub fn try_receive(&self) -> Option<Request> {
+        let waiting = Arc::new(Waiting::default());
+        let (work, now) = self.0.with(|state, now| {
+            let work = state.worker.next(now)?;
+            state.requests.insert(work.execution, Arc::clone(&waiting));
+            Some((work, now))
+        })?;
+        Some(Request { node: Arc::clone(&self.0), work, waiting, taken: now, over: AtomicBool::new(false) })
+    }
+}
+
+/// A request that is worked on. Dropped before [`finish`](Self::finish) it fails, and its call with it.
+#[derive(Debug)]
+pub struct Request {
+    node: Arc<Shared>,
+    work: Work,
+    waiting: Arc<Waiting>,
+    taken: Instant,
+    over: AtomicBool,
+}
+
+impl Request {
+    /// What is asked for.
+    #[must_use]
+    pub fn payload(&self) -> &Bytes {
+        &self.work.payload
+    }
+
+    /// The call that it is a part of.
+    #[must_use]
+    pub fn call(&self) -> Context {
+        self.work.call
+    }
+
+    /// Which request of the call it is.
+    #[must_use]
+    pub fn id(&self) -> RequestId {
+        self.work.request
+    }
+
+    /// Servers that it went through before.
+    #[must_use]
+    pub fn depth(&self) -> u8 {
+        self.work.depth
+    }
+
+    /// Whether its call is traced.
+    #[must_use]
+    pub fn is_traced(&self) -> bool {
+        self.work.traced
+    }
+
+    /// How much time it had when it was taken; `None`: no limit.
+    #[must_use]
+    pub fn time(&self) -> Option<Duration> {
+        self.work.deadline.map(|deadline| deadline.since(self.taken))
+    }
+
+    /// Sends an item to the caller. Waits, where many of this request wait for the caller to take some.
+    ///
+    /// # Errors
+    /// [`WorkError`]: nobody wants it any more, or there were too many.
+    pub async fn reply(&self, item: Bytes) -> Result<(), WorkError> {
+        self.reply_now(item)?;
+        while self.node.with(|state, _| state.worker.waiting(self.work.execution)) > WAITING_MAX {
+            self.waiting.granted.notified().await;
+            if self.is_aborted() {
+                return Err(WorkError::Gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`reply`](Self::reply), and never waits: whoever sends many at once has them all in memory.
+    ///
+    /// # Errors
+    /// As [`reply`](Self::reply).
+    pub fn reply_now(&self, item: Bytes) -> Result<(), WorkError> {
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.reply(now, self.work.execution, item, &mut out)
+        })
+    }
+
+    /// Passes a request on to another server, as part of this one.
+    ///
+    /// # Errors
+    /// [`WorkError`]; where the call goes too deep or too wide it fails.
+    pub fn delegate(&self, to: SocketAddr, request: Bytes) -> Result<(), WorkError> {
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.delegate(now, self.work.execution, to, request, &mut out)
+        })
+    }
+
+    /// Says that all that it leads to was said: it is done. One that is to be done exactly once has to be
+    /// [sealed](Self::seal) instead, and fails.
+    ///
+    /// # Errors
+    /// [`WorkError::Gone`]: it was aborted before.
+    pub fn finish(&self) -> Result<(), WorkError> {
+        if self.work.once {
+            let why = "the call is to be done exactly once, and this server records nothing";
+            self.fail(&Status::new(Status::FAILED_PRECONDITION, why));
+            return Err(WorkError::Gone);
+        }
+        self.end().map(drop)
+    }
+
+    /// Whether it is to be done exactly once.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        self.work.once
+    }
+
+    /// Says that all that it leads to was said; nothing of that leaves before [`Sealed::release`], when effect
+    /// and record are durable together (DPC §3.5.3). One that need not be done exactly once is done at once.
+    ///
+    /// # Errors
+    /// [`WorkError::Gone`]: it was aborted before.
+    pub fn seal(self) -> Result<Sealed, WorkError> {
+        let record = self.end()?;
+        Ok(Sealed { record, request: self })
+    }
+
+    /// Ends it, and its call, with an error.
+    pub fn fail(&self, status: &Status) {
+        self.over.store(true, Ordering::Release);
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.fail(now, self.work.execution, status, &mut out);
+        });
+    }
+
+    /// Names its span in the call's trace: the method, say.
+    pub fn label(&self, label: &str) {
+        self.node.with(|state, _| state.worker.label(self.work.execution, label));
+    }
+
+    /// Says that it gets on, where the node asks for signs of life.
+    pub fn progress(&self) {
+        self.node.with(|state, now| state.worker.progress(now, self.work.execution));
+    }
+
+    /// Whether nobody wants its result any more.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.waiting.aborted.load(Ordering::Acquire)
+    }
+
+    /// Until nobody wants its result any more.
+    pub async fn aborted(&self) {
+        loop {
+            let abort = self.waiting.abort.notified();
+            if self.is_aborted() {
+                return;
+            }
+            abort.await;
+        }
+    }
+
+    fn end(&self) -> Result<Option<Record>, WorkError> {
+        self.over.store(true, Ordering::Release);
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.finish(now, self.work.execution, &mut out)
+        })
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.over.load(Ordering::Acquire) {
+            let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
+            self.fail(&Status::new(Status::INTERNAL, why));
+        }
+        self.node.with(|state, _| state.requests.remove(&self.work.execution));
+    }
+}
+
+/// A request that is done, and what it led to is not sent yet. Dropped, it is not done: its call fails when
+/// nobody confirms it any more, and may be made again.
+#[derive(Debug)]
+pub struct Sealed {
+    record: Option<Record>,
+    request: Request,
+}
+
+impl Sealed {
+    /// What has to become durable together with the effect; `None` where nothing has to.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        self.record.as_ref()
+    }
+
+    /// Sends what it led to: both are durable.
+    pub fn release(self) {
+        let Request { node, work, .. } = &self.request;
+        node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.release(now, work.execution, &mut out);
+        });
+    }
+}

@@ -1,0 +1,165 @@
+use std::time::Instant as Clock;
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::delegate::Status;
+use crate::delegate::caller::{CallFailure, Outcome};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A server that does what its requests say: `reply …`, `to PORT: …`, several by `;`.
+async fn serve(transport: Transport) -> Node {
+    let config = NodeConfig { transport, ..NodeConfig::default() };
+    let (node, requests) = Node::start(&config).await.expect("starts");
+    tokio::spawn(async move {
+        loop {
+            let request = requests.receive().await;
+            tokio::spawn(work(request));
+        }
+    });
+    node
+}
+
+async fn work(request: Request) {
+    let text = String::from_utf8(request.payload().to_vec()).expect("text");
+    for (place, what) in text.split(';').enumerate() {
+        if let Some(item) = what.strip_prefix("reply ") {
+            request.reply(Bytes::copy_from_slice(item.as_bytes())).await.expect("wanted");
+        } else if let Some(count) = what.strip_prefix("count ") {
+            for i in 0..count.parse::<u32>().expect("a number") {
+                if request.reply(Bytes::from(i.to_string())).await.is_err() {
+                    return;
+                }
+            }
+        } else if let Some((port, then)) = what.strip_prefix("to ").and_then(|to| to.split_once(": ")) {
+            let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse::<u16>().expect("a port")));
+            request.delegate(to, Bytes::from(then.replace('|', ";"))).expect("wanted");
+        } else {
+            match what {
+                "fail" => return request.fail(&Status::new(Status::ABORTED, "as told")),
+                "panic" => panic!("as told"),
+                "forget" => return,
+                "stay" => return request.aborted().await,
+                "" if place == 0 => {}
+                other => panic!("{other}?"),
+            }
+        }
+    }
+    request.finish().expect("wanted");
+}
+
+async fn caller(transport: Transport) -> Node {
+    Node::start(&NodeConfig { transport, ..NodeConfig::default() }).await.expect("starts").0
+}
+
+/// All items of a call, and its end.
+async fn all(mut call: Call) -> (Vec<String>, Outcome) {
+    let mut items = Vec::new();
+    loop {
+        match timeout(LIMIT, call.receive()).await.expect("in time") {
+            Reply::Item(item) => items.push(String::from_utf8(item.to_vec()).expect("text")),
+            Reply::Ended(outcome) => return (items, outcome),
+        }
+    }
+}
+
+fn begin(caller: &Node, to: &Node, what: impl Into<String>) -> Call {
+    caller.call(CallOptions::default(), [(to.address(), Bytes::from(what.into()))]).expect("room")
+}
+
+async fn several_hops(transport: Transport) {
+    let (caller, a, b, c) = (
+        caller(transport.clone()).await,
+        serve(transport.clone()).await,
+        serve(transport.clone()).await,
+        serve(transport).await,
+    );
+    let what = format!("to {}: to {}: reply far;reply near;reply nearer", b.address().port(), c.address().port());
+    let (mut items, outcome) = all(begin(&caller, &a, what)).await;
+    items.sort();
+    assert_eq!((items, outcome), (vec!["far".into(), "near".into(), "nearer".into()], Outcome::Complete));
+    // Without any reply, too.
+    assert_eq!(all(begin(&caller, &a, "")).await, (vec![], Outcome::Complete));
+    let long = "x".repeat(3_000_000);
+    assert_eq!(all(begin(&caller, &a, format!("reply {long}"))).await, (vec![long], Outcome::Complete));
+}
+
+#[tokio::test]
+async fn a_call_goes_several_hops_by_flows() {
+    several_hops(Transport::Flows).await;
+}
+
+#[tokio::test]
+async fn a_call_goes_several_hops_by_tcp() {
+    several_hops(Transport::Tcp).await;
+}
+
+#[tokio::test]
+async fn items_of_one_server_come_in_order_and_wait_for_who_takes_them() {
+    let (caller, server) = (caller(Transport::Flows).await, serve(Transport::Flows).await);
+    let call = begin(&caller, &server, "count 5000");
+    let (items, outcome) = all(call).await;
+    assert_eq!(outcome, Outcome::Complete);
+    assert!(items.into_iter().eq((0..5000).map(|i| i.to_string())));
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_or_panics_or_forgets_never_looks_complete() {
+    let (caller, a, b) = (caller(Transport::Flows).await, serve(Transport::Flows).await, serve(Transport::Flows).await);
+    for (what, code) in [("fail", Status::ABORTED), ("panic", Status::INTERNAL), ("forget", Status::INTERNAL)] {
+        let what = format!("reply first;to {}: {what}", b.address().port());
+        let (_, outcome) = all(begin(&caller, &a, what)).await;
+        let Outcome::Failed(CallFailure::Server(status)) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(status.code, code, "{status:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_stops_its_servers() {
+    let (caller, a, b) = (caller(Transport::Flows).await, serve(Transport::Flows).await, serve(Transport::Flows).await);
+    let mut call = begin(&caller, &a, format!("to {}: stay;reply here;stay", b.address().port()));
+    // One item leaves when the next is there, or after a while.
+    assert!(matches!(timeout(LIMIT, call.receive()).await, Ok(Reply::Item(_))));
+    drop(call);
+    let began = Clock::now();
+    while a.stats().worker.aborted + b.stats().worker.aborted < 2 {
+        assert!(began.elapsed() < LIMIT, "{:?} {:?}", a.stats(), b.stats());
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_to_nobody_fails() {
+    let (caller, gone) = (caller(Transport::Tcp).await, serve(Transport::Tcp).await);
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let call = caller.call(CallOptions::default(), [(nowhere, Bytes::from_static(b"reply x"))]).expect("room");
+    assert_eq!(all(call).await, (vec![], Outcome::Failed(CallFailure::Unreachable(nowhere))));
+    drop(gone);
+    let flows = self::caller(Transport::Flows).await;
+    let call = flows.call(CallOptions::default(), [(nowhere, Bytes::from_static(b"reply x"))]).expect("room");
+    let (_, outcome) = all(call).await;
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn nothing_stays_of_calls_that_are_over() {
+    let (caller, server) = (caller(Transport::Flows).await, serve(Transport::Flows).await);
+    let calls: Vec<_> = (0..200).map(|i| begin(&caller, &server, format!("reply {i}"))).collect();
+    for call in calls {
+        assert_eq!(all(call).await.1, Outcome::Complete);
+    }
+    assert!(caller.is_empty());
+    let began = Clock::now();
+    while !server.is_empty() {
+        assert!(began.elapsed() < LIMIT);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_nobody_reaches_is_refused() {
+    let config = NodeConfig { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), ..NodeConfig::default() };
+    let refused = Node::start(&config).await.expect_err("refused");
+    assert!(refused.to_string().contains("0.0.0.0"), "{refused}");
+}

@@ -1,0 +1,130 @@
+//! Messages by TCP: each with its length before it, 4 bytes.
+
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use pathcall_wire::messages::Greeting;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak};
+use crate::messages::{Event, MESSAGE_MAX};
+
+/// Of a message, so much is made room for at a time.
+const READ: usize = 256 << 10;
+/// The system has no descriptor for another connection: it may have one after this time.
+const BREATH: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// The writing side of a connection.
+pub(super) struct Writer {
+    stream: BufWriter<OwnedWriteHalf>,
+    /// Ends with the reading side.
+    over: watch::Receiver<()>,
+}
+
+/// The reading side of a connection.
+struct Reader {
+    stream: BufReader<OwnedReadHalf>,
+    remote: Remote,
+    _over: watch::Sender<()>,
+}
+
+/// Takes connections.
+pub(super) async fn accept(streams: Weak, listener: TcpListener) {
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            sleep(BREATH).await;
+            continue;
+        };
+        let Some(owner) = streams.get() else { return };
+        let (hello, streams) = (owner.hello(), streams.clone());
+        owner.spawn(async move {
+            // Whoever connects and says nothing, or nonsense, is gone.
+            let Ok(Ok((reader, writer))) = timeout(DIAL, greet(&hello, stream, from)).await else { return };
+            let Some(owner) = streams.get() else { return };
+            owner.line_up(reader.remote.listens, Outgoing::Use(Connection::Tcp(writer)));
+            drop(owner);
+            reader.run(streams).await;
+        });
+    }
+}
+
+/// Makes a connection.
+pub(super) async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
+    let stream = TcpStream::connect(to).await?;
+    let (mut reader, writer) = greet(&streams.hello(), stream, to).await?;
+    // It is who takes connections there, whatever it says.
+    reader.remote.listens = to;
+    streams.spawn(reader.run(streams.weak()));
+    Ok(writer)
+}
+
+/// Says who this is and hears who that is.
+async fn greet(hello: &[u8; Greeting::LEN], stream: TcpStream, from: SocketAddr) -> io::Result<(Reader, Writer)> {
+    stream.set_nodelay(true)?;
+    let (read, mut write) = stream.into_split();
+    write.write_all(hello).await?;
+    let (mut read, mut heard) = (BufReader::with_capacity(READ / 4, read), [0; Greeting::LEN]);
+    read.read_exact(&mut heard).await?;
+    let remote = Remote::of(&heard, from).ok_or(io::ErrorKind::InvalidData)?;
+    let (ends, over) = watch::channel(());
+    Ok((Reader { stream: read, remote, _over: ends }, Writer { stream: BufWriter::new(write), over }))
+}
+
+impl Writer {
+    pub(super) fn is_open(&self) -> bool {
+        self.over.has_changed().is_ok()
+    }
+
+    pub(super) async fn over(&self) {
+        let mut over = self.over.clone();
+        // Nothing is ever said by it, but that it ends.
+        while over.changed().await.is_ok() {}
+    }
+
+    /// Writes a message; `last`: nothing else is waiting, so it leaves now.
+    pub(super) async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool) -> io::Result<()> {
+        // At most MESSAGE_MAX.
+        self.stream.write_u32((head.len() + payload.len()) as u32).await?;
+        self.stream.write_all(head).await?;
+        self.stream.write_all(payload).await?;
+        if last { self.stream.flush().await } else { Ok(()) }
+    }
+}
+
+impl Reader {
+    /// Reads messages until the connection ends, or its peer writes what is none.
+    async fn run(mut self, streams: Weak) {
+        while let Ok(message) = self.message(&streams).await {
+            let Some(streams) = streams.get() else { return };
+            let Remote { node, listens } = self.remote;
+            (streams.0.sink)(Event::Arrived { node, from: listens, message });
+        }
+    }
+
+    async fn message(&mut self, streams: &Weak) -> io::Result<Bytes> {
+        let len = self.stream.read_u32().await? as usize;
+        if !(1..=MESSAGE_MAX).contains(&len) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut message = Vec::with_capacity(len.min(READ));
+        let mut told = Instant::now();
+        while message.len() < len {
+            let rest = (len - message.len()).min(READ) as u64;
+            if (&mut self.stream).take(rest).read_to_end(&mut message).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if told.elapsed() >= UNDERWAY
+                && let Some(streams) = streams.get()
+            {
+                told = Instant::now();
+                (streams.0.sink)(Event::Underway(self.remote.listens));
+            }
+        }
+        Ok(message.into())
+    }
+}

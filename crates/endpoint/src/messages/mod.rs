@@ -1,0 +1,304 @@
+//! Messages of any length between nodes, over UDP: each arrives whole, once or not at all.
+//!
+//! ```text
+//! send ─▶ Outgoing, one a peer ── parts, in a flow's window ──▶ Incoming, one a sender ─▶ Arrived
+//!              ▲ ◀──────────────── acknowledgements ─────────────────┘
+//!              └ a message that nobody took: Undelivered; one that may have been taken: nothing is said
+//! ```
+//!
+//! What *delegate* has below it on plain UDP (DPC §4.6), beside TCP and QUIC. Sessions as
+//! [`pathcall_wire::messages`] describes them; retransmission and congestion control are a [`Flow`]'s
+//! (NetRPC §5.1). The shortest message that is left goes first, and one part in eight is of the oldest: a
+//! small reply does not wait for a large one, and a large one gets there.
+//!
+//! [`Flow`]: crate::flow::Flow
+
+mod incoming;
+mod outgoing;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use pathcall_wire::Instant;
+use pathcall_wire::link::Secret;
+use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind};
+
+use crate::flow::Timing;
+use incoming::Receiver;
+use outgoing::Outgoing;
+
+/// Bytes of the longest message.
+pub const MESSAGE_MAX: usize = 256 << 20;
+
+/// What a node decides for itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// The node's id, another one at each start.
+    pub node: u64,
+    /// What session numbers are made of: drawn at random.
+    pub seed: [u64; 2],
+    /// Bounds of the flows' timers.
+    pub timing: Timing,
+    /// A session that nothing was sent in for so long is ended. Receivers keep it for twice as long: so they
+    /// know of each one that its sender believes in, as long as clocks are not off by half.
+    pub idle: Duration,
+    /// Bytes that may wait to be sent to one peer; a message that would make it more is refused.
+    pub queue: usize,
+    /// Bytes of messages that have come in part; what would make it more is not taken yet, but of one message
+    /// that finds it so.
+    pub memory: usize,
+    /// Parts of one session: then another begins.
+    pub session_parts: u32,
+}
+
+impl Config {
+    /// What suits most nodes.
+    #[must_use]
+    pub fn new(node: u64, seed: [u64; 2]) -> Self {
+        Self {
+            node,
+            seed,
+            timing: Timing::default(),
+            idle: Duration::from_secs(30),
+            queue: 1 << 30,
+            memory: 1 << 30,
+            session_parts: 1 << 31,
+        }
+    }
+}
+
+/// What became of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// One has come, whole.
+    Arrived {
+        /// The id that its sender claims.
+        node: u64,
+        /// Where it came from, and answers go to.
+        from: SocketAddr,
+        /// All of it.
+        message: Bytes,
+    },
+    /// One was not delivered, and never will be.
+    Undelivered {
+        /// Where it should have gone.
+        to: SocketAddr,
+        /// Its head.
+        head: Bytes,
+    },
+    /// A message of several parts is on its way from or to there: said now and then while it gets on.
+    Underway(SocketAddr),
+}
+
+/// What a node's messages came to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Messages that were to be sent.
+    pub sent: u64,
+    /// Messages that came.
+    pub arrived: u64,
+    /// Messages that were given back.
+    pub undelivered: u64,
+    /// Messages whose session ended while they were on their way: they may have come, or not.
+    pub lost: u64,
+    /// Parts sent again.
+    pub retransmits: u64,
+    /// Parts that had come before.
+    pub repeats: u64,
+    /// Parts that there was no room for.
+    pub refused: u64,
+    /// Frames that are none, or of no session.
+    pub ignored: u64,
+}
+
+/// All messages of one node.
+#[derive(Debug)]
+pub struct Messages {
+    config: Config,
+    secret: Secret,
+    drawn: u64,
+    outgoing: HashMap<SocketAddr, Outgoing>,
+    /// Peers with something to send now.
+    ready: VecDeque<SocketAddr>,
+    receiver: Receiver,
+    events: VecDeque<Event>,
+    /// Not later than the first deadline.
+    wake: Option<Instant>,
+    stats: Stats,
+}
+
+impl Messages {
+    /// A node that has neither sent nor heard anything.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            secret: Secret::new(config.seed),
+            drawn: 0,
+            outgoing: HashMap::new(),
+            ready: VecDeque::new(),
+            receiver: Receiver::default(),
+            events: VecDeque::new(),
+            wake: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Takes a message: its head, then its payload.
+    pub fn send(&mut self, now: Instant, to: SocketAddr, head: &[u8], payload: &Bytes) {
+        self.stats.sent += 1;
+        if !self.outgoing.contains_key(&to) {
+            let session = self.draw(to);
+            self.outgoing.insert(to, Outgoing::new(to, session, &self.config, now));
+        }
+        let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        let head = Bytes::copy_from_slice(head);
+        match outgoing.enqueue(head, payload.clone(), &self.config) {
+            Ok(()) => self.make_ready(to),
+            Err(head) => {
+                self.stats.undelivered += 1;
+                self.events.push_back(Event::Undelivered { to, head });
+            }
+        }
+    }
+
+    /// Takes a frame; `ce`: the network marked it. Answers go to `out`, others at the next [`poll`](Self::poll).
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        frame: &[u8],
+        ce: bool,
+        out: &mut impl FnMut(SocketAddr, &[u8]),
+    ) {
+        let taken = match MessageFrame::parse(frame) {
+            Ok(MessageFrame::Hello(hello)) => {
+                let key = self.draw(from);
+                let key = self.receiver.hello(now, from, &hello, key);
+                self.wake_by(now + 2 * self.config.idle);
+                let welcome = GreetingRepr::new(MessageKind::Welcome, self.config.node, hello.session, key);
+                out(from, &welcome.bytes());
+                true
+            }
+            Ok(MessageFrame::Part(part, bytes)) => {
+                let part = incoming::Arrival { part, bytes, ce };
+                let known = self.receiver.part(now, from, &part, &self.config, &mut self.events, &mut self.stats);
+                if !known {
+                    out(from, &GreetingRepr::new(MessageKind::Gone, self.config.node, 0, part.part.key).bytes());
+                }
+                known
+            }
+            Ok(MessageFrame::Welcome(welcome)) => self.opens(from, |outgoing| outgoing.welcome(now, &welcome)),
+            Ok(MessageFrame::Acks(acks, seqs)) => {
+                let events = &mut self.events;
+                self.outgoing.get_mut(&from).is_some_and(|outgoing| outgoing.acks(now, &acks, seqs, events))
+                    && self.opens(from, |_| true)
+            }
+            Ok(MessageFrame::Gone(gone)) => {
+                let over = self.outgoing.get(&from).is_some_and(|outgoing| outgoing.is_key(gone.key));
+                if over {
+                    self.begin_anew(now, from);
+                }
+                over
+            }
+            Err(_) => false,
+        };
+        self.stats.ignored += u64::from(!taken);
+    }
+
+    /// Sends what is due, and acknowledges what has come.
+    pub fn poll(&mut self, now: Instant, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        self.receiver.acknowledge(out);
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.wake = self.receiver.expire(now, &self.config);
+            self.ready.extend(self.outgoing.values_mut().filter_map(|outgoing| outgoing.mark_ready()));
+        }
+        while let Some(to) = self.ready.pop_front() {
+            let Some(outgoing) = self.outgoing.get_mut(&to) else { continue };
+            let state = outgoing.poll(now, &self.config, &mut self.stats, out);
+            match state {
+                outgoing::State::Goes(deadline) => {
+                    if let Some(at) = deadline {
+                        self.wake_by(at);
+                    }
+                }
+                outgoing::State::Full => self.begin_anew(now, to),
+                outgoing::State::Over => self.drop_peer(to),
+            }
+        }
+    }
+
+    /// When [`poll`](Self::poll) is to be called next, if nothing comes and nothing is to be sent.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.ready.is_empty() { self.wake } else { Some(Instant(0)) }
+    }
+
+    /// What has happened since.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// What came of it all so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Whether all that was sent was acknowledged, or given up.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.outgoing.values().all(Outgoing::is_idle)
+    }
+
+    /// Sessions, of both kinds.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.outgoing.len() + self.receiver.sessions()
+    }
+
+    /// What a peer said lets its session go on.
+    fn opens(&mut self, from: SocketAddr, said: impl FnOnce(&mut Outgoing) -> bool) -> bool {
+        let taken = self.outgoing.get_mut(&from).is_some_and(said);
+        if taken {
+            self.make_ready(from);
+        }
+        taken
+    }
+
+    /// The session is over; what was not begun goes by the next one.
+    fn begin_anew(&mut self, now: Instant, to: SocketAddr) {
+        let session = self.draw(to);
+        let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        self.stats.lost += outgoing.begin_anew(now, session, &self.config);
+        self.make_ready(to);
+    }
+
+    /// Nobody answers there, or nothing was sent for long.
+    fn drop_peer(&mut self, to: SocketAddr) {
+        let Some(outgoing) = self.outgoing.remove(&to) else { return };
+        let (lost, heads) = outgoing.give_back();
+        self.stats.lost += lost;
+        self.stats.undelivered += heads.len() as u64;
+        self.events.extend(heads.into_iter().map(|head| Event::Undelivered { to, head }));
+    }
+
+    fn make_ready(&mut self, to: SocketAddr) {
+        self.ready.extend(self.outgoing.get_mut(&to).and_then(Outgoing::mark_ready));
+    }
+
+    fn wake_by(&mut self, at: Instant) {
+        self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+    }
+
+    /// A number that nobody else can guess; never 0.
+    fn draw(&mut self, of: SocketAddr) -> u64 {
+        self.drawn += 1;
+        self.secret.token(of, self.drawn).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests;

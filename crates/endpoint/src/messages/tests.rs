@@ -1,0 +1,341 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], port))
+}
+
+fn ms(time: u64) -> Instant {
+    Instant(time * 1_000_000)
+}
+
+/// Nodes and what is on its way between them.
+struct Net {
+    now: Instant,
+    nodes: BTreeMap<u16, Messages>,
+    air: Vec<(u16, u16, Vec<u8>)>,
+    starts: u64,
+}
+
+impl Net {
+    fn new(ports: impl IntoIterator<Item = u16>, adapt: impl Fn(&mut Config)) -> Self {
+        let mut net = Self { now: ms(0), nodes: BTreeMap::new(), air: Vec::new(), starts: 0 };
+        for port in ports {
+            net.start(port, &adapt);
+        }
+        net
+    }
+
+    /// Starts a node, anew if it was there.
+    fn start(&mut self, port: u16, adapt: impl Fn(&mut Config)) {
+        self.starts += 1;
+        let mut config = Config::new(self.starts << 16 | u64::from(port), [self.starts, u64::from(port)]);
+        adapt(&mut config);
+        self.nodes.insert(port, Messages::new(config));
+    }
+
+    fn send(&mut self, from: u16, to: u16, message: &[u8]) {
+        let (head, payload) = message.split_at(message.len().min(20));
+        let node = self.nodes.get_mut(&from).expect("a node");
+        node.send(self.now, at(to), head, &Bytes::copy_from_slice(payload));
+    }
+
+    /// Has all nodes send what is due.
+    fn poll(&mut self) {
+        for (from, node) in &mut self.nodes {
+            node.poll(self.now, &mut |to, frame| self.air.push((*from, to.port(), frame.to_vec())));
+        }
+    }
+
+    /// Brings one frame.
+    fn bring(&mut self, index: usize) {
+        let (from, to, frame) = self.air.remove(index);
+        let Some(node) = self.nodes.get_mut(&to) else { return };
+        node.handle(self.now, at(from), &frame, false, &mut |back, frame| {
+            self.air.push((to, back.port(), frame.to_vec()));
+        });
+    }
+
+    /// Brings everything in order until there is nothing on its way.
+    fn settle(&mut self) {
+        self.poll();
+        while !self.air.is_empty() {
+            self.bring(0);
+            self.poll();
+        }
+    }
+
+    /// Lets time pass up to the next deadline; false when there is none.
+    fn wait(&mut self) -> bool {
+        let next = self.nodes.values().filter_map(Messages::deadline).min();
+        self.now = next.map_or(self.now, |next| self.now.max(next));
+        next.is_some()
+    }
+
+    fn events(&mut self, port: u16) -> Vec<Event> {
+        let node = self.nodes.get_mut(&port).expect("a node");
+        std::iter::from_fn(|| node.next_event()).filter(|event| !matches!(event, Event::Underway(_))).collect()
+    }
+
+    fn arrived(&mut self, port: u16) -> Vec<Bytes> {
+        let arrived = |event| match event {
+            Event::Arrived { message, .. } => message,
+            other => panic!("{other:?}"),
+        };
+        self.events(port).into_iter().map(arrived).collect()
+    }
+}
+
+/// A message that can be told from others, and from parts of others.
+fn message(number: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| number ^ (i / 7) as u8).collect()
+}
+
+#[test]
+fn messages_of_any_length_arrive_whole() {
+    let mut net = Net::new([1, 2], |_| {});
+    let sizes = [1, 19, 20, 21, 1343, 1344, 1345, 2688, 100_000, 3_000_000];
+    for (number, len) in sizes.into_iter().enumerate() {
+        net.send(1, 2, &message(number as u8, len));
+    }
+    net.settle();
+    let arrived: BTreeSet<Bytes> = net.arrived(2).into_iter().collect();
+    let sent = sizes.into_iter().enumerate().map(|(number, len)| Bytes::from(message(number as u8, len)));
+    assert_eq!(arrived, sent.collect());
+    assert!(net.nodes[&1].is_idle());
+    assert_eq!(net.nodes[&1].stats(), Stats { sent: sizes.len() as u64, ..Stats::default() });
+}
+
+#[test]
+fn a_short_message_does_not_wait_for_a_long_one() {
+    let mut net = Net::new([1, 2], |_| {});
+    net.send(1, 2, &message(1, 4_000_000));
+    net.settle();
+    net.arrived(2);
+    net.send(1, 2, &message(2, 4_000_000));
+    net.poll();
+    net.send(1, 2, &message(3, 4_000));
+    net.send(1, 2, &message(4, 40));
+    net.settle();
+    let lengths: Vec<usize> = net.arrived(2).iter().map(Bytes::len).collect();
+    assert_eq!(lengths, [40, 4_000, 4_000_000]);
+}
+
+#[test]
+fn a_long_message_gets_on_among_short_ones() {
+    let mut net = Net::new([1, 2], |_| {});
+    net.send(1, 2, &message(1, 50 * 1344));
+    let mut short = 0;
+    // There is always a short one.
+    while net.nodes[&2].stats().arrived == short {
+        net.send(1, 2, &message(2, 100));
+        short += 1;
+        assert!(short < 1_000, "the long one starves");
+        net.settle();
+    }
+}
+
+#[test]
+fn what_nobody_took_is_given_back_and_nothing_stays() {
+    let mut net = Net::new([1], |_| {});
+    net.send(1, 9, &message(1, 5_000));
+    net.send(1, 9, &message(2, 50));
+    loop {
+        net.poll();
+        net.air.clear();
+        if net.nodes[&1].sessions() == 0 {
+            break;
+        }
+        assert!(net.wait(), "it waits for ever");
+    }
+    assert!(net.now >= ms(5_000) && net.now < ms(6_000), "{:?}", net.now);
+    let undelivered = |number| Event::Undelivered { to: at(9), head: message(number, 50)[..20].to_vec().into() };
+    assert_eq!(net.events(1), [undelivered(1), undelivered(2)]);
+}
+
+#[test]
+fn a_receiver_that_starts_anew_takes_nothing_that_it_may_have_taken_before() {
+    let mut net = Net::new([1, 2], |_| {});
+    net.send(1, 2, &message(1, 50));
+    net.settle();
+    assert_eq!(net.arrived(2).len(), 1);
+    // It comes again, as a late repeat, to the receiver's next life; so does one whose acknowledgement is lost.
+    net.send(1, 2, &message(2, 50));
+    net.poll();
+    let repeat = net.air.clone();
+    while !net.air.is_empty() {
+        net.bring(0);
+    }
+    assert_eq!(net.arrived(2).len(), 1);
+    net.start(2, |_| {});
+    net.air = repeat;
+    net.settle();
+    net.send(1, 2, &message(3, 50));
+    net.settle();
+    while net.wait() && !net.nodes[&1].is_idle() {
+        net.settle();
+    }
+    assert_eq!(net.arrived(2), [Bytes::from(message(3, 50))]);
+    assert_eq!(net.nodes[&1].stats().lost, 1);
+}
+
+#[test]
+fn sessions_end_when_nothing_is_sent_and_begin_anew_when_something_is() {
+    let mut net = Net::new([1, 2], |_| {});
+    net.send(1, 2, &message(1, 50));
+    net.settle();
+    while net.wait() && net.nodes.values().any(|node| node.sessions() > 0) {
+        net.settle();
+    }
+    assert!(net.nodes.values().all(|node| node.deadline().is_none()), "nothing to wait for");
+    assert!(net.now >= ms(60_000) && net.now < ms(61_000), "{:?}", net.now);
+    net.send(1, 2, &message(2, 50));
+    net.settle();
+    assert_eq!(net.arrived(2).len(), 2);
+}
+
+#[test]
+fn a_session_that_is_used_up_is_followed_by_another() {
+    let mut net = Net::new([1, 2], |config| config.session_parts = 10);
+    for number in 0..40 {
+        net.send(1, 2, &message(number, 3_000));
+    }
+    net.settle();
+    assert_eq!(net.arrived(2).len(), 40);
+    assert_eq!(net.nodes[&1].stats().lost, 0);
+}
+
+#[test]
+fn memory_is_bounded_and_what_has_no_room_comes_later() {
+    let mut net = Net::new([1, 2, 3, 4], |config| config.memory = 200_000);
+    for sender in [2, 3, 4] {
+        net.send(sender, 1, &message(sender as u8, 1_000_000));
+    }
+    let mut most = 0;
+    while !net.nodes.values().all(Messages::is_idle) {
+        net.poll();
+        while !net.air.is_empty() {
+            net.bring(0);
+            most = most.max(net.nodes[&1].receiver.bytes());
+        }
+        net.poll();
+        if net.air.is_empty() && !net.wait() {
+            break;
+        }
+    }
+    assert_eq!(net.arrived(1).len(), 3);
+    assert!(net.nodes[&1].stats().refused > 0);
+    assert!((1_000_000..1_200_001).contains(&most), "{most}");
+}
+
+#[test]
+fn who_takes_the_last_room_and_sends_nothing_more_loses_it() {
+    let mut net = Net::new([1, 2, 3], |config| config.memory = 10_000);
+    net.send(2, 1, &message(2, 500_000));
+    for _ in 0..20 {
+        net.poll();
+        while !net.air.is_empty() {
+            net.bring(0);
+        }
+    }
+    net.nodes.remove(&2);
+    net.send(3, 1, &message(3, 100_000));
+    // Its own time-out comes first: a sender that goes on.
+    net.nodes.get_mut(&3).expect("a node").config.timing.give_up = Duration::from_secs(60);
+    net.settle();
+    while net.arrived(1).is_empty() {
+        assert!(net.wait() && net.now < ms(20_000), "it waits for ever");
+        net.settle();
+        if net.nodes[&3].is_idle() {
+            net.send(3, 1, &message(3, 100_000));
+        }
+    }
+}
+
+#[test]
+fn hellos_of_strangers_take_bounded_memory() {
+    let mut node = Messages::new(Config::new(1, [1, 1]));
+    for session in 1..10_000 {
+        let hello = GreetingRepr::new(MessageKind::Hello, 5, session, 0);
+        node.handle(ms(0), at(session as u16), &hello.bytes(), false, &mut |_, _| {});
+    }
+    assert!(node.sessions() <= 256, "{}", node.sessions());
+}
+
+#[test]
+fn a_queue_is_bounded() {
+    let mut net = Net::new([1], |config| config.queue = 10_000);
+    net.send(1, 2, &message(1, 9_000));
+    net.send(1, 2, &message(2, 9_000));
+    assert_eq!(net.events(1).len(), 1);
+    net.send(1, 2, &message(3, 1_000));
+    assert_eq!(net.events(1).len(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever is lost, repeated, late or started anew: no message comes twice, none comes broken, and when
+    /// nobody starts anew and enough gets through, all come.
+    #[test]
+    fn each_comes_once_and_whole(
+        seed in any::<u64>(), loss in 0u64..30, repeats in 0u64..20, restarts in prop::bool::ANY,
+        sizes in prop::collection::vec(1usize..20_000, 1..30),
+    ) {
+        let mut random = seed | 1;
+        let mut roll = move |of: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % of
+        };
+        let patient = |config: &mut Config| config.timing.give_up = Duration::from_secs(1_000_000);
+        let mut net = Net::new([1, 2, 3], patient);
+        let mut met = BTreeSet::new();
+        let mut late: Vec<(u16, u16, Vec<u8>)> = Vec::new();
+        let (mut next, mut steps, mut lives) = (0, 0u64, 0);
+        loop {
+            steps += 1;
+            prop_assert!(steps < 400_000, "stuck");
+            if next < sizes.len() && roll(8) == 0 {
+                let (from, to) = [(1, 2), (2, 1), (3, 2), (1, 3)][next % 4];
+                let mut bytes = message(next as u8, sizes[next]);
+                bytes[0] = next as u8;
+                net.send(from, to, &bytes);
+                next += 1;
+            }
+            net.poll();
+            if restarts && lives < 3 && roll(300) == 0 {
+                lives += 1;
+                net.start(1 + roll(3) as u16, patient);
+            }
+            if net.air.is_empty() {
+                let idle = net.nodes.values().all(Messages::is_idle);
+                if next == sizes.len() && idle { break; }
+                if !net.wait() && next == sizes.len() { break; }
+            } else {
+                net.now = net.now + Duration::from_micros(20);
+                let index = roll(net.air.len().min(6) as u64) as usize;
+                if roll(100) < repeats { late.push(net.air[index].clone()); }
+                if roll(100) < loss { net.air.swap_remove(index); } else { net.bring(index); }
+            }
+            if roll(50) == 0 && !late.is_empty() {
+                let index = roll(late.len() as u64) as usize;
+                net.air.push(late.swap_remove(index));
+            }
+            for port in 1..=3 {
+                for bytes in net.arrived(port) {
+                    let number = usize::from(bytes[0]);
+                    let mut sent = message(number as u8, sizes[number]);
+                    sent[0] = number as u8;
+                    prop_assert_eq!(&bytes[..], &sent[..]);
+                    prop_assert!(met.insert(number), "message {} came twice", number);
+                }
+            }
+        }
+        if !restarts {
+            prop_assert_eq!(met.len(), sizes.len());
+        }
+    }
+}

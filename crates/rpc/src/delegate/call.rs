@@ -1,0 +1,130 @@
+//! A call as its handler sees it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use pathcall_endpoint::delegate::worker::WorkError;
+use pathcall_endpoint::driver::node::Request;
+use pathcall_proto::delegate::Method;
+use prost::Message;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::directory::{Directory, Target};
+use super::envelope;
+
+/// What a handler does for the call that its request is a part of; `R` is what the caller's stream has. Clones
+/// are of the same request.
+pub struct Call<R> {
+    inner: Arc<Inner>,
+    reply: PhantomData<fn(R)>,
+}
+
+pub(super) struct Inner {
+    pub(super) request: Request,
+    pub(super) metadata: MetadataMap,
+    pub(super) directory: Directory,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl<R> Call<R> {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner, reply: PhantomData }
+    }
+
+    /// Sends an item to the caller. Items of one handler come in order. Waits while the caller has many that it
+    /// has not taken; one item is held until the next, or for a moment, see
+    /// [`NodeConfig::flush`](super::NodeConfig).
+    ///
+    /// # Errors
+    /// CANCELLED when nobody wants it any more: the handler may as well return that.
+    pub async fn reply(&self, item: R) -> Result<(), Status>
+    where
+        R: Message,
+    {
+        self.inner.request.reply(item.encode_to_vec().into()).await.map_err(status)
+    }
+
+    /// Passes a request on: what `M`'s handler replies goes to this call's caller.
+    ///
+    /// # Errors
+    /// CANCELLED when nobody wants it any more; UNAVAILABLE when the directory has no such target;
+    /// FAILED_PRECONDITION when the call went through too many servers, RESOURCE_EXHAUSTED when this request led
+    /// to too many: then the call has failed.
+    pub fn delegate<M: Method<Response = R>>(&self, to: impl Into<Target>, request: &M::Request) -> Result<(), Status> {
+        let to = self.inner.directory.find(&to.into())?;
+        self.pass_on(to, M::PATH, &request.encode_to_vec())
+    }
+
+    fn pass_on(&self, to: SocketAddr, path: &str, message: &[u8]) -> Result<(), Status> {
+        let sealed = envelope::seal(path, &HeaderMap::new(), message);
+        let sealed: Bytes = sealed.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.inner.request.delegate(to, sealed).map_err(status)
+    }
+
+    /// When the call must be over, if its caller said so.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.inner.deadline
+    }
+
+    /// How much time is left, if its caller set a limit.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.inner.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// What the caller's stub sent along; empty where another handler has passed the request on.
+    #[must_use]
+    pub fn metadata(&self) -> &MetadataMap {
+        &self.inner.metadata
+    }
+
+    /// Servers that the request went through before.
+    #[must_use]
+    pub fn depth(&self) -> u8 {
+        self.inner.request.depth()
+    }
+
+    /// Until nobody wants the result any more. The handler is dropped then in any case; what it has spawned
+    /// is not.
+    pub async fn aborted(&self) {
+        self.inner.request.aborted().await;
+    }
+
+    /// Whether nobody wants the result any more.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.inner.request.is_aborted()
+    }
+
+    /// Says that the handler gets on, where the node asks for signs of life.
+    pub fn progress(&self) {
+        self.inner.request.progress();
+    }
+}
+
+impl<R> Clone for Call<R> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.inner))
+    }
+}
+
+impl<R> fmt::Debug for Call<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(&self.inner.request).finish()
+    }
+}
+
+fn status(error: WorkError) -> Status {
+    match error {
+        WorkError::Gone => Status::cancelled("nobody wants the result any more"),
+        WorkError::Depth(_) => Status::failed_precondition(error.to_string()),
+        WorkError::TooMany => Status::resource_exhausted(error.to_string()),
+    }
+}

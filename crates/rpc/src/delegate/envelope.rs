@@ -1,0 +1,111 @@
+//! A request as it travels: the method and the metadata before the message.
+//!
+//! ```text
+//! length 2 │ path │ entries 2 │ (length 2 │ name │ length 2 │ value) … │ message
+//! ```
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// A request that came.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Envelope {
+    pub(crate) path: String,
+    pub(crate) metadata: HeaderMap,
+    pub(crate) message: Bytes,
+}
+
+/// Why bytes are no request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EnvelopeError {
+    /// It ends too soon.
+    #[error("the request ends in the middle of its {0}")]
+    Short(&'static str),
+    /// A text that is none.
+    #[error("the request's {0} is not one")]
+    Text(&'static str),
+    /// More than fits.
+    #[error("the request's {what} takes {got} bytes, and may take {}", u16::MAX)]
+    Long {
+        /// Of what there is too much.
+        what: &'static str,
+        /// How much.
+        got: usize,
+    },
+}
+
+/// Metadata that belongs to one hop, or to gRPC itself.
+const OF_THE_HOP: [&str; 5] = ["content-type", "te", "user-agent", "host", "connection"];
+
+/// A request for a method.
+pub(crate) fn seal(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
+    let entries: Vec<_> = metadata.iter().filter(|(name, _)| is_the_applications(name)).collect();
+    let mut out = BytesMut::with_capacity(64 + path.len() + message.len());
+    put(&mut out, "path", path.as_bytes())?;
+    let count = u16::try_from(entries.len());
+    out.put_u16(count.map_err(|_| EnvelopeError::Long { what: "metadata", got: entries.len() })?);
+    for (name, value) in entries {
+        put(&mut out, "metadata", name.as_str().as_bytes())?;
+        put(&mut out, "metadata", value.as_bytes())?;
+    }
+    out.put_slice(message);
+    Ok(out.freeze())
+}
+
+/// The request in these bytes.
+pub(crate) fn open(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
+    let path = String::from_utf8(take(&mut bytes, "path")?.to_vec()).map_err(|_| EnvelopeError::Text("path"))?;
+    let entries = bytes.try_get_u16().map_err(|_| EnvelopeError::Short("metadata"))?;
+    let mut metadata = HeaderMap::new();
+    for _ in 0..entries {
+        let (name, value) = (take(&mut bytes, "metadata")?, take(&mut bytes, "metadata")?);
+        let name = HeaderName::from_bytes(&name).map_err(|_| EnvelopeError::Text("metadata"))?;
+        let value = HeaderValue::from_maybe_shared(value).map_err(|_| EnvelopeError::Text("metadata"))?;
+        metadata.append(name, value);
+    }
+    Ok(Envelope { path, metadata, message: bytes })
+}
+
+fn is_the_applications(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    !OF_THE_HOP.contains(&name) && !name.starts_with("grpc-")
+}
+
+fn put(out: &mut BytesMut, what: &'static str, bytes: &[u8]) -> Result<(), EnvelopeError> {
+    let len = u16::try_from(bytes.len()).map_err(|_| EnvelopeError::Long { what, got: bytes.len() })?;
+    out.put_u16(len);
+    out.put_slice(bytes);
+    Ok(())
+}
+
+fn take(bytes: &mut Bytes, what: &'static str) -> Result<Bytes, EnvelopeError> {
+    let len = bytes.try_get_u16().map_err(|_| EnvelopeError::Short(what))?.into();
+    if bytes.len() < len { Err(EnvelopeError::Short(what)) } else { Ok(bytes.split_to(len)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_is_opened() {
+        let mut metadata = HeaderMap::new();
+        metadata.append("authorization", HeaderValue::from_static("Bearer x"));
+        metadata.append("trace-bin", HeaderValue::from_static("AAEC"));
+        metadata.append("trace-bin", HeaderValue::from_static("Aw"));
+        let mut sent = metadata.clone();
+        sent.append("grpc-timeout", HeaderValue::from_static("1S"));
+        sent.append("te", HeaderValue::from_static("trailers"));
+        let envelope = open(seal("/a.B/C", &sent, b"message").unwrap()).unwrap();
+        assert_eq!(envelope, Envelope { path: "/a.B/C".into(), metadata, message: Bytes::from_static(b"message") });
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_opened_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = open(bytes.into());
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Runs the handlers of a server.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use pathcall_endpoint::delegate;
+use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, Request};
+use pathcall_proto::delegate::Method;
+use pathcall_proto::v1::NodeEntry;
+use prost::Message;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use super::call::{Call, Inner};
+use super::directory::Directory;
+use super::envelope::{self, Envelope};
+use super::registry;
+
+/// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
+const AT_ONCE: usize = 1024;
+
+type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send>> + Send + Sync>;
+
+/// Handlers that a server is about to have.
+///
+/// ```ignore
+/// let handlers = Handlers::new()
+///     .handle::<pb::delegated::DocsLookup, _, _>(async |query, call| {
+///         for id in index.find(&query) {
+///             call.delegate::<pb::delegated::DocsFetch>(Target::key("docs-", id.to_be_bytes()), &Id { id })?;
+///         }
+///         Ok(())
+///     })
+///     .start().await?;
+/// let server = pathcall::Server::builder(&pb::PATHCALL).handlers(handlers).build().await?;
+/// ```
+#[must_use = "start them"]
+pub struct Handlers {
+    handlers: BTreeMap<&'static str, Handler>,
+    twice: Option<&'static str>,
+    node: NodeConfig,
+    directory: Directory,
+    controller: Option<(String, String)>,
+    at_once: usize,
+}
+
+/// Why handlers could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No place to listen at, or no certificates.
+    #[error("no node at {address}: {source}")]
+    Node {
+        /// Where it should have listened.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The controller's address is none.
+    #[error("not the address of a controller: {address}: {source}")]
+    Controller {
+        /// What was given.
+        address: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+    /// A method can have one handler.
+    #[error("{0} has two handlers")]
+    Twice(&'static str),
+}
+
+impl Default for Handlers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Handlers {
+    /// None, on a free port of the loopback.
+    pub fn new() -> Self {
+        Self {
+            handlers: BTreeMap::new(),
+            twice: None,
+            node: NodeConfig::default(),
+            directory: Directory::default(),
+            controller: None,
+            at_once: AT_ONCE,
+        }
+    }
+
+    /// Where to listen, and how messages are carried.
+    pub fn node(mut self, node: NodeConfig) -> Self {
+        self.node = node;
+        self
+    }
+
+    /// Where [`Target`](super::Target)s by name and by key are found.
+    pub fn directory(mut self, directory: Directory) -> Self {
+        self.directory = directory;
+        self
+    }
+
+    /// Takes a place in the directory of the controller at `http://host:port`, by this name, and finds targets
+    /// there. A controller that can't be reached is tried again and again.
+    pub fn controller(mut self, address: impl Into<String>, name: impl Into<String>) -> Self {
+        self.controller = Some((address.into(), name.into()));
+        self
+    }
+
+    /// Requests that are worked on at one time; at least one.
+    pub fn at_once(mut self, requests: usize) -> Self {
+        self.at_once = requests.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// Adds the handler of a method. It runs in a task of its own, and is dropped when the call is aborted.
+    pub fn handle<M, H, F>(mut self, handler: H) -> Self
+    where
+        M: Method,
+        H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        let handler: Handler = Arc::new(move |message, inner| {
+            let request = match M::Request::decode(message) {
+                Ok(request) => request,
+                Err(error) => {
+                    let status = Status::invalid_argument(format!("{}: {error}", M::PATH));
+                    return Box::pin(async { Err(status) });
+                }
+            };
+            Box::pin(handler(request, Call::new(inner)))
+        });
+        if self.handlers.insert(M::PATH, handler).is_some() {
+            self.twice = Some(M::PATH);
+        }
+        self
+    }
+
+    /// Starts a node and has it take requests.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(self) -> Result<Serving, StartError> {
+        if let Some(path) = self.twice {
+            return Err(StartError::Twice(path));
+        }
+        let address = self.node.listen;
+        let started = Node::start(&self.node).await;
+        let (node, requests) = started.map_err(|source| StartError::Node { address, source })?;
+        let directory = match self.controller {
+            None => self.directory,
+            Some((address, name)) => {
+                let controller = registry::endpoint(&address);
+                let controller = controller.map_err(|source| StartError::Controller { address, source })?;
+                Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
+            }
+        };
+        let permits = Arc::new(Semaphore::new(self.at_once));
+        let shared = Arc::new((self.handlers, directory.clone()));
+        let task = tokio::spawn(async move {
+            // Permits first: a request that is taken is worked on, the others keep the node's order.
+            while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+                let (request, shared) = (requests.receive().await, Arc::clone(&shared));
+                tokio::spawn(async move {
+                    work(request, &shared.0, &shared.1).await;
+                    drop(permit);
+                });
+            }
+        });
+        Ok(Serving(Arc::new(Running { node, config: self.node, directory, task })))
+    }
+}
+
+impl fmt::Debug for Handlers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handlers").field("methods", &self.handlers.keys()).field("node", &self.node).finish()
+    }
+}
+
+/// Handlers that run, as long as there is a clone of this.
+#[derive(Debug, Clone)]
+pub struct Serving(Arc<Running>);
+
+#[derive(Debug)]
+struct Running {
+    node: Node,
+    config: NodeConfig,
+    directory: Directory,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Serving {
+    /// Where other servers, and callers, reach it.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.0.node.address()
+    }
+
+    /// The node: it can also call.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.0.node
+    }
+
+    /// Where its handlers' targets are found.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> NodeStats {
+        self.0.node.stats()
+    }
+
+    pub(crate) fn config(&self) -> &NodeConfig {
+        &self.0.config
+    }
+}
+
+/// Has a request worked on.
+async fn work(request: Request, handlers: &BTreeMap<&'static str, Handler>, directory: &Directory) {
+    let fail = |request: &Request, status: Status| {
+        request.fail(&delegate::Status::new(status.code() as u8, status.message()));
+    };
+    let Envelope { path, metadata, message } = match envelope::open(request.payload().clone()) {
+        Ok(envelope) => envelope,
+        Err(error) => return fail(&request, Status::invalid_argument(error.to_string())),
+    };
+    let Some(handler) = handlers.get(&*path) else {
+        return fail(&request, Status::unimplemented(format!("this server has no handler of {path}")));
+    };
+    if request.is_traced() {
+        request.label(&path);
+    }
+    // A time beyond what the clock can say is no limit.
+    let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
+    let metadata = MetadataMap::from_headers(metadata);
+    let inner = Arc::new(Inner { request, metadata, directory: directory.clone(), deadline });
+    let working = handler(message, Arc::clone(&inner));
+    tokio::select! {
+        done = working => match done {
+            // Aborted in the meantime: nobody waits for it.
+            Ok(()) => drop(inner.request.finish()),
+            Err(status) => fail(&inner.request, status),
+        },
+        () = inner.request.aborted() => {}
+    }
+}

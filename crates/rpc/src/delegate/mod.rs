@@ -1,0 +1,35 @@
+//! Calls that servers pass on, behind ordinary streaming stubs (DPC ch. 3).
+//!
+//! ```text
+//! stub ─► Channel ── request ──► handler ── delegate::<M>(target, request) ──► handler …
+//!   ▲                              │ reply                                       │ reply
+//!   └──── the channel's node ◄─────┴─────────────────────────────────────────────┘
+//! ```
+//!
+//! A method with the option `(pathcall.delegate)` has a [handler](Handlers::handle) in place of tonic's. It
+//! replies any number of times, passes requests on to other servers any number of times, and returns: with
+//! `Ok`, its part is done; with an error, or when it panics, the caller's stream ends with that, and all who
+//! still work on the call stop. The stream ends well when all parts are done, wherever they were, and all
+//! their replies have come.
+//!
+//! [`envelope`] is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
+//! as a controller has it; [`handlers`] runs
+//! handlers; `respond` makes a stub's stream of a call. Who calls such a method without Pathcall gets the same
+//! from the [server's layer](crate::server::ServerLayer), which calls on its behalf.
+
+mod call;
+pub mod directory;
+mod envelope;
+mod handlers;
+mod registry;
+pub(crate) mod respond;
+
+pub use call::Call;
+pub use directory::{Directory, Target};
+pub use handlers::{Handlers, Serving, StartError};
+pub use pathcall_endpoint::delegate::caller::CallOptions;
+pub use pathcall_endpoint::delegate::worker::Order;
+pub use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, Transport};
+#[cfg(feature = "quic")]
+pub use pathcall_endpoint::driver::streams::quic::Tls;
+pub use pathcall_proto::delegate::Method;

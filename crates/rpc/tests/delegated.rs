@@ -1,0 +1,348 @@
+//! Calls that servers pass on, through the stubs that tonic generates.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pathcall_rpc::delegate::{Call, Directory, Handlers, Node, NodeConfig, Serving, StartError, Target, Transport};
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_rpc_stubs::docs_client::DocsClient;
+use pathcall_rpc_stubs::docs_server::{Docs, DocsServer};
+use pathcall_rpc_stubs::{Note, PATHCALL, Wish};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Request, Response, Status, Streaming};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What handlers share with their test.
+#[derive(Debug, Default)]
+struct Seen {
+    began: Notify,
+    dropped: Notify,
+}
+
+struct OnDrop(Arc<Seen>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+/// Has documents: their names are their texts.
+async fn store(transport: Transport, seen: &Arc<Seen>) -> Serving {
+    let seen = Arc::clone(seen);
+    let fetch = move |note: Note, call: Call<Note>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            match &*note.text {
+                "fail" => return Err(Status::not_found("no such document")),
+                "panic" => panic!("as told"),
+                "for ever" => {
+                    let _guard = OnDrop(Arc::clone(&seen));
+                    seen.began.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                "many" => {
+                    for i in 0..2_000 {
+                        call.reply(Note { text: i.to_string() }).await?;
+                    }
+                }
+                _ => call.reply(note).await?,
+            }
+            Ok(())
+        }
+    };
+    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() });
+    handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts")
+}
+
+/// Knows who has what: a document belongs to a store by its name.
+async fn index(transport: Transport, directory: Directory) -> Serving {
+    let lookup = async |wish: Wish, call: Call<Note>| {
+        if let Some(user) = call.metadata().get("user") {
+            call.reply(Note { text: format!("for {}", user.to_str().expect("text")) }).await?;
+        }
+        for name in wish.names {
+            let target = Target::key("store-", &name);
+            call.delegate::<DocsFetch>(target, &Note { text: name })?;
+        }
+        Ok(())
+    };
+    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() }).directory(directory);
+    handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
+}
+
+/// What a server without handlers does.
+struct Plain;
+
+type Notes = tokio_stream::Once<Result<Note, Status>>;
+
+#[tonic::async_trait]
+impl Docs for Plain {
+    type LookupStream = Notes;
+    type FetchStream = Notes;
+
+    async fn lookup(&self, _: Request<Wish>) -> Result<Response<Notes>, Status> {
+        Ok(Response::new(tokio_stream::once(Ok(Note { text: "plain".to_owned() }))))
+    }
+
+    async fn fetch(&self, _: Request<Note>) -> Result<Response<Notes>, Status> {
+        Err(Status::unimplemented("plain"))
+    }
+}
+
+/// Serves, with these handlers if there are any; the URL.
+async fn serve(handlers: Option<Serving>) -> String {
+    let builder = Server::builder(&PATHCALL);
+    let builder = match handlers {
+        Some(handlers) => builder.handlers(handlers),
+        None => builder,
+    };
+    let server = builder.build().await.expect("starts");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(async move {
+        let router = tonic::transport::Server::builder().layer(server.layer()).add_service(DocsServer::new(Plain));
+        router.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
+    });
+    url
+}
+
+/// An index and two stores.
+struct House {
+    url: String,
+    index: Serving,
+    stores: [Serving; 2],
+    seen: Arc<Seen>,
+}
+
+impl House {
+    async fn new(transport: Transport) -> Self {
+        let seen = Arc::default();
+        let stores = [store(transport.clone(), &seen).await, store(transport.clone(), &seen).await];
+        let directory = Directory::of([("store-a", stores[0].address()), ("store-b", stores[1].address())]);
+        let index = index(transport, directory).await;
+        Self { url: serve(Some(index.clone())).await, index, stores, seen }
+    }
+
+    async fn client(&self) -> DocsClient<Channel> {
+        DocsClient::new(Channel::connect(self.url.clone(), &PATHCALL).await.expect("connects"))
+    }
+
+    fn requests(&self) -> u64 {
+        let stores = self.stores.iter().map(|store| store.stats().worker.requests).sum::<u64>();
+        stores + self.index.stats().worker.requests
+    }
+}
+
+fn wish(names: impl IntoIterator<Item = impl Into<String>>) -> Wish {
+    Wish { names: names.into_iter().map(Into::into).collect() }
+}
+
+/// All texts of a stream, sorted, and how it ended.
+async fn all(stream: Result<Response<Streaming<Note>>, Status>) -> (Vec<String>, Result<(), Status>) {
+    let mut stream = stream.expect("it begins").into_inner();
+    let mut texts = Vec::new();
+    loop {
+        match timeout(LIMIT, stream.message()).await.expect("in time") {
+            Ok(Some(note)) => texts.push(note.text),
+            Ok(None) => {
+                texts.sort();
+                return (texts, Ok(()));
+            }
+            Err(status) => return (texts, Err(status)),
+        }
+    }
+}
+
+async fn looked_up(transport: Transport) {
+    let house = House::new(transport).await;
+    let mut client = house.client().await;
+    let names: Vec<String> = (0..40).map(|i| format!("document {i:02}")).collect();
+    let (texts, ended) = all(client.lookup(wish(names.clone())).await).await;
+    assert_eq!((texts, ended.map_err(|status| status.to_string())), (names, Ok(())));
+    assert_eq!(house.requests(), 41, "one look-up, and each document once");
+    assert!(house.stores.iter().all(|store| store.stats().worker.requests > 5), "both stores have some");
+    // A call to which nobody replies is complete, too.
+    assert!(matches!(all(client.lookup(wish([""; 0])).await).await, (texts, Ok(())) if texts.is_empty()));
+}
+
+#[tokio::test]
+async fn replies_come_from_whom_the_call_was_passed_on_to() {
+    looked_up(Transport::Flows).await;
+}
+
+#[tokio::test]
+async fn and_so_they_do_by_tcp() {
+    looked_up(Transport::Tcp).await;
+}
+
+#[tokio::test]
+async fn a_stub_without_pathcall_gets_the_same() {
+    let house = House::new(Transport::Flows).await;
+    let channel = tonic::transport::Endpoint::from_shared(house.url.clone()).expect("a URL").connect().await;
+    let mut client = DocsClient::new(channel.expect("connects"));
+    let mut request = Request::new(wish(["x", "y"]));
+    request.metadata_mut().insert("user", "me".parse().expect("text"));
+    let (texts, ended) = all(client.lookup(request).await).await;
+    ended.expect("complete");
+    assert_eq!(texts, ["for me", "x", "y"]);
+}
+
+#[tokio::test]
+async fn metadata_reaches_the_first_handler() {
+    let house = House::new(Transport::Flows).await;
+    let mut request = Request::new(wish(["x"]));
+    request.metadata_mut().insert("user", "me".parse().expect("text"));
+    let (texts, ended) = all(house.client().await.lookup(request).await).await;
+    ended.expect("complete");
+    assert_eq!(texts, ["for me", "x"]);
+}
+
+#[tokio::test]
+async fn an_error_anywhere_ends_the_stream_with_it() {
+    let house = House::new(Transport::Flows).await;
+    let mut client = house.client().await;
+    for (what, code, says) in
+        [("fail", Code::NotFound, "no such document"), ("panic", Code::Internal, "the handler panicked")]
+    {
+        let (_, ended) = all(client.lookup(wish([what])).await).await;
+        let status = ended.expect_err(what);
+        assert_eq!((status.code(), status.message()), (code, says));
+    }
+    // The index does not fetch.
+    let (_, ended) = all(client.fetch(Note { text: "x".to_owned() }).await).await;
+    let status = ended.expect_err("no handler");
+    assert_eq!(
+        (status.code(), status.message()),
+        (Code::Unimplemented, "this server has no handler of /rpctest.Docs/Fetch")
+    );
+}
+
+#[tokio::test]
+async fn a_target_that_nobody_knows_fails_the_call() {
+    let seen = Arc::default();
+    let _store = store(Transport::Flows, &seen).await;
+    let index = index(Transport::Flows, Directory::default()).await;
+    let url = serve(Some(index)).await;
+    let mut client = DocsClient::new(Channel::connect(url, &PATHCALL).await.expect("connects"));
+    let status = all(client.lookup(wish(["x"])).await).await.1.expect_err("nobody has it");
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("\"store-\""), "{status}");
+}
+
+#[tokio::test]
+async fn a_deadline_holds_for_all_hops() {
+    let house = House::new(Transport::Flows).await;
+    let mut request = Request::new(wish(["for ever"]));
+    request.set_timeout(Duration::from_millis(300));
+    let began = Instant::now();
+    let status = all(house.client().await.lookup(request).await).await.1.expect_err("it takes for ever");
+    assert_eq!(status.code(), Code::DeadlineExceeded, "{status}");
+    assert!(began.elapsed() < Duration::from_secs(5));
+    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_dropped_stops_all_who_work_on_it() {
+    let house = House::new(Transport::Flows).await;
+    let stream = house.client().await.lookup(wish(["for ever"])).await.expect("it begins");
+    timeout(LIMIT, house.seen.began.notified()).await.expect("the last handler is there");
+    drop(stream);
+    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+}
+
+#[tokio::test]
+async fn many_replies_wait_for_who_takes_them() {
+    let house = House::new(Transport::Flows).await;
+    let (texts, ended) = all(house.client().await.lookup(wish(["many"])).await).await;
+    ended.expect("complete");
+    assert_eq!(texts.len(), 2_000);
+}
+
+#[tokio::test]
+async fn a_server_without_handlers_is_called_as_ever() {
+    let url = serve(None).await;
+    let channel = Channel::connect(url, &PATHCALL).await.expect("connects");
+    let (texts, ended) = all(DocsClient::new(channel.clone()).lookup(wish(["x"])).await).await;
+    ended.expect("complete");
+    assert_eq!(texts, ["plain"]);
+    assert_eq!((channel.stats().plain_calls, channel.stats().delegated_calls), (1, 0));
+}
+
+#[tokio::test]
+async fn a_node_of_ones_own_serves_several_channels() {
+    let house = House::new(Transport::Flows).await;
+    let (node, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+    for _ in 0..2 {
+        let channel = Channel::builder(house.url.clone(), &PATHCALL).expect("a URL").node(node.clone());
+        let channel = channel.connect().await.expect("connects");
+        all(DocsClient::new(channel).lookup(wish(["x"])).await).await.1.expect("complete");
+    }
+    assert_eq!(node.stats().caller.complete, 2);
+}
+
+#[tokio::test]
+async fn nodes_find_each_other_by_the_controllers_directory() {
+    let listener = pathcall_control::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
+    let (at, url) = (controller.addr(), controller.url());
+    let store = |name: &str| {
+        let said = name.to_owned();
+        let fetch = move |_: Note, call: Call<Note>| {
+            let text = said.clone();
+            async move { call.reply(Note { text }).await }
+        };
+        Handlers::new().controller(url.clone(), name).handle::<DocsFetch, _, _>(fetch).start()
+    };
+    let (a, b) = (store("store-a").await.expect("starts"), store("store-b").await.expect("starts"));
+    let lookup = async |wish: Wish, call: Call<Note>| {
+        let target = wish.names[0].as_str();
+        call.delegate::<DocsFetch>(target, &Note::default())
+    };
+    let index = Handlers::new().controller(url.clone(), "index").handle::<DocsLookup, _, _>(lookup);
+    let index = index.start().await.expect("starts");
+    let has = async |name: &str| timeout(LIMIT, index.directory().has(&name.into())).await.expect("it registers");
+    has("store-a").await;
+    has("store-b").await;
+    let mut client =
+        DocsClient::new(Channel::connect(serve(Some(index.clone())).await, &PATHCALL).await.expect("connects"));
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    assert_eq!(all(client.lookup(wish(["store-b"])).await).await.0, ["store-b"]);
+
+    // One that is gone is no longer found.
+    drop(b);
+    let began = Instant::now();
+    while index.directory().find(&"store-b".into()).is_ok() {
+        assert!(began.elapsed() < LIMIT);
+        tokio::task::yield_now().await;
+    }
+    // Without a controller, and with another one at its place, everything goes on.
+    controller.shutdown().await;
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    let listener = pathcall_control::bind(at).await.expect("its port");
+    let _controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    let other = store("store-c").await.expect("starts");
+    has("store-c").await;
+    assert_eq!(all(client.lookup(wish(["store-c"])).await).await.0, ["store-c"]);
+    drop((a, other));
+}
+
+#[tokio::test]
+async fn what_can_not_start_says_why() {
+    let twice =
+        Handlers::new().handle::<DocsFetch, _, _>(async |_, _| Ok(())).handle::<DocsFetch, _, _>(async |_, _| Ok(()));
+    let error = twice.start().await.expect_err("two handlers");
+    assert!(matches!(error, StartError::Twice("/rpctest.Docs/Fetch")));
+    let taken: SocketAddr = Handlers::new().start().await.expect("starts").address();
+    let held = std::net::UdpSocket::bind(taken).or_else(|_| std::net::UdpSocket::bind("127.0.0.1:0")).expect("a port");
+    let listen = held.local_addr().expect("bound");
+    let error = Handlers::new().node(NodeConfig { listen, ..NodeConfig::default() }).start().await.expect_err("taken");
+    assert!(error.to_string().starts_with(&format!("no node at {listen}: ")), "{error}");
+}

@@ -1,0 +1,274 @@
+//! Messages of any length over UDP: what two nodes say to each other beneath them.
+//!
+//! ```text
+//! sender ── hello: node, session ──▶ receiver
+//!        ◀── welcome: node, session, key ──        to that address: who has the key gets frames there
+//!        ── part: key, number; of a message ──▶    as many as it takes, within the flow's window
+//!        ◀── acks: session, numbers ──
+//!        ◀── gone: key ──                          it has no such session, any more
+//! ```
+//!
+//! A session is one way. Its sender draws its number anew whenever it begins one, and a receiver that has
+//! started anew knows none: so no part is ever taken for one of another session, and a message arrives at most
+//! once, whatever restarts. A welcome is as long as its hello: nobody gains by a wrong sender.
+
+use crate::Error;
+use crate::header::header;
+
+/// First two bytes: "PM".
+pub const MAGIC: u16 = 0x504d;
+/// Version of these frames.
+pub const VERSION: u8 = 1;
+/// Bytes of a message in each part, but for the last.
+pub const PART: usize = 1344;
+/// Acknowledgements of one frame at most.
+pub const ACKS_MAX: usize = 64;
+
+header! {
+    /// View of a hello, a welcome or a gone.
+    view Greeting;
+    /// Values of a hello, a welcome or a gone.
+    repr GreetingRepr;
+    length 32;
+    /// [`MAGIC`].
+    magic (set_magic): u16, 0;
+    /// [`VERSION`].
+    version (set_version): u8, 2;
+    /// A [`MessageKind`].
+    kind (set_kind): u8, 3;
+    /// 0.
+    reserved (set_reserved): u32, 4;
+    /// The node that says it.
+    node (set_node): u64, 8;
+    /// Drawn by the sender of messages for this session.
+    session (set_session): u64, 16;
+    /// Drawn by their receiver; 0 in a hello.
+    key (set_key): u64, 24;
+}
+
+header! {
+    /// View of what is before the bytes of a part.
+    view Part;
+    /// Values of what is before the bytes of a part.
+    repr PartRepr;
+    length 28;
+    /// [`MAGIC`].
+    magic (set_magic): u16, 0;
+    /// [`VERSION`].
+    version (set_version): u8, 2;
+    /// [`MessageKind::Part`].
+    kind (set_kind): u8, 3;
+    /// The receiver's key of the session.
+    key (set_key): u64, 4;
+    /// Number in the session's flow, from 1.
+    seq (set_seq): u32, 12;
+    /// Which message of the session.
+    message (set_message): u32, 16;
+    /// Where in the message these bytes belong: a multiple of [`PART`].
+    offset (set_offset): u32, 20;
+    /// Bytes of the message.
+    total (set_total): u32, 24;
+}
+
+header! {
+    /// View of what is before the numbers of acknowledged parts, 4 bytes each.
+    view Acks;
+    /// Values of what is before the numbers of acknowledged parts, 4 bytes each.
+    repr AcksRepr;
+    length 20;
+    /// [`MAGIC`].
+    magic (set_magic): u16, 0;
+    /// [`VERSION`].
+    version (set_version): u8, 2;
+    /// [`MessageKind::Acks`].
+    kind (set_kind): u8, 3;
+    /// The sender's number of the session.
+    session (set_session): u64, 4;
+    /// Which of the parts met congestion on their way: bit `i` for the `i`th number.
+    marked (set_marked): u64, 12;
+}
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum MessageKind {
+    /// I should like to send you messages.
+    Hello = 1,
+    /// Do.
+    Welcome = 2,
+    /// A part of a message.
+    Part = 3,
+    /// These parts have come.
+    Acks = 4,
+    /// I know nothing of that session.
+    Gone = 5,
+}
+
+/// A frame, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageFrame<'a> {
+    /// A hello.
+    Hello(GreetingRepr),
+    /// A welcome.
+    Welcome(GreetingRepr),
+    /// A part, and its bytes: as many as its place in the message has.
+    Part(PartRepr, &'a [u8]),
+    /// Numbers of parts, and whether each met congestion.
+    Acks(AcksRepr, &'a [[u8; 4]]),
+    /// A gone.
+    Gone(GreetingRepr),
+}
+
+impl<'a> MessageFrame<'a> {
+    /// The frame of these bytes.
+    ///
+    /// # Errors
+    /// The first thing found wrong.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
+        let Some(&[m0, m1, version, kind]) = bytes.first_chunk() else {
+            return Err(Error::Short { expected: 4, got: bytes.len() });
+        };
+        let magic = u16::from_be_bytes([m0, m1]);
+        if magic != MAGIC {
+            return Err(Error::Magic(magic));
+        }
+        if version != VERSION {
+            return Err(Error::Version(version));
+        }
+        match kind {
+            1 => Ok(Self::Hello(greeting(bytes)?)),
+            2 => Ok(Self::Welcome(greeting(bytes)?)),
+            3 => part(bytes),
+            4 => acks(bytes),
+            5 => Ok(Self::Gone(greeting(bytes)?)),
+            _ => Err(Error::Value { field: "kind", value: kind.into() }),
+        }
+    }
+}
+
+fn greeting(bytes: &[u8]) -> Result<GreetingRepr, Error> {
+    exactly(Greeting::LEN, bytes.len())?;
+    let view = Greeting(bytes);
+    if view.reserved() != 0 {
+        return Err(Error::Value { field: "reserved", value: view.reserved().into() });
+    }
+    Ok(view.repr())
+}
+
+fn part(bytes: &[u8]) -> Result<MessageFrame<'_>, Error> {
+    let Some((head, rest)) = bytes.split_at_checked(Part::LEN) else {
+        return Err(Error::Short { expected: Part::LEN, got: bytes.len() });
+    };
+    let part = Part(head).repr();
+    if part.offset >= part.total || !(part.offset as usize).is_multiple_of(PART) {
+        return Err(Error::Value { field: "offset", value: part.offset.into() });
+    }
+    exactly(Part::LEN + PART.min((part.total - part.offset) as usize), bytes.len())?;
+    Ok(MessageFrame::Part(part, rest))
+}
+
+fn acks(bytes: &[u8]) -> Result<MessageFrame<'_>, Error> {
+    let Some((head, rest)) = bytes.split_at_checked(Acks::LEN) else {
+        return Err(Error::Short { expected: Acks::LEN, got: bytes.len() });
+    };
+    let (seqs, odd) = rest.as_chunks();
+    if !odd.is_empty() || seqs.is_empty() || seqs.len() > ACKS_MAX {
+        return Err(Error::Value { field: "acks", value: rest.len() as u64 });
+    }
+    Ok(MessageFrame::Acks(Acks(head).repr(), seqs))
+}
+
+fn exactly(expected: usize, got: usize) -> Result<(), Error> {
+    if got == expected { Ok(()) } else { Err(Error::Length { expected, got }) }
+}
+
+impl GreetingRepr {
+    /// A greeting of this kind.
+    #[must_use]
+    pub fn new(kind: MessageKind, node: u64, session: u64, key: u64) -> Self {
+        Self { magic: MAGIC, version: VERSION, kind: kind as u8, reserved: 0, node, session, key }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; Greeting::LEN] {
+        let mut bytes = [0; Greeting::LEN];
+        self.emit(&mut bytes);
+        bytes
+    }
+}
+
+impl PartRepr {
+    /// A part of a message of `total` bytes.
+    #[must_use]
+    pub fn new(key: u64, seq: u32, message: u32, offset: u32, total: u32) -> Self {
+        Self { magic: MAGIC, version: VERSION, kind: MessageKind::Part as u8, key, seq, message, offset, total }
+    }
+
+    /// Bytes of the message that it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        PART.min(self.total.saturating_sub(self.offset) as usize)
+    }
+
+    /// Whether it has none: no right part.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl AcksRepr {
+    /// Acknowledgements of parts of a session.
+    #[must_use]
+    pub fn new(session: u64, marked: u64) -> Self {
+        Self { magic: MAGIC, version: VERSION, kind: MessageKind::Acks as u8, session, marked }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::vec;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let hello = GreetingRepr::new(MessageKind::Hello, 7, 8, 0);
+        assert_eq!(MessageFrame::parse(&hello.bytes()), Ok(MessageFrame::Hello(hello)));
+        let part = PartRepr::new(9, 1, 2, PART as u32, PART as u32 + 3);
+        let mut bytes = vec![0; Part::LEN];
+        part.emit(&mut bytes);
+        bytes.extend_from_slice(b"end");
+        assert_eq!(MessageFrame::parse(&bytes), Ok(MessageFrame::Part(part, b"end")));
+        assert_eq!(part.len(), 3);
+        let acks = AcksRepr::new(8, 0b10);
+        let mut bytes = vec![0; Acks::LEN];
+        acks.emit(&mut bytes);
+        bytes.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 5]);
+        assert_eq!(MessageFrame::parse(&bytes), Ok(MessageFrame::Acks(acks, &[[0, 0, 0, 1], [0, 0, 0, 5]])));
+    }
+
+    #[test]
+    fn what_no_sender_writes_is_refused() {
+        let of = |part: PartRepr, len: usize| {
+            let mut bytes = vec![0; Part::LEN + len];
+            part.emit(&mut bytes);
+            MessageFrame::parse(&bytes).map(drop)
+        };
+        assert_eq!(of(PartRepr::new(9, 1, 2, 0, 10), 10), Ok(()));
+        assert!(matches!(of(PartRepr::new(9, 1, 2, 0, 10), 9), Err(Error::Length { expected: 38, got: 37 })));
+        assert!(matches!(of(PartRepr::new(9, 1, 2, 5, 10), 5), Err(Error::Value { field: "offset", value: 5 })));
+        assert!(matches!(of(PartRepr::new(9, 1, 2, 0, 0), 0), Err(Error::Value { field: "offset", value: 0 })));
+        assert!(matches!(MessageFrame::parse(b"PM"), Err(Error::Short { expected: 4, got: 2 })));
+        assert!(matches!(MessageFrame::parse(b"PM\x02\x01"), Err(Error::Version(2))));
+        assert!(matches!(MessageFrame::parse(b"PM\x01\x09"), Err(Error::Value { field: "kind", value: 9 })));
+        assert!(matches!(MessageFrame::parse(b"PL\x01\x01"), Err(Error::Magic(0x504c))));
+    }
+
+    #[test]
+    fn a_part_fits_every_link() {
+        assert_eq!(Part::LEN + PART, crate::MAX_FRAME);
+    }
+}
