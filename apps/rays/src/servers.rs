@@ -27,7 +27,7 @@ pub(crate) fn handlers(slabs: Slabs, number: usize, directory: &Directory) -> Ha
 }
 
 async fn trace(slab: Arc<Slab>, batch: Batch, call: Call<Pixels>) -> Result<(), Status> {
-    let (pixels, leaving) = follow(&slab, &batch)?;
+    let (pixels, leaving) = aside(slab, batch).await?;
     for (next, batch) in leaving {
         call.delegate::<RaysTrace>(&*format!("{SLAB}{next}"), &batch)?;
     }
@@ -38,7 +38,7 @@ async fn trace(slab: Arc<Slab>, batch: Batch, call: Call<Pixels>) -> Result<(), 
 }
 
 async fn advance(slab: Arc<Slab>, batch: Batch, call: Call<Advanced>) -> Result<(), Status> {
-    let (pixels, leaving) = follow(&slab, &batch)?;
+    let (pixels, leaving) = aside(slab, batch).await?;
     for (next, batch) in leaving {
         call.reply(Advanced { rays: Some(batch), slab: next as u32, pixels: None }).await?;
     }
@@ -46,6 +46,12 @@ async fn advance(slab: Arc<Slab>, batch: Batch, call: Call<Advanced>) -> Result<
         call.reply(Advanced { rays: None, slab: 0, pixels: Some(pixels) }).await?;
     }
     Ok(())
+}
+
+/// Follows rays in a thread of their own: this one's node answers in the meantime who asks whether it is alive.
+async fn aside(slab: Arc<Slab>, batch: Batch) -> Result<(Pixels, BTreeMap<usize, Batch>), Status> {
+    let followed = tokio::task::spawn_blocking(move || follow(&slab, &batch)).await;
+    followed.map_err(|error| Status::internal(error.to_string()))?
 }
 
 /// Follows rays through a slab: the pixels of those that ended, and the others by the slab that they enter.

@@ -16,13 +16,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pathcall::delegate::{Directory, Handlers, Node, NodeConfig, Serving, Target};
+use pathcall::delegate::{CallOptions, Directory, Handlers, Node, NodeConfig, Serving, Target};
 use pathcall::{Channel, Manifest};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Response, Status, Streaming};
+
+/// A call whose servers are silent for so long has failed: all parties may share two busy cores.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a server is; on a command line `NAME=IP:PORT`, with its node and its gRPC face at the same port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,9 +125,11 @@ impl Caller {
     pub async fn new(host: IpAddr, servers: &[Place], manifest: &'static Manifest) -> Result<Self> {
         let config = NodeConfig { listen: SocketAddr::new(host, 0), ..NodeConfig::default() };
         let (node, _requests) = Node::start(&config).await.with_context(|| format!("no node at {host}"))?;
+        let options = CallOptions { timeout: TIMEOUT, ..CallOptions::default() };
         let mut channels = BTreeMap::new();
         for server in servers {
-            let channel = Channel::builder(server.url.clone(), manifest)?.node(node.clone()).connect_lazy();
+            let builder = Channel::builder(server.url.clone(), manifest)?.node(node.clone());
+            let channel = builder.call_options(options).connect_lazy();
             channels.insert(server.node, channel.with_context(|| format!("no way to {}", server.name))?);
         }
         Ok(Self { node, directory: directory(servers), channels })
