@@ -202,6 +202,8 @@ mutants! {
         DelegateResponsesUncounted,
         /// The caller takes a response each time that it comes.
         DelegateResponseTwice,
+        /// The caller tells nobody that a call has failed.
+        DelegateFailureUntold,
         /// The caller waits for ever for what nobody confirms.
         DelegateNeverFails,
         /// The caller waits for ever for a response that was sent.

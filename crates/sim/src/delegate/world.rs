@@ -19,7 +19,7 @@ use pathcall_wire::delegate::parse;
 
 use super::Tally;
 use super::host::{ABORTED_FOR, Host, Out, address, payload};
-use super::judge::{Judge, Tag, Wrong, bound};
+use super::judge::{Judge, Tag, Wrong};
 use super::plan::Plan;
 use crate::queue::EventQueue;
 use crate::random::Random;
@@ -145,8 +145,7 @@ impl<'a> World<'a> {
 
     /// Time after which nobody knows of any call.
     fn forgotten_after(&self) -> Duration {
-        let longest = self.plan.calls.iter().map(bound).max().unwrap_or_default();
-        longest * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
+        self.judge.longest() * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
     }
 
     fn is_over(&self) -> bool {
@@ -262,6 +261,9 @@ impl<'a> World<'a> {
             Event::Back(host) => return self.back(host),
             Event::Check => {
                 self.judge.hangs(self.now)?;
+                for tag in self.hosts.iter().flat_map(|host| host.handlers.values()).filter_map(|handler| handler.tag) {
+                    self.judge.works(self.now, tag.call)?;
+                }
                 self.queue.push(self.now + CHECK, Event::Check);
             }
         }

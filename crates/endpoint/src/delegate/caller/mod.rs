@@ -19,8 +19,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_wire::Instant;
 use pathcall_wire::delegate::{Grant, Message, U24, parse};
+use pathcall_wire::{Instant, Mutant, mutant};
 
 pub use api::{CallFailure, CallOptions, CallStatus, CallerConfig, CallerEvent, CallerStats, Outcome, SendError};
 
@@ -139,7 +139,8 @@ impl Caller {
         }
     }
 
-    /// Gives a call up: servers are told to stop (DPC §4.5). [`CallerEvent::Ended`] says when they have.
+    /// Gives a call up: servers are told to stop (DPC §4.5). [`CallerEvent::Ended`] says when they have, also of a
+    /// call that has failed and could be made again.
     pub fn abort(&mut self, now: Instant, call: Context, out: &mut dyn Outbox) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         if matches!(open.state, State::Open | State::Retryable) {
@@ -300,6 +301,9 @@ impl Caller {
         if call.options.once {
             call.state = State::Retryable;
             return self.arm(id);
+        }
+        if mutant::on(Mutant::DelegateFailureUntold) {
+            return self.over(now, id);
         }
         call.state = State::Aborting { since: now, told: true };
         call.rounds.begin_to_stop(now);
