@@ -43,6 +43,8 @@ struct context {
 	struct whereabouts sender;
 	struct whereabouts to;
 	__u32 congested;
+	/* Whether it leaves with the source that it has: it came by on its way to an endpoint, and goes there. */
+	__u32 passing;
 
 	__u32 kind;
 	__u32 flags;

@@ -21,6 +21,8 @@ struct element_counters {
 	__u64 passed;
 	/* Frames that left by user space: copies, and where the kernel knows no way. */
 	__u64 slow;
+	/* Frames in that were addressed to an endpoint and passed by. */
+	__u64 passing;
 };
 
 struct application_counters {

@@ -2,7 +2,11 @@
 /* Out of the element: the headers below the frame, and the way that it takes. The kernel's routes and
  * neighbours say where to (bpf_fib_lookup); a multicast is copied to the interfaces of its group, where
  * no two members are behind the same one. What can't be done here leaves by user space: the frame goes
- * up to the element's second port, its source port an enum slow. */
+ * up to the element's second port, its source port an enum slow.
+ *
+ * A frame comes from where it was addressed to: the element, or (inline) the peer whose answer it is. One
+ * that goes on to the endpoint it was addressed to, or that is copied in passing, keeps its source, and has
+ * one hop less to go, so that a loop of routes ends it. */
 #pragma once
 
 #include "context.h"
@@ -107,7 +111,6 @@ static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct ud
 {
 	if ((ip->tos & ECN_MASK) == ECN_CE && !PLANTED(MARK_PASSED_ON))
 		ip->tos = (ip->tos & ~ECN_MASK) | ECN_ECT0;
-	ip->ttl = TTL;
 	ip->id = 0;
 	ip->frag_off = bpf_htons(IP_DF);
 	ip->tot_len = bpf_htons(sizeof(*ip) + sizeof(*udp) + len);
@@ -120,9 +123,17 @@ static __always_inline void seal(struct xdp_md *xdp, struct iphdr *ip, struct ud
 		udp->check = 0xffff;
 }
 
-/* Addresses a packet that came to the element to an endpoint; the interface that it leaves by, 0 if the
- * kernel knows no way: it is as it was, then. */
-static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to, __u32 len)
+/* Whether a packet is addressed to the element, not to an endpoint. */
+static __always_inline int is_to_own(struct xdp_md *xdp)
+{
+	struct iphdr *ip = (void *)(long)xdp->data + sizeof(struct ethhdr);
+
+	return (void *)(ip + 1) <= (void *)(long)xdp->data_end && ip->daddr == own;
+}
+
+/* Addresses a packet to an endpoint, from where it was addressed to or, in passing, from where it comes
+ * from; the interface that it leaves by, 0 if the kernel knows no way: it is as it was, then. */
+static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to, __u32 len, __u32 passing)
 {
 	struct bpf_fib_lookup way = {.family = 2 /* AF_INET */, .ifindex = xdp->ingress_ifindex};
 	void *data = (void *)(long)xdp->data;
@@ -133,10 +144,10 @@ static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to,
 	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
 		return 0;
 	way.l4_protocol = IPPROTO_UDP;
-	way.sport = udp->dest;
+	way.sport = passing ? udp->source : udp->dest;
 	way.dport = to->port;
 	way.tot_len = sizeof(*ip) + sizeof(*udp) + len;
-	way.ipv4_src = ip->daddr;
+	way.ipv4_src = passing ? ip->saddr : ip->daddr;
 	way.ipv4_dst = to->ip;
 	if (config.routed) {
 		if (bpf_fib_lookup(xdp, &way, sizeof(way), 0) != BPF_FIB_LKUP_RET_SUCCESS)
@@ -144,9 +155,10 @@ static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to,
 		__builtin_memcpy(eth->h_dest, way.dmac, ETH_ALEN);
 		__builtin_memcpy(eth->h_source, way.smac, ETH_ALEN);
 	}
-	ip->saddr = ip->daddr;
+	ip->saddr = way.ipv4_src;
 	ip->daddr = to->ip;
-	udp->source = udp->dest;
+	ip->ttl = passing ? ip->ttl - 1 : TTL;
+	udp->source = way.sport;
 	udp->dest = to->port;
 	seal(xdp, ip, udp, len);
 	return way.ifindex;
@@ -162,6 +174,7 @@ static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow
 	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
 		return XDP_ABORTED;
 	count_element(slow, 1);
+	ip->daddr = own;
 	udp->source = bpf_htons(slow);
 	udp->dest = config.slow_port;
 	seal(xdp, ip, udp, len);
@@ -177,7 +190,7 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forw
 	if (shorten(xdp, c->len))
 		return XDP_ABORTED;
 	if (forwarded) {
-		ifindex = address(xdp, &c->to, c->len);
+		ifindex = address(xdp, &c->to, c->len, c->passing);
 		if (ifindex)
 			return ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
 		return hand_up(xdp, c->len, SLOW_FORWARD);
@@ -213,7 +226,7 @@ int copy(struct xdp_md *xdp)
 		return XDP_DROP;
 	frame.base->dst = bpf_htonl(*id);
 	frame.base->dst_incarnation = bpf_htonl(to->incarnation);
-	if (address(xdp, &to->at, bpf_ntohs(frame.base->length)) == xdp->egress_ifindex)
+	if (address(xdp, &to->at, bpf_ntohs(frame.base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
 		return XDP_PASS;
 	/* The way there is another one now: from the next frame on, user space makes the copies. */
 	bpf_map_update_elem(&copied_here, &member.index, &never, BPF_EXIST);

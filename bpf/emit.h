@@ -61,6 +61,7 @@ static __always_inline int reflect(struct frame *frame, struct context *c, __u32
 	if (bare && !PLANTED(STRIP_FORGOTTEN))
 		strip(frame, c);
 	c->to = c->sender;
+	c->passing = 0;
 	return FORWARD;
 }
 

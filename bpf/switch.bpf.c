@@ -8,15 +8,15 @@
  * One file per stage, with the names of crates/program, which defines right and wrong. Frames may
  * come on several processors at once: what a frame changes, it changes under one lock (tables.h).
  * Packets that are not frames for this element pass untouched.
+ *
+ * Frames are addressed to the element (overlay), or to an endpoint of one of its applications and pass by
+ * here (inline, where the loader says so): the same frames, the same work.
  */
 #include "context.h"
 #include "control.h"
 #include "egress.h"
 #include "keyed.h"
 #include "linear.h"
-
-/* The IPv4 address that frames for this element are sent to; 0 until the loader says. */
-volatile __be32 own SEC(".data.own") = 0;
 
 static __always_inline int pipeline(struct xdp_md *xdp, struct frame *frame, struct context *c)
 {
@@ -88,6 +88,21 @@ static __always_inline int dropped(int action)
 	}
 }
 
+/* Whether a packet is a frame that passes by on its way to an endpoint, at the very address that this is
+ * known by. What was sent to several machines at once, or ends here, is left alone. */
+static __always_inline int passes(struct xdp_md *xdp, struct ethhdr *eth, struct iphdr *ip, struct udphdr *udp)
+{
+	struct pc_base *base = (void *)(udp + 1);
+	struct endpoint *to;
+
+	if (!config.inlined || (void *)(base + 1) > (void *)(long)xdp->data_end)
+		return 0;
+	if (base->magic != bpf_htons(PC_MAGIC) || eth->h_dest[0] & 1 || ip->ttl <= 1)
+		return 0;
+	to = endpoint_of(bpf_ntohl(base->dst), bpf_ntohl(base->gaid));
+	return to && to->at.ip == ip->daddr && to->at.port == udp->dest;
+}
+
 SEC("xdp")
 int element(struct xdp_md *xdp)
 {
@@ -105,19 +120,21 @@ int element(struct xdp_md *xdp)
 	/* Options and fragments: the kernel puts them together, user space works on them. */
 	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff))
 		return XDP_PASS;
-	if (udp->dest != config.data_port && udp->dest != config.slow_port)
-		return XDP_PASS;
-	if (ip->daddr != own)
-		return XDP_PASS;
-	/* What this program has worked on comes from nowhere else. */
-	if (udp->dest == config.slow_port)
+	if (ip->daddr != own || (udp->dest != config.data_port && udp->dest != config.slow_port)) {
+		c.passing = passes(xdp, eth, ip, udp);
+		if (!c.passing)
+			return XDP_PASS;
+	} else if (udp->dest == config.slow_port) {
+		/* What this program has worked on comes from nowhere else. */
 		return XDP_DROP;
+	}
 	len = bpf_ntohs(udp->len) - sizeof(*udp);
 	if (end - data != (long)(FRAME_AT + len) ||
 	    bpf_ntohs(ip->tot_len) != sizeof(*ip) + sizeof(*udp) + len)
 		return XDP_PASS;
 
 	count_element(frames_in, 1);
+	count_element(passing, c.passing);
 	if (!sums_hold(xdp, ip, udp)) {
 		count_element(drop_checksum, 1);
 		return XDP_DROP;

@@ -22,8 +22,9 @@
 #define GROUP_MAX 64
 
 /* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
- * frames and that of frames for user space that are worked on already, and whether frames are routed
- * (otherwise they leave as they are addressed, for tests). */
+ * frames and that of frames for user space that are worked on already, whether frames are routed
+ * (otherwise they leave as they are addressed, for tests), and whether those are worked on, too, that
+ * are addressed to endpoints and pass by here (inline mode). */
 struct config {
 	__u32 rows;
 	__u32 lanes;
@@ -31,9 +32,13 @@ struct config {
 	__be16 data_port;
 	__be16 slow_port;
 	__u32 routed;
+	__u32 inlined;
 };
 
 const volatile struct config config SEC(".rodata.config") = {.rows = 1, .lanes = 1, .slots = 1};
+
+/* The IPv4 address that frames for this element are sent to; 0 until the loader says. */
+volatile __be32 own SEC(".data.own") = 0;
 
 /* An admission entry. */
 struct application {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use pathcall::Manifest;
 use pathcall_element::Registration;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tonic::body::Body;
@@ -174,7 +174,15 @@ impl Watch {
 
 /// What all threads of this process have used, in user and kernel mode.
 fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+    duration(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// What this thread has used.
+pub(crate) fn thread_cpu() -> Duration {
+    duration(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 

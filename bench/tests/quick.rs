@@ -3,7 +3,10 @@
 use std::process::Command;
 
 fn bench(args: &[&str], out: &std::path::Path) -> (bool, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_pathcall-bench")).args(args).arg("--out").arg(out).output();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall-bench"));
+    // Gloo takes seconds to start, again and again.
+    command.env("PATHCALL_PYTHON", "/nowhere/python3");
+    let output = command.args(args).arg("--out").arg(out).output();
     let output = output.expect("the bench starts");
     // Seen where a test fails.
     println!("{args:?}: {}", output.status);
@@ -25,7 +28,8 @@ fn a_quick_figure_has_a_table_numbers_and_a_picture() {
 
     let json = std::fs::read_to_string(out.join("bench/program-frame.json")).expect("numbers");
     let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
-    assert_eq!(rows.len(), 4);
+    // In the kernel, too, where the bench can.
+    assert!(if cfg!(feature = "xdp") { rows.len() >= 4 } else { rows.len() == 4 }, "{rows:?}");
     for row in &rows {
         let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"));
         assert!(number("ours") > 0.0 && number("peer") > 0.0);
@@ -75,6 +79,7 @@ fn figures_on_testbeds_have_rows_or_say_why_not() {
     for row in rows {
         assert!(stdout.contains(&format!("| {row} ")), "{row}: {stdout}");
     }
+    assert!(stderr.contains("no rows beside Gloo: /nowhere/python3 has no Gloo"), "{stderr}");
     for figure in ["netrpc-fig8", "netrpc-fig9"] {
         let json = std::fs::read_to_string(out.join(format!("bench/{figure}-over-time.json"))).expect("lines");
         let curves: serde_json::Value = serde_json::from_str(&json).expect("an object");

@@ -113,6 +113,7 @@ fn caller() -> MapClient {
         slot_base: 0,
         flows: 2,
         element: true,
+        inline: false,
         rows: 4,
         width: 256,
         worker: 0,

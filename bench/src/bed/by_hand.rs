@@ -194,6 +194,7 @@ fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
         slot_base: member.slot_base,
         flows: member.flows,
         element: joined.element,
+        inline: false,
         rows: joined.rows,
         width: joined.width,
         worker: joined.worker,

@@ -1,12 +1,13 @@
 //! Stubs on hosts of their own: a service on host 1, callers on the hosts after it.
 
 use std::future::Future;
+use std::time::Duration;
 
 use anyhow::Result;
 use pathcall::Manifest;
 
 use super::{Begun, Party, Stage, Waiting};
-use crate::net::{Grpc, connect_plain, serve_at, serve_plain_at};
+use crate::net::{Grpc, connect_plain, serve_at, serve_plain_at, thread_cpu};
 
 pub(crate) struct Callers<S> {
     /// Each with its stub.
@@ -56,6 +57,11 @@ impl<S: Clone + Send + 'static> Callers<S> {
             all.push((stub(party.run(move || async move { connect_plain(&url).await })?), party));
         }
         Ok(Self { callers: all, _owner: None, _server: server })
+    }
+
+    /// Time of processors that callers have used so far, all together: who serves them has used the rest.
+    pub(crate) fn cpu(&self) -> Result<Duration> {
+        self.callers.iter().map(|(_, party)| party.run(|| async { Ok(thread_cpu()) })).sum()
     }
 
     /// All callers do this at once, each on its host.

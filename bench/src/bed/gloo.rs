@@ -1,5 +1,8 @@
-//! Gloo's all-reduce as a peer, by Debian's `python3-torch`: one rank on each worker's host, TCP between them.
+//! Gloo's all-reduce as a peer, by PyTorch: one rank on each worker's host, TCP between them.
+//!
+//! PyTorch is that of the Python in `PATHCALL_PYTHON`; unless given, of the one that Debian's packages are for.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,7 +12,8 @@ use pathcall_testbed::Testbed;
 
 use super::workers::Workers;
 
-/// The one that Debian's packages are for.
+/// What names the Python, and which it is otherwise.
+const NAMED_BY: &str = "PATHCALL_PYTHON";
 const PYTHON: &str = "/usr/bin/python3";
 const SOURCE: &str = include_str!("../../peers/allreduce.py");
 /// Where rank 0 waits for the others.
@@ -17,6 +21,7 @@ const PORT: &str = "29500";
 
 /// The peer's program.
 pub(crate) struct Gloo {
+    python: OsString,
     program: PathBuf,
 }
 
@@ -27,11 +32,13 @@ impl Gloo {
     /// Where there is no Gloo.
     pub(crate) fn find() -> Result<Self> {
         let check = "import torch.distributed as dist, sys; sys.exit(not dist.is_gloo_available())";
-        let output = Command::new(PYTHON).args(["-c", check]).output().context(PYTHON)?;
-        ensure!(output.status.success(), "{PYTHON} has no Gloo: `apt-get install python3-torch`");
+        let python = std::env::var_os(NAMED_BY).unwrap_or_else(|| PYTHON.into());
+        let none = || format!("{} has no Gloo: `apt-get install python3-torch`, or see {NAMED_BY}", python.display());
+        let output = Command::new(&python).args(["-c", check]).output().with_context(none)?;
+        ensure!(output.status.success(), none());
         let program = std::env::temp_dir().join(format!("pathcall-bench-gloo-{}.py", std::process::id()));
         std::fs::write(&program, SOURCE)?;
-        Ok(Self { program })
+        Ok(Self { python, program })
     }
 
     /// So many all-reduces of the workers of a bed, one after the other; how long one takes.
@@ -41,7 +48,7 @@ impl Gloo {
         for (rank, k) in Workers::at(workers).enumerate() {
             let host = bed.host(k)?;
             let meets_at = *first.get_or_insert(host.address());
-            let mut command = host.command(PYTHON);
+            let mut command = host.command(&self.python);
             command.env("GLOO_SOCKET_IFNAME", "eth0").arg(&self.program);
             command.args([rank.to_string(), workers.to_string(), meets_at.to_string(), PORT.to_owned()]);
             command.args([values.to_string(), calls.to_string()]);

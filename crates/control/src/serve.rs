@@ -1,7 +1,9 @@
 //! A running controller: its socket, its engine, and the handle that stops both.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_proto::v1::controller_server::ControllerServer;
@@ -13,6 +15,7 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::Error;
 use crate::engine::{Engine, Message};
+use crate::nodes::Nodes;
 use crate::service::Service;
 use crate::state::Timing;
 use crate::store::{Place, Store};
@@ -66,7 +69,8 @@ pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Erro
         Engine::start(store, config.timing, received)
     });
     let (engine, effects) = opening.await.map_err(Error::Defect)??;
-    let service = ControllerServer::new(Service::new(messages.downgrade()));
+    let nodes = Nodes::new(boot_id());
+    let service = ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes)));
     let (failure, failures) = mpsc::channel(2);
     let engine = supervise(failure.clone(), engine.run(effects));
 
@@ -82,7 +86,12 @@ pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Erro
         server.serve_with_incoming_shutdown(incoming, stopped).await.map_err(Error::Serve)
     });
     tracing::info!(%addr, "controller started");
-    Ok(Handle { addr, messages, stop, engine, server, failures })
+    Ok(Handle { addr, messages, nodes, stop, engine, server, failures })
+}
+
+/// Tells this start of a controller from others.
+fn boot_id() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// Runs a part of the controller; if it fails, that is reported.
@@ -113,6 +122,8 @@ pub struct Handle {
     addr: SocketAddr,
     /// Dropping it ends the engine, and with it all streams.
     messages: mpsc::UnboundedSender<Message>,
+    /// The same of those by which nodes are registered.
+    nodes: Arc<Nodes>,
     /// Dropping it ends the server once its calls are answered.
     stop: oneshot::Sender<()>,
     engine: JoinHandle<()>,
@@ -145,10 +156,10 @@ impl Handle {
     /// Stops: ends all streams, answers the calls that have begun, and closes socket and store
     /// before it returns. What is registered stays in the store.
     pub async fn shutdown(self) {
-        let Self { messages, stop, engine, server, .. } = self;
+        let Self { messages, nodes, stop, engine, server, .. } = self;
         // The engine first: the server waits for its streams, which end with the engine. Neither
         // task can fail: what they supervise has reported it.
-        drop(messages);
+        drop((messages, nodes));
         let _ = engine.await;
         drop(stop);
         let _ = server.await;

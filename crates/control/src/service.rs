@@ -1,16 +1,16 @@
 //! Service `Controller`: turns calls into messages for the engine, and grants into streams.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, RegisterApplicationRequest,
-    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
-    StatusRequest,
+    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, NodesRequest,
+    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
+    ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
@@ -18,6 +18,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
 use crate::engine::{Latest, Message, read_counters};
+use crate::nodes::{Listing, Nodes};
 use crate::state::CallId;
 
 /// Longest wait for an element's counters.
@@ -28,14 +29,15 @@ const COUNTERS_MAX: Duration = Duration::from_millis(500);
 pub(crate) struct Service {
     /// Weak, so that the engine ends when the handle lets it.
     engine: mpsc::WeakUnboundedSender<Message>,
+    nodes: Weak<Nodes>,
     calls: Arc<AtomicU64>,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>) -> Self {
-        Self { engine, calls: Arc::default() }
+    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>, nodes: Weak<Nodes>) -> Self {
+        Self { engine, nodes, calls: Arc::default() }
     }
 
     fn call(&self) -> CallId {
@@ -77,6 +79,7 @@ impl Service {
 impl Controller for Service {
     type RegisterApplicationStream = Grants<ApplicationGrant>;
     type RegisterElementStream = Grants<ElementGrant>;
+    type NodesStream = Listing;
 
     async fn register_application(
         &self,
@@ -106,7 +109,14 @@ impl Controller for Service {
 
     async fn status(&self, _: Request<StatusRequest>) -> Reply<StatusReply> {
         let standing = self.ask(|_, answer| Message::Status(answer)).await?;
-        Ok(Response::new(read_counters(standing, COUNTERS_MAX).await))
+        let status = read_counters(standing, COUNTERS_MAX).await;
+        let nodes = self.nodes.upgrade().map(|nodes| nodes.list()).unwrap_or_default();
+        Ok(Response::new(StatusReply { nodes, ..status }))
+    }
+
+    async fn nodes(&self, request: Request<NodesRequest>) -> Reply<Listing> {
+        let nodes = self.nodes.upgrade().ok_or_else(stopped)?;
+        nodes.join(request.into_inner().node).map(Response::new)
     }
 }
 

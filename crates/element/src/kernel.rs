@@ -30,6 +30,8 @@ pub(crate) struct Request<'a> {
     /// The IP address that frames are sent to, where that is not said by `data`.
     pub(crate) advertise: Option<std::net::IpAddr>,
     pub(crate) size: Size,
+    /// Frames that pass by are worked on, too.
+    pub(crate) inlined: bool,
 }
 
 /// How the program is attached to an interface.
@@ -39,6 +41,8 @@ pub struct Attached {
     pub interface: String,
     /// In the driver, or behind it, where every packet is in a buffer of its own already.
     pub native: bool,
+    /// Frames that pass by are worked on, too.
+    pub inline: bool,
 }
 
 /// Where a frame that was run in the kernel goes.
@@ -56,7 +60,7 @@ pub(crate) enum Ran {
 }
 
 /// Element-wide counters, and by name those that only the kernel's program has.
-pub(crate) type Counted = (Counters, [(&'static str, u64); 3]);
+pub(crate) type Counted = (Counters, [(&'static str, u64); 4]);
 
 /// By application: its counters, and the age of its last admitted frame.
 pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
@@ -146,7 +150,8 @@ mod with {
             let up = SocketAddr::new(request.data.ip(), 0);
             let link = Link::bind(up).map_err(|source| Error::bind(crate::Port::Data, up, source))?;
             let (data_port, slow_port) = (request.data.port(), link.local_addr().port());
-            let config = Config { size: request.size, data_port, slow_port, routed: true };
+            let Request { size, inlined, .. } = *request;
+            let config = Config { size, data_port, slow_port, routed: true, inlined };
             let mut program = pathcall_xdp::Kernel::load(&config)?;
             program.own(ip)?;
             let mut attached = Vec::new();
@@ -158,7 +163,7 @@ mod with {
                          `sysctl -w net.ipv4.conf.{interface}.forwarding=1` lets the kernel send them on"
                     );
                 }
-                attached.push(Attached { interface: interface.clone(), native });
+                attached.push(Attached { interface: interface.clone(), native, inline: inlined });
             }
             let element = SocketAddrV4::new(ip, data_port);
             Ok((Self { program, attached, element, packet: Vec::new(), buffer: Vec::new() }, link))
@@ -222,6 +227,7 @@ mod with {
                 ("xdp_drop_checksum", element.drop_checksum),
                 ("xdp_passed", element.passed),
                 ("xdp_slow", element.slow),
+                ("xdp_inline", element.passing),
             ];
             Ok((element.counters, own))
         }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Hosts address their frames to the element (overlay mode); it works on them in place and sends
-//! them on to the endpoint that the program names, or to all of an application's callers. In the
+//! them on to the endpoint that the program names, or to all of an application's callers. The program
+//! in the kernel may work on those, too, that pass by on their way to an endpoint (inline mode). In the
 //! order data meets them: [`run`] starts an element; `plane` is the data thread, the only one that
 //! touches program and socket, so frames and changes of the tables take effect one after the other
 //! and no frame takes a lock; `switch` is what it does to a frame and what commands change; `routes`
@@ -80,6 +81,8 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// Interfaces that the program is attached to in the kernel (XDP); none, unless given.
     pub xdp: Vec<String>,
+    /// Whether the program in the kernel works on frames, too, that pass by on their way to an endpoint.
+    pub inline: bool,
 }
 
 impl Default for Config {
@@ -95,6 +98,7 @@ impl Default for Config {
             shared_memory: true,
             cpu: None,
             xdp: Vec::new(),
+            inline: false,
         }
     }
 }

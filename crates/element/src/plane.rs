@@ -139,7 +139,7 @@ pub(crate) struct Plane {
 impl Plane {
     /// With the program in the kernel, too, if that is asked for.
     fn start(mut link: Link, config: &Config) -> Result<Self, Error> {
-        let Config { xdp: interfaces, advertise, size, shared_memory, .. } = config;
+        let Config { xdp: interfaces, inline, advertise, size, shared_memory, .. } = config;
         // Frames by memory would go past the program in the kernel.
         if *shared_memory
             && interfaces.is_empty()
@@ -147,7 +147,8 @@ impl Plane {
         {
             tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
         }
-        let request = Request { interfaces, data: link.local_addr(), advertise: *advertise, size: *size };
+        let (data, advertise, size, inlined) = (link.local_addr(), *advertise, *size, *inline);
+        let request = Request { interfaces, data, advertise, size, inlined };
         let kernel = match interfaces.is_empty() {
             true => None,
             false => Kernel::start(&request)?,

@@ -35,6 +35,7 @@ struct Fake(mpsc::Sender<(RegisterElementRequest, Grants)>);
 impl Controller for Fake {
     type RegisterApplicationStream = Stream<ApplicationGrant>;
     type RegisterElementStream = Stream<ElementGrant>;
+    type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
 
     async fn register_element(
         &self,
@@ -61,6 +62,10 @@ impl Controller for Fake {
         _: Request<ReleaseEndpointRequest>,
     ) -> Result<Response<ReleaseEndpointReply>, Status> {
         Err(Status::unavailable("elements only"))
+    }
+
+    async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
+        Err(Status::unimplemented("no part of this test"))
     }
 
     async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {

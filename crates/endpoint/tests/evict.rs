@@ -179,6 +179,7 @@ fn caller() -> (MapClient, Vec<u8>) {
         slot_base: 0,
         flows: 1,
         element: true,
+        inline: false,
         rows: 1,
         width: 64,
         worker: 0,

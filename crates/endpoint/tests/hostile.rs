@@ -29,6 +29,7 @@ fn client() -> MapClient {
         slot_base: 0,
         flows: 2,
         element: true,
+        inline: false,
         rows: 4,
         width: 256,
         worker: 0,

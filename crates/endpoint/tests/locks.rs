@@ -31,6 +31,7 @@ fn client() -> MapClient {
         slot_base: 0,
         flows: 2,
         element: false,
+        inline: false,
         rows: 4,
         width: 64,
         worker: 0,

@@ -32,6 +32,7 @@ fn client(key: Option<TokenKey>) -> MapClient {
         slot_base: 0,
         flows: 1,
         element: false,
+        inline: false,
         rows: 0,
         width: 64,
         worker: 0,

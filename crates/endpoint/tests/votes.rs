@@ -37,6 +37,7 @@ impl Voter {
             slot_base: 0,
             flows: 2,
             element: true,
+            inline: false,
             rows: 4,
             width: 1,
             worker: 0,

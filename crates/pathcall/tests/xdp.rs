@@ -44,6 +44,8 @@ impl Drop for Process {
 struct Bed {
     // The processes go before what they run on.
     element: Option<Process>,
+    /// Whether the element is to work on frames in passing.
+    inline: bool,
     _controller: Process,
     node: Node,
     bed: Testbed,
@@ -58,7 +60,7 @@ impl Bed {
         let mut controller = node.command(PATHCALL);
         controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
         let (controller, _) = Process::start(controller);
-        Self { element: None, _controller: controller, node, bed }
+        Self { element: None, inline: false, _controller: controller, node, bed }
     }
 
     fn url(&self) -> String {
@@ -78,7 +80,9 @@ impl Bed {
     /// Starts the element anew.
     fn start_element(&mut self) -> String {
         self.element = None;
-        let (element, ready) = Process::start(self.element_command(&["h1", "h2", "h3"]));
+        let mut command = self.element_command(&["h1", "h2", "h3"]);
+        command.args(self.inline.then_some("--inline"));
+        let (element, ready) = Process::start(command);
         self.element = Some(element);
         ready
     }
@@ -119,15 +123,24 @@ fn report(output: Output) -> Value {
 
 #[test]
 fn applications_run_through_the_kernel() {
-    if !root_tests("applications_run_through_the_kernel") {
-        return;
+    if root_tests("applications_run_through_the_kernel") {
+        run_applications(Bed::start("xdpapps"), "native");
     }
-    let mut bed = Bed::start("xdpapps");
+}
+
+#[test]
+fn applications_run_by_an_element_that_they_never_name() {
+    if root_tests("applications_run_by_an_element_that_they_never_name") {
+        run_applications(Bed { inline: true, ..Bed::start("xdpinline") }, "native, inline");
+    }
+}
+
+fn run_applications(mut bed: Bed, mode: &str) {
     let ready = bed.start_element();
     for interface in ["h1", "h2", "h3"] {
-        assert!(ready.contains(&format!("XDP on {interface} (native)")), "{ready}");
+        assert!(ready.contains(&format!("XDP on {interface} ({mode})")), "{ready}");
     }
-    for name in ["training", "wordcount", "lock"] {
+    for name in ["training", "wordcount", "lock", "vote"] {
         let plain = report(
             Command::new(bed.application(name).get_program()).args(["--json", "--plain"]).output().expect("it runs"),
         );
@@ -141,6 +154,9 @@ fn applications_run_through_the_kernel() {
     assert!(count("frames_in") > 1_000, "{counters}");
     // Multicasts to nobody yet are user space's.
     assert!(count("xdp_slow") * 100 < count("frames_in"), "nor did they leave by it: {counters}");
+    // What the servers ask of registers is addressed to the element.
+    let passing = count("xdp_inline") * 100 / count("frames_in");
+    assert!(if bed.inline { passing >= 60 } else { passing == 0 }, "{passing} % on their way to others: {counters}");
 }
 
 #[test]
@@ -160,10 +176,22 @@ fn the_demo_runs_through_the_kernel() {
 
 #[test]
 fn the_element_is_killed_and_loaded_again_in_mid_training() {
-    if !root_tests("the_element_is_killed_and_loaded_again_in_mid_training") {
-        return;
+    if root_tests("the_element_is_killed_and_loaded_again_in_mid_training") {
+        kill_in_mid_training(Bed::start("xdpkill"));
     }
-    let mut bed = Bed::start("xdpkill");
+}
+
+#[test]
+fn an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare() {
+    if root_tests("an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare") {
+        let bed = kill_in_mid_training(Bed { inline: true, ..Bed::start("xdpbare") });
+        let counters = bed.counters().expect("an element");
+        let count = |name: &str| counters[name].as_u64().expect("a count");
+        assert!(count("xdp_inline") * 2 > count("frames_in"), "the last one is on the way, too: {counters}");
+    }
+}
+
+fn kill_in_mid_training(mut bed: Bed) -> Bed {
     bed.start_element();
     let mut training = bed.application("training");
     let training = training.args(["--epochs", "2500"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -185,6 +213,7 @@ fn the_element_is_killed_and_loaded_again_in_mid_training() {
     let mut said = String::new();
     std::io::Read::read_to_string(&mut training.0.stderr.take().expect("piped"), &mut said).expect("text");
     assert!(status.success(), "{said}");
+    bed
 }
 
 #[test]

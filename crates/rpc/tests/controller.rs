@@ -40,6 +40,7 @@ struct FakeController(Arc<Mutex<Book>>);
 impl Controller for FakeController {
     type RegisterApplicationStream = ReceiverStream<Result<ApplicationGrant, Status>>;
     type RegisterElementStream = ReceiverStream<Result<pathcall_proto::v1::ElementGrant, Status>>;
+    type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
 
     async fn register_application(
         &self,
@@ -83,6 +84,10 @@ impl Controller for FakeController {
         _: Request<RegisterElementRequest>,
     ) -> Result<Response<Self::RegisterElementStream>, Status> {
         Err(Status::unimplemented(""))
+    }
+
+    async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
+        Err(Status::unimplemented("no part of this test"))
     }
 
     async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {

@@ -288,6 +288,53 @@ async fn a_node_of_ones_own_serves_several_channels() {
 }
 
 #[tokio::test]
+async fn nodes_find_each_other_by_the_controllers_directory() {
+    let listener = pathcall_control::bind("127.0.0.1:0".parse().expect("an address")).await.expect("a free port");
+    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
+    let (at, url) = (controller.addr(), controller.url());
+    let store = |name: &str| {
+        let said = name.to_owned();
+        let fetch = move |_: Note, call: Call<Note>| {
+            let text = said.clone();
+            async move { call.reply(Note { text }).await }
+        };
+        Handlers::new().controller(url.clone(), name).handle::<DocsFetch, _, _>(fetch).start()
+    };
+    let (a, b) = (store("store-a").await.expect("starts"), store("store-b").await.expect("starts"));
+    let lookup = async |wish: Wish, call: Call<Note>| {
+        let target = wish.names[0].as_str();
+        call.delegate::<DocsFetch>(target, &Note::default())
+    };
+    let index = Handlers::new().controller(url.clone(), "index").handle::<DocsLookup, _, _>(lookup);
+    let index = index.start().await.expect("starts");
+    let has = async |name: &str| timeout(LIMIT, index.directory().has(&name.into())).await.expect("it registers");
+    has("store-a").await;
+    has("store-b").await;
+    let mut client =
+        DocsClient::new(Channel::connect(serve(Some(index.clone())).await, &PATHCALL).await.expect("connects"));
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    assert_eq!(all(client.lookup(wish(["store-b"])).await).await.0, ["store-b"]);
+
+    // One that is gone is no longer found.
+    drop(b);
+    let began = Instant::now();
+    while index.directory().find(&"store-b".into()).is_ok() {
+        assert!(began.elapsed() < LIMIT);
+        tokio::task::yield_now().await;
+    }
+    // Without a controller, and with another one at its place, everything goes on.
+    controller.shutdown().await;
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    let listener = pathcall_control::bind(at).await.expect("its port");
+    let _controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
+    assert_eq!(all(client.lookup(wish(["store-a"])).await).await.0, ["store-a"]);
+    let other = store("store-c").await.expect("starts");
+    has("store-c").await;
+    assert_eq!(all(client.lookup(wish(["store-c"])).await).await.0, ["store-c"]);
+    drop((a, other));
+}
+
+#[tokio::test]
 async fn what_can_not_start_says_why() {
     let twice =
         Handlers::new().handle::<DocsFetch, _, _>(async |_, _| Ok(())).handle::<DocsFetch, _, _>(async |_, _| Ok(()));

@@ -110,6 +110,12 @@ fn weather(scenario: &Scenario, out: &mut impl Write) -> io::Result<()> {
     for Outage { from, to, since, until: end } in &scenario.outages {
         writeln!(out, "cut: {} → {} from {} to {}", any(*from), any(*to), ms(*since), ms(*end))?;
     }
+    if scenario.inline {
+        writeln!(out, "elements are on the way between hosts")?;
+    }
+    for Outage { from, to, since, until: end } in &scenario.detours {
+        writeln!(out, "past the element: {} → {} from {} to {}", any(*from), any(*to), ms(*since), ms(*end))?;
+    }
     for WireChange { at, node, wire } in &scenario.wire_changes {
         writeln!(out, "links of {} from {}: {wire:?}", any(*node), ms(*at))?;
     }

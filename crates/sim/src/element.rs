@@ -3,7 +3,7 @@
 use pathcall_endpoint::map::Dest;
 use pathcall_endpoint::map::Outbox;
 use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
-use pathcall_wire::Instant;
+use pathcall_wire::{Base, Instant};
 
 use crate::party::{Decision, Effects, Party};
 use crate::scenario::{ApplicationPlan, CallerPlan, Memory};
@@ -95,6 +95,14 @@ impl Element {
     /// Frames refused for their token since it started.
     pub(crate) fn unauthentic(&self) -> u64 {
         self.program.counters().drop_unauthentic
+    }
+
+    /// Whether a frame that passes by is addressed to an endpoint of an application here.
+    pub(crate) fn knows_addressee(&self, frame: &[u8]) -> bool {
+        let addressee = |base: Base<&[u8]>| {
+            self.program.tables().endpoint(base.dst()).is_some_and(|endpoint| endpoint.gaid == base.gaid())
+        };
+        Base::new_checked(frame).is_ok_and(addressee)
     }
 
     /// A caller is gone.

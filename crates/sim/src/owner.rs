@@ -58,6 +58,7 @@ impl<'a> Owner<'a> {
             slot_base: caller.slot_base,
             flows: caller.flows,
             element: self.sends_by_element(caller, joined.element),
+            inline: false,
             rows: joined.rows,
             width: joined.width,
             worker: joined.worker,

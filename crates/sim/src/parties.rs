@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::judge::Failure;
 use crate::owner::Owner;
 use crate::party::{Node, Party};
-use crate::scenario::Scenario;
+use crate::scenario::{ApplicationPlan, Scenario};
 
 /// All nodes.
 pub(crate) struct Parties<'a> {
@@ -21,6 +21,8 @@ pub(crate) struct Parties<'a> {
     hosts: BTreeMap<Node, Host>,
     /// Which node has this endpoint.
     endpoints: BTreeMap<u32, Node>,
+    /// The element between the hosts of an application, if what they send each other passes by one.
+    ways: Vec<usize>,
 }
 
 impl<'a> Parties<'a> {
@@ -38,6 +40,7 @@ impl<'a> Parties<'a> {
             callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),
             hosts: nodes.map(|node| (node, Host::new(plan(&node)))).collect(),
             endpoints,
+            ways: applications.iter().filter(|_| scenario.inline).map(ApplicationPlan::element).collect(),
         })
     }
 
@@ -66,6 +69,13 @@ impl<'a> Parties<'a> {
             Node::Caller(application, number) => self.callers.get(application)?.get(number)?.element(),
         };
         element.filter(|number| *number < self.elements.len())
+    }
+
+    /// The element that a frame from one host to another passes by, if it is one for that element.
+    pub(crate) fn on_the_way(&self, from: Node, to: Node, frame: &[u8]) -> Option<usize> {
+        let (Node::Owner(application) | Node::Caller(application, _)) = from else { return None };
+        let element = self.ways.get(application).copied()?;
+        (to != from && self.elements.get(element)?.knows_addressee(frame)).then_some(element)
     }
 
     pub(crate) fn get(&mut self, node: Node) -> Option<&mut dyn Party> {

@@ -39,6 +39,7 @@ enum List {
     Failures,
     Moves,
     Outages,
+    Detours,
     WireChanges,
     Pauses(Node),
     /// Of an application.
@@ -52,7 +53,7 @@ enum List {
 }
 
 /// Changes that leave out one thing.
-const CHANGES: [fn(&mut Scenario); 12] = [
+const CHANGES: [fn(&mut Scenario); 13] = [
     |scenario| scenario.faults = Faults::default(),
     |scenario| scenario.faults.loss = Default::default(),
     |scenario| scenario.faults.burst = Default::default(),
@@ -60,6 +61,7 @@ const CHANGES: [fn(&mut Scenario); 12] = [
     |scenario| scenario.faults.reorder = Default::default(),
     |scenario| scenario.faults.late = Default::default(),
     |scenario| scenario.faults.hostile = Default::default(),
+    |scenario| scenario.inline = false,
     |scenario| scenario.hosts.clear(),
     |scenario| scenario.wire.jitter = Default::default(),
     |scenario| scenario.applications.iter_mut().for_each(|plan| plan.token_key = None),
@@ -123,7 +125,7 @@ impl Shrinking {
 
 /// The lists of a scenario, the larger things first.
 fn lists(scenario: &Scenario) -> Vec<List> {
-    let mut lists = vec![List::Failures, List::Moves, List::Outages, List::WireChanges];
+    let mut lists = vec![List::Failures, List::Moves, List::Outages, List::Detours, List::WireChanges];
     lists.extend(scenario.hosts.keys().map(|node| List::Pauses(*node)));
     for (index, plan) in scenario.applications.iter().enumerate() {
         lists.push(List::Queries(index));
@@ -146,6 +148,7 @@ impl List {
             Self::Failures => scenario.failures.len(),
             Self::Moves => scenario.moves.len(),
             Self::Outages => scenario.outages.len(),
+            Self::Detours => scenario.detours.len(),
             Self::WireChanges => scenario.wire_changes.len(),
             Self::Pauses(node) => scenario.hosts.get(&node).map_or(0, |host| host.pauses.len()),
             Self::Queries(index) => plan(index).queries.len(),
@@ -167,6 +170,7 @@ impl List {
             Self::Failures => drop(scenario.failures.drain(part)),
             Self::Moves => drop(scenario.moves.drain(part)),
             Self::Outages => drop(scenario.outages.drain(part)),
+            Self::Detours => drop(scenario.detours.drain(part)),
             Self::WireChanges => drop(scenario.wire_changes.drain(part)),
             Self::Pauses(node) => {
                 if let Some(host) = scenario.hosts.get_mut(&node) {

@@ -40,6 +40,10 @@ pub struct Tally {
     pub lane_bytes_received: u64,
     /// Keys that gave their registers to others.
     pub keys_evicted: u64,
+    /// Frames that were to be worked on in passing.
+    pub inline: u64,
+    /// Those of them that no element met.
+    pub bare: u64,
     /// Times that an owner went on without an element that was silent.
     pub suspended: u64,
     /// Virtual time.
@@ -65,6 +69,8 @@ impl AddAssign for Tally {
         self.lane_bytes_sent += other.lane_bytes_sent;
         self.lane_bytes_received += other.lane_bytes_received;
         self.keys_evicted += other.keys_evicted;
+        self.inline += other.inline;
+        self.bare += other.bare;
         self.suspended += other.suspended;
         self.virtual_time += other.virtual_time;
     }

@@ -26,6 +26,7 @@ fn every_result_is_right() {
     assert!(tally.calls > 1000 && tally.lanes_element > 0 && tally.lanes_software > 0, "{tally:?}");
     assert!(tally.lost > 0 && tally.repeated > 0 && tally.reordered > 0 && tally.marked > 0, "{tally:?}");
     assert!(tally.retransmits > 0, "{tally:?}");
+    assert!(tally.inline > tally.bare && tally.bare > 0, "{tally:?}");
 }
 
 #[test]

@@ -164,35 +164,6 @@ fn faults_are_as_many_as_asked_for() {
     assert_eq!(other, Faults { passed: passed + repeated, ..Faults::default() });
 }
 
-#[test]
-fn a_long_queue_marks_and_a_full_one_loses() {
-    const FRAMES: u64 = 100;
-    const FRAME: usize = 1514;
-    if !root_tests("a_long_queue_marks_and_a_full_one_loses") {
-        return;
-    }
-    let rate = Some("8mbit".parse().expect("a rate"));
-    let slow = Profile { rate, queue_bytes: Some(40 * 1514), mark_bytes: Some(20 * 1500), ..Profile::default() };
-    let bed = up(Testbed::builder().hosts(2).link(2, slow));
-    let [one, two] = [1, 2].map(|k| socket(&bed.host(k).expect("a host")));
-    socket2::SockRef::from(&two).set_tos_v4(2).expect("a mark");
-    for _ in 0..FRAMES {
-        two.send_to(&[7; FRAME - HEADERS_BYTES], address(&one)).expect("sent");
-    }
-    let link = bed.link(2).expect("a link");
-    let faults = || link.faults().expect("counters").expect("a wire").0;
-    let began = Instant::now();
-    while faults().passed < FRAMES {
-        assert!(began.elapsed() < PATIENCE, "{:?}", faults());
-    }
-    // They were sent faster than the link takes them, but by a few: 20 wait unmarked, or 19; 40 wait, and 4 need not.
-    let Faults { lost, marked, passed, .. } = faults();
-    let (overflowed, back) = link.overflowed().expect("counters").expect("a wire");
-    assert_eq!((lost, passed, back), (0, FRAMES, 0));
-    assert!((60..=82).contains(&marked) && (40..=56).contains(&overflowed), "{marked} marked, {overflowed} lost");
-    assert_eq!(bed.link(1).expect("a link").overflowed().expect("counters"), None, "a bare link");
-}
-
 /// Frames with a mark that host `k` has got since this was first called.
 fn marks(bed: &Testbed, k: usize) -> u64 {
     let host = bed.host(k).expect("a host");

@@ -109,7 +109,8 @@ pub enum Kind {
     /// Server to caller: the answer to [`Kind::MapLease`]; `tag` is 0 if locks can't be lent yet,
     /// and under CLEAR not in this session any more.
     MapLent = 29,
-    /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`].
+    /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`], whose `round` is 1 if an element
+    /// has admitted the question on its way. With `round` 1: one has admitted such an answer, too.
     MapHello = 30,
 }
 
@@ -171,7 +172,8 @@ impl Flags {
     pub const CROSS: u16 = 1 << 4;
     /// A token follows the base header.
     pub const TOKEN: u16 = 1 << 5;
-    /// Set by the element: the frame was not admitted and is untouched.
+    /// No element has admitted the frame: it is untouched. An element says so of what it refuses; a sender of what
+    /// one on the way may admit, which then takes it off.
     pub const NOT_ADMITTED: u16 = 1 << 6;
 }
 

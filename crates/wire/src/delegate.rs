@@ -7,21 +7,22 @@
 //! ```
 //!
 //! A message is given whole by the transport below, at most once (§4.6): over our flows, TCP or QUIC. [`ids`]
-//! names calls, requests and responses; [`parts`] has the fixed sections; [`message`] puts them together.
+//! names calls, requests and responses; [`parts`] has the fixed sections; [`message`] is what they are
+//! put together to, [`encode`] writes it.
 //! Every section's length is known from the flags alone, whatever the fan-out; a request is at most 64 bytes
 //! longer than that of a plain remote call ([`parts::Twin`]) between IPv4 addresses, where the thesis has
 //! about 100 (§6.5). Each of the two addresses takes 12 bytes more when it is of IPv6.
 
 pub mod address;
+pub mod encode;
 pub mod ids;
 pub mod message;
 pub mod parts;
 
 pub use address::Addresses;
+pub use encode::{Encoded, list};
 pub use ids::{Branch, Context, NodeId, RequestId, U24};
-pub use message::{
-    Encoded, Fault, Grant, Ids, Manifest, Message, Ping, Pong, Request, Response, Subject, TraceSpan, parse,
-};
+pub use message::{Fault, Grant, Ids, Manifest, Message, Ping, Pong, Request, Response, Subject, TraceSpan, parse};
 pub use parts::{Flags, Kind, Twin, TwinRepr};
 
 /// First byte of every message: delegate, version 1.

@@ -168,6 +168,10 @@ mutants! {
         ClientIncarnation,
         /// The client does not look at tokens.
         ClientToken,
+        /// The server sums what no element has admitted, though its next copy may meet one.
+        BareSummed,
+        /// The client does not say of what an element on the way is to work on that none has.
+        InlineUnmarked,
     }
     delegate {
         /// The server works on a request each time that it comes.
@@ -198,6 +202,8 @@ mutants! {
         DelegateResponsesUncounted,
         /// The caller takes a response each time that it comes.
         DelegateResponseTwice,
+        /// The caller tells nobody that a call has failed.
+        DelegateFailureUntold,
         /// The caller waits for ever for what nobody confirms.
         DelegateNeverFails,
         /// The caller waits for ever for a response that was sent.

@@ -40,6 +40,8 @@ pub struct Config {
     pub slow_port: u16,
     /// Whether frames are routed; otherwise they leave as they are addressed, for tests.
     pub routed: bool,
+    /// Whether those are worked on, too, that are addressed to endpoints and pass by here.
+    pub inlined: bool,
 }
 
 /// How the program is attached to an interface.
@@ -109,7 +111,8 @@ impl Kernel {
                     let port = |port: u16| u32::from(port.to_be());
                     let ports = port(config.data_port) | port(config.slow_port) << 16;
                     let ports = if cfg!(target_endian = "little") { ports } else { ports.rotate_left(16) };
-                    let words = Words::of(&[rows as u32, lanes as u32, slots as u32, ports, config.routed.into()]);
+                    let [rows, lanes, slots] = [rows, lanes, slots].map(|count| count as u32);
+                    let words = Words::of(&[rows, lanes, slots, ports, config.routed.into(), config.inlined.into()]);
                     let value = map.initial_value_mut().ok_or(Error::Missing("config"))?;
                     value[..words.bytes().len()].copy_from_slice(words.bytes());
                     Ok(())

@@ -54,7 +54,7 @@ pub(crate) fn sums<const N: usize>(processors: &[Vec<u8>]) -> [u64; N] {
 }
 
 /// Counters of `struct element_counters`.
-pub(crate) const ELEMENT_COUNTERS: usize = 12;
+pub(crate) const ELEMENT_COUNTERS: usize = 13;
 /// Counters of `struct application_counters`.
 pub(crate) const APPLICATION_COUNTERS: usize = 20;
 /// `struct application_counters` in 64-bit words: the time of the last frame follows the counters.

@@ -59,6 +59,8 @@ pub struct Element {
     pub passed: u64,
     /// Frames that left by user space.
     pub slow: u64,
+    /// Frames in that were addressed to an endpoint and passed by.
+    pub passing: u64,
 }
 
 impl Kernel {
@@ -123,7 +125,8 @@ impl Kernel {
     /// What the kernel says.
     pub fn counters(&self) -> Result<Element, Error> {
         let c: [u64; ELEMENT_COUNTERS] = layout::sums(&self.get_all("element_counters", 0)?);
-        Ok(Element { counters: layout::element_counters(&c), drop_checksum: c[9], passed: c[10], slow: c[11] })
+        let [.., drop_checksum, passed, slow, passing] = c;
+        Ok(Element { counters: layout::element_counters(&c), drop_checksum, passed, slow, passing })
     }
 
     /// Every application with its counters, and when its last admitted frame came, on the clock of

@@ -106,7 +106,8 @@ impl Typical {
     fn kernel(self) -> Result<Kernel, Error> {
         let width = if matches!(self, Self::Pairs(_)) { KEYED_WIDTH } else { LINEAR_LANES };
         let size = Size { rows: ROWS as usize, lanes: ROWS as usize * width, slots: 1 };
-        let config = Config { size, data_port: ELEMENT.port(), slow_port: ELEMENT.port() + 1, routed: false };
+        let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
+        let config = Config { size, data_port, slow_port, routed: false, inlined: false };
         let mut kernel = Kernel::load(&config)?;
         kernel.own(*ELEMENT.ip())?;
         kernel.install(&Application {

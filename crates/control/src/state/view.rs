@@ -55,7 +55,7 @@ impl State {
                 counters: None,
             }
         });
-        StatusReply { applications: applications.collect(), elements: elements.collect() }
+        StatusReply { applications: applications.collect(), elements: elements.collect(), nodes: Vec::new() }
     }
 
     /// The records, as the store should have them once all changes are committed.

@@ -8,8 +8,11 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Adds a number; whether it was not there.
+    /// Adds a number; whether it was not there. 0 is none that anybody sends: it is refused.
     pub(super) fn insert(&mut self, number: u32) -> bool {
+        if number == 0 {
+            return false;
+        }
         let after = self.ranges.partition_point(|range| range.0 <= number);
         if after > 0 && self.ranges[after - 1].1 >= number {
             return false;
@@ -51,6 +54,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn zero_is_no_number() {
+        let mut numbers = Numbers::default();
+        assert!(!numbers.insert(0));
+        assert!(numbers.missing(2).eq([1, 2]));
+    }
 
     proptest! {
         #[test]

@@ -271,6 +271,7 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         match (to, &mut self.carrier) {
             (Dest::Element, _) => (self.send)(self.element, frame),
+            (Dest::Inline(_), _) => (self.send)(self.server, frame),
             (Dest::Endpoint(_), None) => (self.send)(self.server, frame),
             (Dest::Endpoint(_), Some(carrier)) => self.carried.take(carrier, frame),
         }

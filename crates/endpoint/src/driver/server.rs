@@ -243,6 +243,7 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
     fn send(&mut self, to: Dest, frame: &[u8]) {
         let to = match to {
             Dest::Element => self.element,
+            Dest::Inline(endpoint) => self.members.get(&endpoint).copied(),
             Dest::Endpoint(endpoint) => match self.carriers.get_mut(&endpoint) {
                 Some(carrier) => return self.carried.take(carrier, frame),
                 None => self.members.get(&endpoint).copied(),

@@ -11,6 +11,7 @@
 //! the next deadline. Neither does I/O or reads a clock.
 
 mod ballot;
+mod bypass;
 pub mod client;
 mod error;
 mod key;
@@ -116,6 +117,9 @@ pub enum Dest {
     Element,
     /// The endpoint with this id, directly.
     Endpoint(u32),
+    /// The application's element, which is on the way to the endpoint with this id: a frame that is
+    /// addressed there is worked on in passing (inline), or comes there bare if the element is gone.
+    Inline(u32),
 }
 
 /// Where a state machine puts its frames: the driver's link, or the simulator's network.

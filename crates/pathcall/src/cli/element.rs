@@ -51,6 +51,9 @@ pub(crate) struct SocketArgs {
     /// Interface that the switch program is attached to in the kernel (XDP); may be said again
     #[arg(long, value_name = "IFACE")]
     xdp: Vec<String>,
+    /// The program in the kernel works on frames, too, that it routes from one endpoint to another
+    #[arg(long, requires = "xdp")]
+    inline: bool,
 }
 
 impl SocketArgs {
@@ -68,14 +71,16 @@ impl SocketArgs {
             no_shared_memory: false,
             cpu: None,
             xdp: Vec::new(),
+            inline: false,
         }
     }
 
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
-        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp } = self;
+        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
         let controller = Some(controller);
-        let mut config = Config { data, control, advertise, controller, busy_poll, cpu, xdp, ..Config::default() };
+        let mut config =
+            Config { data, control, advertise, controller, busy_poll, cpu, xdp, inline, ..Config::default() };
         config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
@@ -86,7 +91,8 @@ impl SocketArgs {
 pub(crate) fn addresses(element: &Handle) -> String {
     let attached = element.attached().iter().map(|attached| {
         let mode = if attached.native { "native" } else { "generic" };
-        format!(", XDP on {} ({mode})", attached.interface)
+        let inline = if attached.inline { ", inline" } else { "" };
+        format!(", XDP on {} ({mode}{inline})", attached.interface)
     });
     let attached: String = attached.collect();
     format!("frames at {} (UDP){attached}, control calls at http://{}", element.data_addr(), element.control_addr())

@@ -56,9 +56,14 @@ fn text(status: &StatusReply) -> String {
     text.push('\n');
     if status.elements.is_empty() {
         text.push_str("no elements\n");
-        return text;
+    } else {
+        let _ = write!(text, "{}\n{}", element_table(status), drop_table(status));
     }
-    let _ = write!(text, "{}\n{}", element_table(status), drop_table(status));
+    if !status.nodes.is_empty() {
+        let mut table = Table::new(["node", "reached at"]);
+        status.nodes.iter().for_each(|node| table.row([node.name.clone(), node.address.clone()]));
+        let _ = write!(text, "\n{table}");
+    }
     text
 }
 
@@ -239,6 +244,7 @@ fn json(status: &StatusReply) -> Value {
     json!({
         "applications": status.applications.iter().map(|application| application_json(application, status)).collect::<Vec<_>>(),
         "elements": status.elements.iter().map(element_json).collect::<Vec<_>>(),
+        "nodes": status.nodes.iter().map(|node| json!({ "name": node.name, "address": node.address })).collect::<Vec<_>>(),
     })
 }
 

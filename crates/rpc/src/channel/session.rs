@@ -313,6 +313,7 @@ impl Join<'_> {
             flows: grant.flows.max(1),
             // Without a slot in its repeat filter the element can't take this caller's frames.
             element: element.is_some() && grant.flows > 0,
+            inline: false,
             rows: grant.rows,
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,

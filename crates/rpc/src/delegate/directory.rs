@@ -3,10 +3,16 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use pathcall_proto::v1::NodeEntry;
 use pathcall_wire::link::Secret;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tonic::Status;
+use tonic::transport::Endpoint;
+
+use super::registry::{endpoint, follow};
 
 /// Whom a request is passed on to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +52,20 @@ impl From<&str> for Target {
 
 /// Names of nodes; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Directory(Arc<RwLock<BTreeMap<String, SocketAddr>>>);
+pub struct Directory {
+    nodes: Arc<watch::Sender<BTreeMap<String, SocketAddr>>>,
+    /// What feeds it, as long as there is a clone.
+    _feed: Option<Arc<Feed>>,
+}
+
+#[derive(Debug)]
+struct Feed(JoinHandle<()>);
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 impl Directory {
     /// A directory with these nodes.
@@ -59,7 +78,33 @@ impl Directory {
     /// Has these nodes, and no others, from now on.
     pub fn set<N: Into<String>>(&self, nodes: impl IntoIterator<Item = (N, SocketAddr)>) {
         let nodes = nodes.into_iter().map(|(name, address)| (name.into(), address)).collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = nodes;
+        self.nodes.send_if_modified(|known| {
+            let other = *known != nodes;
+            *known = nodes;
+            other
+        });
+    }
+
+    /// A copy of a controller's directory, at `http://host:port`, for as long as there is a clone of it.
+    /// Empty until the controller has answered, and as it was while it can't be reached.
+    ///
+    /// # Errors
+    /// When this is no address.
+    pub fn of_controller(address: &str) -> Result<Self, tonic::transport::Error> {
+        Ok(Self::followed(endpoint(address)?, None))
+    }
+
+    /// The same, and this node has a place in it.
+    pub(super) fn followed(controller: Endpoint, node: Option<NodeEntry>) -> Self {
+        let directory = Self::default();
+        let feed = tokio::spawn(follow(controller, node, directory.clone()));
+        Self { _feed: Some(Arc::new(Feed(feed))), ..directory }
+    }
+
+    /// Waits until it has a target; returns at once if it does.
+    pub async fn has(&self, target: &Target) {
+        // The sender is here: it does not end.
+        let _ = self.nodes.subscribe().wait_for(|nodes| look(nodes, target).is_some()).await;
     }
 
     /// Where a target is.
@@ -67,17 +112,25 @@ impl Directory {
     /// # Errors
     /// UNAVAILABLE with what was looked for.
     pub fn find(&self, target: &Target) -> Result<SocketAddr, Status> {
-        let nodes = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let (found, what) = match target {
-            Target::Address(address) => return Ok(*address),
-            Target::Name(name) => (nodes.get(name), format!("a node named {name:?}")),
-            Target::Key { prefix, key } => {
-                let those = nodes.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(prefix));
-                let found = those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| address);
-                (found, format!("a node whose name begins with {prefix:?}"))
-            }
-        };
-        found.copied().ok_or_else(|| Status::unavailable(format!("the directory does not have {what}")))
+        look(&self.nodes.borrow(), target).ok_or_else(|| {
+            let what = match target {
+                Target::Address(address) => address.to_string(),
+                Target::Name(name) => format!("a node named {name:?}"),
+                Target::Key { prefix, .. } => format!("a node whose name begins with {prefix:?}"),
+            };
+            Status::unavailable(format!("the directory does not have {what}"))
+        })
+    }
+}
+
+fn look(nodes: &BTreeMap<String, SocketAddr>, target: &Target) -> Option<SocketAddr> {
+    match target {
+        Target::Address(address) => Some(*address),
+        Target::Name(name) => nodes.get(name).copied(),
+        Target::Key { prefix, key } => {
+            let those = nodes.range(prefix.clone()..).take_while(|(name, _)| name.starts_with(prefix));
+            those.max_by_key(|(name, _)| weight(name, key)).map(|(_, address)| *address)
+        }
     }
 }
 

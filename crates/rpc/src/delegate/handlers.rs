@@ -12,6 +12,7 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate;
 use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, Request};
 use pathcall_proto::delegate::Method;
+use pathcall_proto::v1::NodeEntry;
 use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -21,6 +22,7 @@ use tonic::metadata::MetadataMap;
 use super::call::{Call, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
+use super::registry;
 
 /// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
 const AT_ONCE: usize = 1024;
@@ -46,6 +48,7 @@ pub struct Handlers {
     twice: Option<&'static str>,
     node: NodeConfig,
     directory: Directory,
+    controller: Option<(String, String)>,
     at_once: usize,
 }
 
@@ -59,6 +62,14 @@ pub enum StartError {
         address: SocketAddr,
         /// Why not.
         source: io::Error,
+    },
+    /// The controller's address is none.
+    #[error("not the address of a controller: {address}: {source}")]
+    Controller {
+        /// What was given.
+        address: String,
+        /// Why not.
+        source: tonic::transport::Error,
     },
     /// A method can have one handler.
     #[error("{0} has two handlers")]
@@ -79,6 +90,7 @@ impl Handlers {
             twice: None,
             node: NodeConfig::default(),
             directory: Directory::default(),
+            controller: None,
             at_once: AT_ONCE,
         }
     }
@@ -92,6 +104,13 @@ impl Handlers {
     /// Where [`Target`](super::Target)s by name and by key are found.
     pub fn directory(mut self, directory: Directory) -> Self {
         self.directory = directory;
+        self
+    }
+
+    /// Takes a place in the directory of the controller at `http://host:port`, by this name, and finds targets
+    /// there. A controller that can't be reached is tried again and again.
+    pub fn controller(mut self, address: impl Into<String>, name: impl Into<String>) -> Self {
+        self.controller = Some((address.into(), name.into()));
         self
     }
 
@@ -135,8 +154,16 @@ impl Handlers {
         let address = self.node.listen;
         let started = Node::start(&self.node).await;
         let (node, requests) = started.map_err(|source| StartError::Node { address, source })?;
+        let directory = match self.controller {
+            None => self.directory,
+            Some((address, name)) => {
+                let controller = registry::endpoint(&address);
+                let controller = controller.map_err(|source| StartError::Controller { address, source })?;
+                Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
+            }
+        };
         let permits = Arc::new(Semaphore::new(self.at_once));
-        let shared = Arc::new((self.handlers, self.directory));
+        let shared = Arc::new((self.handlers, directory.clone()));
         let task = tokio::spawn(async move {
             // Permits first: a request that is taken is worked on, the others keep the node's order.
             while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
@@ -147,7 +174,7 @@ impl Handlers {
                 });
             }
         });
-        Ok(Serving(Arc::new(Running { node, config: self.node, task })))
+        Ok(Serving(Arc::new(Running { node, config: self.node, directory, task })))
     }
 }
 
@@ -165,6 +192,7 @@ pub struct Serving(Arc<Running>);
 struct Running {
     node: Node,
     config: NodeConfig,
+    directory: Directory,
     task: JoinHandle<()>,
 }
 
@@ -185,6 +213,12 @@ impl Serving {
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.0.node
+    }
+
+    /// Where its handlers' targets are found.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.0.directory
     }
 
     /// What it has done so far.

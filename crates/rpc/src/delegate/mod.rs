@@ -12,7 +12,8 @@
 //! still work on the call stop. The stream ends well when all parts are done, wherever they were, and all
 //! their replies have come.
 //!
-//! [`envelope`] is how a request travels; [`directory`] finds servers by name and by key; [`handlers`] runs
+//! [`envelope`] is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
+//! as a controller has it; [`handlers`] runs
 //! handlers; `respond` makes a stub's stream of a call. Who calls such a method without Pathcall gets the same
 //! from the [server's layer](crate::server::ServerLayer), which calls on its behalf.
 
@@ -20,6 +21,7 @@ mod call;
 pub mod directory;
 mod envelope;
 mod handlers;
+mod registry;
 pub(crate) mod respond;
 
 pub use call::Call;

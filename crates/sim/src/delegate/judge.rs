@@ -83,6 +83,9 @@ pub enum Wrong {
         /// How long that may be.
         bound: Duration,
     },
+    /// A handler works on although its call is over and its server can be reached.
+    #[error("a handler still works on call {0}, which has ended")]
+    StillWorking(usize),
     /// A trace lacks spans although nothing was lost.
     #[error("the trace of call {call} has {spans} spans of {requests} requests")]
     Trace {
@@ -112,6 +115,8 @@ pub(super) struct Known {
     sent: BTreeSet<Tag>,
     given: BTreeSet<Tag>,
     pub(super) outcome: Option<Outcome>,
+    /// When it ended.
+    ended: Instant,
     /// When anything last happened, but for pings.
     pub(super) active: Instant,
     /// When a response last came.
@@ -129,6 +134,8 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct Judge<'a> {
     plan: &'a Plan,
+    /// Time without anything happening after which each call has ended.
+    bounds: Vec<Duration>,
     pub(super) calls: Vec<Known>,
 }
 
@@ -140,6 +147,7 @@ impl<'a> Judge<'a> {
             sent: BTreeSet::new(),
             given: BTreeSet::new(),
             outcome: None,
+            ended: Instant(0),
             active: Instant(0),
             answered: Instant(0),
             started: false,
@@ -147,7 +155,8 @@ impl<'a> Judge<'a> {
             told: BTreeSet::new(),
             failed: Vec::new(),
         };
-        Self { plan, calls: vec![known; plan.calls.len()] }
+        let bounds = plan.calls.iter().map(bound).collect();
+        Self { plan, bounds, calls: vec![known; plan.calls.len()] }
     }
 
     /// A handler begins to work.
@@ -201,6 +210,7 @@ impl<'a> Judge<'a> {
         if known.outcome.replace(outcome.clone()).is_some() && !again {
             return Err(Wrong::EndedTwice(call));
         }
+        known.ended = now;
         match outcome {
             Outcome::Complete => {
                 let (requests, replies) = (known.finished.len(), known.given.len());
@@ -251,7 +261,7 @@ impl<'a> Judge<'a> {
     pub(super) fn hangs(&self, now: Instant) -> Result<(), Wrong> {
         // Where requests wait for handlers of other calls, anything that happens may be what a call waits for.
         let last = self.calls.iter().map(|known| known.active).max().unwrap_or_default();
-        let longest = self.plan.calls.iter().map(bound).max().unwrap_or_default();
+        let longest = self.longest();
         for (call, known) in self.calls.iter().enumerate() {
             let plan = &self.plan.calls[call];
             let over = known.outcome.is_some() && !plan.options.once
@@ -260,11 +270,29 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let queues = self.plan.has_queues();
-            let (active, bound) = if queues { (last, longest) } else { (known.active, bound(plan)) };
+            let (active, bound) = if queues { (last, longest) } else { (known.active, self.bounds[call]) };
             let quiet = now.since(active);
             if quiet > bound {
                 return Err(Wrong::Hangs { call, quiet, bound });
             }
+        }
+        Ok(())
+    }
+
+    /// The longest time without anything happening after which a call has ended.
+    pub(super) fn longest(&self) -> Duration {
+        self.bounds.iter().copied().max().unwrap_or_default()
+    }
+
+    /// A handler is at work: whether it may be, with what is known of its call.
+    pub(super) fn works(&self, now: Instant, call: usize) -> Result<(), Wrong> {
+        let (plan, known) = (&self.plan.calls[call], &self.calls[call]);
+        // Who is told to stop is found level by level, and asked again in the next round.
+        let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 2;
+        let bound = plan.options.ping_period * 3 + self.plan.delay.1 * 2 * depth;
+        let over = matches!(known.outcome, Some(Outcome::Failed(_) | Outcome::Aborted { .. })) && !plan.options.once;
+        if self.plan.is_calm() && over && now.since(known.ended) > bound.mul_f64(1.1) {
+            return Err(Wrong::StillWorking(call));
         }
         Ok(())
     }
@@ -282,7 +310,7 @@ impl<'a> Judge<'a> {
 
 /// Time without anything happening after which a call has ended: each level of its tree may take one time-out to
 /// be found and to be given up, at clocks that are slow; what sleeps on purpose comes on top.
-pub(super) fn bound(plan: &CallPlan) -> Duration {
+fn bound(plan: &CallPlan) -> Duration {
     let depth = plan.requests.iter().map(|request| request.depth).max().unwrap_or(0) + 3;
     let pauses =
         plan.requests.iter().flat_map(|request| request.steps.iter().map(|step| step.0).chain([request.end.0]));

@@ -14,6 +14,7 @@
 pub mod cost;
 mod host;
 mod judge;
+mod network;
 pub mod plan;
 pub mod shapes;
 mod stranger;

@@ -74,7 +74,10 @@ impl World<'_> {
                 (Action::Delegate(_), Some((to, next))) => {
                     host.worker.delegate(now, execution, to, payload(Tag { call, request: next, reply: 0 }), out)
                 }
-                _ => Ok(host.worker.set_stalled(execution, true)),
+                _ => {
+                    host.worker.set_stalled(execution, true);
+                    Ok(())
+                }
             };
             if !host.worker.is_working(execution) {
                 host.handlers.remove(&execution);

@@ -15,13 +15,12 @@ use pathcall_endpoint::delegate::caller::{CallOptions, CallerEvent, Outcome};
 use pathcall_endpoint::delegate::worker::WorkerEvent;
 use pathcall_endpoint::delegate::{Context, Peer, for_caller};
 use pathcall_wire::Instant;
-use pathcall_wire::delegate::{Flags, Kind, parse};
+use pathcall_wire::delegate::parse;
 
 use super::Tally;
-use super::host::{ABORTED_FOR, Host, Out, address, host_at, payload};
-use super::judge::{Judge, Tag, Wrong, bound};
+use super::host::{ABORTED_FOR, Host, Out, address, payload};
+use super::judge::{Judge, Tag, Wrong};
 use super::plan::Plan;
-use super::stranger;
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::trace::Millis;
@@ -76,7 +75,7 @@ pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Event>,
-    random: Random,
+    pub(super) random: Random,
     pub(super) hosts: Vec<Host>,
     /// Calls by id: those of the plan.
     pub(super) ids: BTreeMap<Context, usize>,
@@ -146,8 +145,7 @@ impl<'a> World<'a> {
 
     /// Time after which nobody knows of any call.
     fn forgotten_after(&self) -> Duration {
-        let longest = self.plan.calls.iter().map(bound).max().unwrap_or_default();
-        longest * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
+        self.judge.longest() * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
     }
 
     fn is_over(&self) -> bool {
@@ -263,6 +261,9 @@ impl<'a> World<'a> {
             Event::Back(host) => return self.back(host),
             Event::Check => {
                 self.judge.hangs(self.now)?;
+                for tag in self.hosts.iter().flat_map(|host| host.handlers.values()).filter_map(|handler| handler.tag) {
+                    self.judge.works(self.now, tag.call)?;
+                }
                 self.queue.push(self.now + CHECK, Event::Check);
             }
         }
@@ -313,26 +314,6 @@ impl<'a> World<'a> {
             true => host.caller.handle(now, from, &message, out),
             false => host.worker.handle(now, from, &message, out),
         })
-    }
-
-    /// What a delivered message means to the judge.
-    fn note(&mut self, from: Peer, message: &Bytes, host: (usize, u32)) {
-        let Some((&kind, id)) = message.get(1).zip(message.get(4..14)) else { return };
-        let id = Context::from_be_bytes(*id.first_chunk().expect("ten bytes"));
-        let Some(&call) = self.ids.get(&id) else { return };
-        if kind == Kind::Response as u8 {
-            self.judge.calls[call].answered = self.now;
-        }
-        if from.node == stranger::stranger().node {
-            return;
-        }
-        let flags = u16::from_be_bytes([message[2], message[3]]);
-        if kind == Kind::Ping as u8 && flags & Flags::ABORT != 0 {
-            self.judge.told(call, host);
-        }
-        if kind != Kind::Ping as u8 && kind != Kind::Pong as u8 {
-            self.judge.calls[call].active = self.now;
-        }
     }
 
     /// Does something at a host, and what follows from it.
@@ -390,55 +371,6 @@ impl<'a> World<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Puts messages on their way.
-    pub(super) fn route(&mut self, from: usize, out: Out) {
-        let (peer, incarnation) = (self.hosts[from].peer(), self.hosts[from].incarnation);
-        for (to, message) in out.0 {
-            self.tally.messages += 1;
-            self.mix(message.len() as u64);
-            let (shortest, longest) = self.plan.delay;
-            let arrives = self.now + shortest + self.random.up_to(longest - shortest);
-            let there = host_at(to).filter(|to| self.hosts.get(*to).is_some_and(|host| host.up));
-            let Some(there) = there else {
-                if self.plan.tells {
-                    let host = (from, incarnation);
-                    self.queue.push(arrives, Event::Undelivered { host, to, message });
-                }
-                continue;
-            };
-            let target = (there, self.hosts[there].incarnation);
-            self.strangers(target, &message);
-            let faulty = self.now < self.plan.faults_until;
-            let broken = self.plan.breaks.iter().any(|(one, other, at)| {
-                ((*one, *other) == (from, there) || (*other, *one) == (from, there))
-                    && self.now <= *at
-                    && *at <= arrives
-            });
-            if broken || faulty && self.random.happens(self.plan.loss) {
-                self.tally.lost += 1;
-                self.line(from, || format!("LOST to {there}: {:?}", parse(&message)));
-                continue;
-            }
-            self.queue.push(arrives, Event::Deliver { to: target, from: peer, message });
-        }
-    }
-
-    /// What a stranger makes of a message that it has overheard.
-    fn strangers(&mut self, to: (usize, u32), message: &Bytes) {
-        if self.random.happens(self.plan.repeats) {
-            let longest = self.random.pick(&[1, 20, 300]);
-            let at = self.now + self.random.up_to(Duration::from_millis(longest));
-            self.tally.repeated += 1;
-            self.queue.push(at, Event::Deliver { to, from: stranger::stranger(), message: message.clone() });
-        }
-        if self.random.happens(self.plan.forged) {
-            let message = stranger::forge(&mut self.random, message);
-            let at = self.now + self.random.up_to(Duration::from_millis(1));
-            self.tally.forged += 1;
-            self.queue.push(at, Event::Deliver { to, from: stranger::stranger(), message });
-        }
     }
 
     /// Sets a host's timer.

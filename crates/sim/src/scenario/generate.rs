@@ -13,6 +13,8 @@ use crate::random::{Chance, Random};
 
 /// Makes the seed of the chance that an application's frames carry tokens.
 const TOKENS: u64 = 0x70_6b65;
+/// Makes the seed of the chance that elements are on the way between hosts.
+const WAYS: u64 = 0x77_6179;
 /// Elements of a scenario at most.
 const ELEMENTS_MAX: usize = 2;
 
@@ -76,6 +78,11 @@ pub fn generate(seed: u64) -> Scenario {
     for application in &mut scenario.applications {
         let key = TokenKey::new([random.bits(), random.bits()]);
         application.token_key = random.happens(Chance::percent(40)).then_some(key);
+    }
+    let mut random = Random::new(seed ^ WAYS);
+    if random.happens(Chance::percent(45)) {
+        scenario.inline = true;
+        weather.lead_astray(&mut random, &mut scenario);
     }
     scenario
 }

@@ -44,6 +44,10 @@ pub struct Scenario {
     pub outages: Vec<Outage>,
     /// Machines that are not as by default.
     pub hosts: BTreeMap<Node, HostPlan>,
+    /// Whether what callers and owners send each other passes by the element of their application (inline).
+    pub inline: bool,
+    /// When it takes another way.
+    pub detours: Vec<Outage>,
     /// The elements' memory.
     pub elements: Vec<Size>,
     /// Applications, on these elements.

@@ -92,6 +92,23 @@ impl Weather {
         }
     }
 
+    /// Has frames that pass by an element take another way at times, in one direction or both.
+    pub(super) fn lead_astray(&self, random: &mut Random, scenario: &mut Scenario) {
+        if random.happens(Chance::percent(35)) {
+            return;
+        }
+        let hosts: Vec<Node> = scenario.nodes().map(|(_, node)| node).collect();
+        for _ in 0..random.range(1..=SPELLS_MAX) {
+            let (since, until) = self.spell(random, Duration::from_secs(8));
+            let one = Some(random.pick(&hosts));
+            let (from, to) = random.pick(&[(one, None), (None, one), (None, None)]);
+            scenario.detours.push(Outage { from, to, since, until });
+        }
+        // It may be silence, to a host, that an element is passed by.
+        let patience = Duration::from_secs(3600);
+        scenario.applications.iter_mut().for_each(|plan| plan.timing.give_up = patience);
+    }
+
     /// Has callers of locks stand still, or be cut off, for about as long as locks are lent to them.
     fn overtake_leases(&self, random: &mut Random, scenario: &mut Scenario) {
         let Scenario { applications, outages, hosts, .. } = scenario;

@@ -318,12 +318,26 @@ impl<'a> World<'a> {
         Ok(())
     }
 
+    /// Where a frame to another host comes first: an element that is gone lets it pass.
+    fn next_hop(&self, from: Node, to: Node, frame: &[u8]) -> Node {
+        let now = self.now;
+        let astray = self.scenario.detours.iter().any(|way| way.of(from, to) && (way.since..way.until).contains(&now));
+        let element = self.parties.on_the_way(from, to, frame).filter(|number| self.element_from[*number] <= now);
+        element.filter(|_| !astray).map_or(to, Node::Element)
+    }
+
     fn send(&mut self, from: Node, dest: Dest, frame: Datagram, effects: &mut Effects) {
         let to = match dest {
             Dest::Element => self.parties.element_of(from).map(Node::Element),
-            Dest::Endpoint(endpoint) => self.parties.at(endpoint),
+            Dest::Endpoint(endpoint) | Dest::Inline(endpoint) => {
+                self.parties.at(endpoint).map(|to| self.next_hop(from, to, &frame.bytes))
+            }
         };
         let Some(to) = to else { return effects.recycle(frame.bytes) };
+        if matches!(dest, Dest::Inline(_)) {
+            self.tally.inline += 1;
+            self.tally.bare += u64::from(!matches!(to, Node::Element(_)));
+        }
         self.arrivals.clear();
         let fate = self.network.carry(self.now, (from, to), &frame, &mut self.arrivals, &mut self.extras);
         self.tally.frames += 1;

@@ -4,7 +4,7 @@ use pathcall_conformance::frame::{bare, keyed, linear};
 use pathcall_program::{Application, Endpoint, Size};
 use pathcall_wire::map::LOCK_PARKED;
 use pathcall_wire::{BaseRepr, Flags, KEYED_WIDTH, Kind, MapFlags, MapRepr, Target};
-use pathcall_xdp::{Error, Kernel};
+use pathcall_xdp::{Config, Error, Kernel};
 
 use super::{address, config};
 
@@ -32,6 +32,11 @@ pub fn endpoints() -> [Endpoint; 3] {
 /// The program with the application in it.
 pub fn kernel() -> Result<Kernel, Error> {
     Kernel::load(&config(SIZE)).and_then(admitted)
+}
+
+/// The same, working on frames in passing, too.
+pub fn inlined() -> Result<Kernel, Error> {
+    Kernel::load(&Config { inlined: true, ..config(SIZE) }).and_then(admitted)
 }
 
 /// Admits the application and its endpoints.

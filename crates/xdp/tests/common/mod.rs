@@ -23,6 +23,8 @@ pub const SLOW_PORT: u16 = 7703;
 pub struct Tested {
     kernel: Kernel,
     user_space: Program,
+    /// Whether frames are addressed to endpoints, where they can be.
+    inlined: bool,
     packet: Vec<u8>,
     out: Vec<u8>,
 }
@@ -44,13 +46,29 @@ fn broken(error: Error) -> Failure {
 
 /// What the program is loaded with for tests in memory.
 pub fn config(size: Size) -> Config {
-    Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false }
+    Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false, inlined: false }
 }
 
 impl Tested {
     pub fn of(mut kernel: Kernel, size: Size) -> Self {
         kernel.own(*ELEMENT.ip()).expect("an empty table");
-        Self { kernel, user_space: Program::new(size), packet: Vec::new(), out: Vec::new() }
+        Self { kernel, user_space: Program::new(size), inlined: false, packet: Vec::new(), out: Vec::new() }
+    }
+
+    /// The same of a program that works on frames in passing.
+    pub fn inlined(kernel: Kernel, size: Size) -> Self {
+        Self { inlined: true, ..Self::of(kernel, size) }
+    }
+
+    /// Where a frame is sent: to the endpoint that it names, if it passes by the element on its way there.
+    fn addressee(&self, frame: &[u8]) -> SocketAddrV4 {
+        let known = |base: &Base<&[u8]>| {
+            self.user_space.tables().endpoint(base.dst()).is_some_and(|dst| dst.gaid == base.gaid())
+        };
+        match Base::new_checked(frame) {
+            Ok(base) if self.inlined && known(&base) => address(base.dst()),
+            _ => ELEMENT,
+        }
     }
 }
 
@@ -90,7 +108,8 @@ impl Execution for Tested {
     }
 
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
-        Packet { from: SENDER, to: ELEMENT, congested }.emit(frame, &mut self.packet);
+        let to = self.addressee(frame);
+        Packet { from: SENDER, to, congested }.emit(frame, &mut self.packet);
         // Some senders sum their frames, some do not.
         if frame.len().is_multiple_of(2) {
             checksum::fill(&mut self.packet);
@@ -102,9 +121,12 @@ impl Execution for Tested {
         Ok(match ran {
             Ran::Dropped => Outcome::Drop(None),
             Ran::Out(Packet { congested: true, .. }, _) => return Err(Failure::Broken("it leaves marked".into())),
-            Ran::Out(packet, frame) => {
-                assert_eq!(packet.from, ELEMENT, "it comes from the element");
-                Outcome::Forward(u32::from(*packet.to.ip()), frame)
+            Ran::Out(packet, out) => {
+                let [was, is] = [frame, &out].map(|frame| Base::new_checked(frame).expect("a frame"));
+                let turned = was.src() != is.src() || (was.src() == was.dst() && packet.from == to);
+                let from = if to == ELEMENT || turned { to } else { SENDER };
+                assert_eq!(packet.from, from, "an answer comes from whom was asked, what goes on from its sender");
+                Outcome::Forward(u32::from(*packet.to.ip()), out)
             }
             Ran::Slow(packet, mut frame) => {
                 assert_eq!((packet.from.port(), packet.to.port()), (SLOW_MULTICAST, SLOW_PORT));

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +32,13 @@ pub enum Host {
 /// The namespaces; dropping this takes them away.
 pub struct Hosts {
     prefix: String,
+}
+
+/// The program at the element's interfaces, and another at the hosts', which has nothing to do there: a veth
+/// takes what XDP sends it only with a program.
+pub struct Attached {
+    pub element: Kernel,
+    _hosts: Kernel,
 }
 
 impl Hosts {
@@ -90,19 +97,44 @@ impl Hosts {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
     }
 
-    /// The program at all interfaces, with the application in it. At the hosts it finds nothing that is
-    /// addressed to the element, and passes all: a veth takes what XDP sends it only with a program there.
-    pub fn attached(&self) -> Result<Kernel, Error> {
-        let mut kernel = Kernel::load(&Config { routed: true, ..config(frames::SIZE) }).and_then(frames::admitted)?;
+    /// The program at all interfaces, with the application in it; `inlined`: it works on frames in passing, too.
+    pub fn attached(&self, inlined: bool) -> Result<Attached, Error> {
+        let config = Config { routed: true, inlined, ..config(frames::SIZE) };
+        let mut element = Kernel::load(&config).and_then(frames::admitted)?;
         self.within(Host::Element, || {
             HOSTS.iter().try_for_each(|(_, letter)| {
-                kernel.attach(&format!("e{letter}")).map(|mode| assert_eq!(mode, Mode::Native))
+                element.attach(&format!("e{letter}")).map(|mode| assert_eq!(mode, Mode::Native))
             })
         })?;
+        let mut passing = Kernel::load(&Config { inlined: false, ..config })?;
         for host in [Host::A, Host::B, Host::Server] {
-            self.within(host, || kernel.attach("eth0"))?;
+            self.within(host, || passing.attach("eth0"))?;
         }
-        Ok(kernel)
+        Ok(Attached { element, _hosts: passing })
+    }
+
+    /// Gives the hosts IPv6 addresses, the element's machine between them; nobody's neighbours are known.
+    pub fn with_ipv6(&self) {
+        let element = self.name(Host::Element);
+        for (i, (_, letter)) in HOSTS.into_iter().enumerate() {
+            let host = format!("{}{letter}", self.prefix);
+            ip(&format!("-n {element} -6 addr add fd00:{i}::1/64 dev e{letter} nodad"));
+            ip(&format!("-n {host} -6 addr add fd00:{i}::2/64 dev eth0 nodad"));
+            ip(&format!("-n {host} -6 route add default via fd00:{i}::1 dev eth0"));
+        }
+        self.within(Host::Element, || fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").expect("ours to set"));
+    }
+
+    /// The IPv6 address of a host.
+    pub fn ipv6(host: Host) -> Ipv6Addr {
+        Ipv6Addr::new(0xfd00, host as u16, 0, 0, 0, 0, 0, 2)
+    }
+
+    /// Forgets who is behind which link, so that it is asked for (ARP).
+    pub fn forget_neighbours(&self) {
+        for host in [Host::A, Host::B, Host::Server, Host::Element] {
+            ip(&format!("-n {} neigh flush all nud permanent nud reachable nud stale", self.name(host)));
+        }
     }
 
     /// The socket of a host that frames go to.
@@ -111,7 +143,8 @@ impl Hosts {
     }
 
     /// A socket of a host.
-    pub fn bound(&self, host: Host, addr: SocketAddrV4) -> UdpSocket {
+    pub fn bound(&self, host: Host, addr: impl Into<SocketAddr>) -> UdpSocket {
+        let addr = addr.into();
         self.within(host, || {
             let socket = UdpSocket::bind(addr).expect("its own address");
             socket.set_read_timeout(Some(PATIENCE)).expect("supported");
@@ -129,9 +162,14 @@ impl Hosts {
     }
 
     /// Whether a host is answered by the machine of an address: that nobody has this port (ICMP).
-    pub fn reaches(&self, host: Host, addr: Ipv4Addr) -> bool {
-        let socket = self.bound(host, SocketAddrV4::new(HOSTS[host as usize].0.into(), 0));
-        socket.connect(SocketAddrV4::new(addr, 1)).expect("there is a way");
+    pub fn reaches(&self, host: Host, addr: impl Into<IpAddr>) -> bool {
+        let addr = addr.into();
+        let own = match addr {
+            IpAddr::V4(_) => Ipv4Addr::from(HOSTS[host as usize].0).into(),
+            IpAddr::V6(_) => Self::ipv6(host).into(),
+        };
+        let socket = self.bound(host, SocketAddr::new(own, 0));
+        socket.connect(SocketAddr::new(addr, 1)).expect("there is a way");
         socket.send(b"?").expect("it leaves");
         socket.recv(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
     }

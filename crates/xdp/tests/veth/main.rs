@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use common::frames::{self, GAID, SERVER, WORKERS};
 use common::{ELEMENT, address, loaded};
-use hosts::{Host, Hosts};
+use hosts::{Attached, Host, Hosts};
 use pathcall_wire::{Flags, KEYED_LANES, Kind, MAX_FRAME, MapFlags, MapFrame};
-use pathcall_xdp::Kernel;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How long senders hammer if not told otherwise.
@@ -29,24 +28,29 @@ const REPEAT_AFTER: Duration = Duration::from_millis(50);
 const REPEATS: u32 = 100;
 
 /// Hosts with the program attached; nothing, said aloud, where that is not permitted.
-fn attached() -> Option<(Hosts, Kernel)> {
+fn attached(inlined: bool) -> Option<(Hosts, Attached)> {
     // Nobody but root makes namespaces, so the program is tried first.
     loaded(frames::kernel())?;
     let hosts = Hosts::up();
-    let kernel = hosts.attached().unwrap_or_else(|error| panic!("{error}"));
-    Some((hosts, kernel))
+    let attached = hosts.attached(inlined).unwrap_or_else(|error| panic!("{error}"));
+    Some((hosts, attached))
 }
 
 fn receive(socket: &UdpSocket) -> MapFrame<Vec<u8>> {
+    receive_from(socket, ELEMENT)
+}
+
+fn receive_from(socket: &UdpSocket, sender: SocketAddrV4) -> MapFrame<Vec<u8>> {
     let mut buffer = [0; MAX_FRAME];
     let (len, from) = socket.recv_from(&mut buffer).expect("a frame comes");
-    assert_eq!(from, ELEMENT.into());
+    assert_eq!(from, sender.into());
     MapFrame::new_checked(buffer[..len].to_vec()).expect("a frame")
 }
 
 #[test]
 fn two_senders_on_two_processors_add_exactly() {
-    let Some((hosts, kernel)) = attached() else { return };
+    let Some((hosts, attached)) = attached(false) else { return };
+    let kernel = &attached.element;
     let seconds = std::env::var("SECONDS_EACH").map_or(SECONDS_EACH, |n| n.parse().expect("a number"));
     let until = Instant::now() + Duration::from_secs(seconds);
     let processors = sched_getaffinity(None).expect("known");
@@ -121,7 +125,8 @@ fn hammer(socket: &UdpSocket, worker: usize, until: Instant) -> (u32, u32) {
 
 #[test]
 fn frames_go_from_interface_to_interface() {
-    let Some((hosts, kernel)) = attached() else { return };
+    let Some((hosts, attached)) = attached(false) else { return };
+    let kernel = &attached.element;
     let [a, b, server] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
     assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
     a.send_to(&frames::part(0, 1, 3, 1, &[5, -7, 9]), ELEMENT).expect("it leaves");
@@ -144,12 +149,57 @@ fn frames_go_from_interface_to_interface() {
 }
 
 #[test]
+fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
+    let Some((hosts, mut attached)) = attached(true) else { return };
+    let kernel = &mut attached.element;
+    hosts.within(Host::Element, || kernel.set_group(GAID, &WORKERS).expect("two interfaces"));
+    let [a, b, server] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
+    let [at_a, at_server] = [WORKERS[0], SERVER].map(address);
+    // Only what comes from the peer: as a connected socket, or a firewall that knows flows, would have it.
+    a.connect(at_server).expect("there is a way");
+    b.connect(at_server).expect("there is a way");
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    let parts = [frames::part(0, 1, 3, 1, &[5, -7, 9]), frames::part(1, 1, 3, 1, &[1, 1, 1])];
+    a.send(&parts[0]).expect("it leaves");
+    a.send(&parts[0]).expect("it leaves");
+    assert_eq!(receive_from(&a, at_server).kind(), Kind::MapHeld, "the other's part is missing");
+    b.send(&parts[1]).expect("it leaves");
+    let sums = receive_from(&server, address(WORKERS[1]));
+    assert_eq!([0, 1, 2].map(|lane| sums.linear(lane)), [Some(6), Some(-6), Some(10)]);
+
+    server.send_to(&frames::result(3, 1), at_a).expect("it leaves");
+    for (socket, member) in [(&a, WORKERS[0]), (&b, WORKERS[1])] {
+        let result = receive_from(socket, at_server);
+        assert_eq!((result.kind(), result.base().dst()), (Kind::MapResult, member), "to one of them, for all");
+    }
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+    let element = kernel.counters().expect("read");
+    assert_eq!((element.passing, element.slow), (element.counters.frames_in, 0));
+    let errors = [Host::A, Host::B, Host::Server].map(|host| hosts.checksum_errors(host));
+    assert_eq!(errors, [0; 3]);
+}
+
+#[test]
 fn other_traffic_passes() {
-    let Some((hosts, kernel)) = attached() else { return };
+    others_pass(false);
+}
+
+#[test]
+fn other_traffic_passes_an_element_on_the_way() {
+    others_pass(true);
+}
+
+fn others_pass(inlined: bool) {
+    let Some((hosts, attached)) = attached(inlined) else { return };
+    let kernel = &attached.element;
+    hosts.with_ipv6();
+    hosts.forget_neighbours();
     let (a, b, server) = (Ipv4Addr::from(WORKERS[0]), Ipv4Addr::from(WORKERS[1]), Ipv4Addr::from(SERVER));
     assert!(hosts.reaches(Host::A, *ELEMENT.ip()), "to the element's machine");
     assert!(hosts.reaches(Host::A, b), "by the element's machine");
     assert!(hosts.reaches(Host::Server, a), "neighbours are found");
+    assert!(hosts.reaches(Host::A, Hosts::ipv6(Host::B)), "by IPv6 as well");
+    assert!(hosts.reaches(Host::Server, Hosts::ipv6(Host::A)), "from the other side");
 
     let other = SocketAddrV4::new(*ELEMENT.ip(), 9);
     let (to, from) = (hosts.bound(Host::Element, other), hosts.socket(Host::A));

@@ -90,6 +90,11 @@ impl Rounds {
         (stopped, !self.given_up)
     }
 
+    /// Everybody gets a time-out to stop, also who was silent for long.
+    pub(super) fn begin_to_stop(&mut self, now: Instant) {
+        self.watched.values_mut().for_each(|watched| watched.heard = now);
+    }
+
     /// A long message from or to there is on its way.
     pub(super) fn alive(&mut self, now: Instant, address: SocketAddr) {
         for watched in self.watched.values_mut().filter(|watched| watched.address == Some(address)) {
@@ -119,7 +124,8 @@ impl Caller {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let rounds = &mut call.rounds;
         rounds.begin(now);
-        for branch in call.completion.incomplete() {
+        // More fail the call; nothing is kept of what a manifest only announces.
+        for branch in call.completion.incomplete().take(self.config.requests_max as usize) {
             rounds.watched.entry(branch).or_insert(Watched::unlocated(now));
         }
         let (aborting, timeout) = (call.state != State::Open, rounds.timeout);

@@ -1,13 +1,13 @@
 //! What comes: requests, pings, grants.
 
 use bytes::Bytes;
-use pathcall_wire::delegate::message::{ended_before, list};
-use pathcall_wire::delegate::{Fault, Flags, Grant, Message, PAGE, Ping, Pong, Request, Subject, parse};
+use pathcall_wire::delegate::message::ended_before;
+use pathcall_wire::delegate::{Fault, Flags, Grant, Message, PAGE, Ping, Pong, Request, Subject, list, parse};
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{Context, Outbox, Peer, Status, gc_time, text};
 use super::execution::{Execution, Phase};
-use super::{ABORTED_MAX, AbortReason, Order, Worker, WorkerEvent};
+use super::{ABORTED_MAX, AbortReason, ENDED_MAX, Order, Worker, WorkerEvent};
 
 impl Worker {
     pub(super) fn incoming(&mut self, now: Instant, from: Peer, message: &Bytes, out: &mut dyn Outbox) {
@@ -116,6 +116,8 @@ impl Worker {
             let Some(execution) = self.executions.get(&id) else { continue };
             match execution.phase {
                 Phase::Sealed => {}
+                // Without a place to remember that it is over, it stays.
+                Phase::Recorded if self.ended_before.len() >= ENDED_MAX && !self.ended_before.contains_key(&node) => {}
                 Phase::Recorded => {
                     let (call, request) = (execution.call, execution.request);
                     self.forget(id);

@@ -33,7 +33,12 @@ impl MapClient {
                 return Some(());
             }
             Item::Keyed(id, index) => (id, index),
-            Item::Chunk(_) | Item::Settled { .. } | Item::Hello => {
+            Item::Hello => {
+                self.flows[flow].ack(now, seq, ecn);
+                self.greeted(frame);
+                return Some(());
+            }
+            Item::Chunk(_) | Item::Settled { .. } => {
                 self.flows[flow].ack(now, seq, ecn);
                 self.keyed.settled(item);
                 return Some(());

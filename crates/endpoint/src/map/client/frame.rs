@@ -2,15 +2,18 @@
 
 use pathcall_wire::base::flip;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapRepr, Mutant, mutant};
 
+use super::super::Dest;
 use super::{ClientConfig, Place};
 
 /// Base header of a frame to the server. By the element it names the flow's slot there, past it the
-/// flow itself, which no epoch changes.
+/// flow itself, which no epoch changes. Where the element is only met on the way, the frame says of itself that
+/// none has admitted it: so a server that it comes to bare does not take it for worked on.
 pub(super) fn base(kind: Kind, place: Place, flags: u16, round: u32, config: &ClientConfig) -> BaseRepr {
+    let unmarked = flags & Flags::CROSS != 0 || !config.inline || mutant::on(Mutant::InlineUnmarked);
     BaseRepr {
-        flags: flags | flip(place.seq),
+        flags: flags | flip(place.seq) | if unmarked { 0 } else { Flags::NOT_ADMITTED },
         gaid: config.gaid,
         epoch: config.epoch,
         src: config.endpoint,
@@ -22,6 +25,11 @@ pub(super) fn base(kind: Kind, place: Place, flags: u16, round: u32, config: &Cl
         round,
         ..BaseRepr::new(kind)
     }
+}
+
+/// Where a frame goes that the element is to work on.
+pub(super) fn by_element(config: &ClientConfig) -> Dest {
+    if config.inline { Dest::Inline(config.server) } else { Dest::Element }
 }
 
 /// Writes a frame without lanes; its length.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
+use super::bypass::Bypass;
 use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::flow::{Due, Flow, Timing};
@@ -53,6 +54,9 @@ pub struct ClientConfig {
     pub flows: u32,
     /// Whether frames go by an element.
     pub element: bool,
+    /// Whether that was found on the way to the server, so that frames to it are addressed there. Who
+    /// joins does not know yet: a greeting finds out.
+    pub inline: bool,
     /// Rows of the application; the server works with as many when there is no element.
     pub rows: u32,
     /// Lanes in a row.
@@ -129,6 +133,9 @@ pub struct MapClient {
     /// The server is not told again before it that the element is silent.
     next_doubt: Instant,
     reach: Reach,
+    /// Frames that the element should have admitted on their way here; and whether they come for long.
+    bypass: Bypass,
+    bypassed: bool,
     /// The server is to be asked whether it hears this caller.
     greets: bool,
     sums: SumCalls,
@@ -151,6 +158,8 @@ impl MapClient {
             cursor: 0,
             next_doubt: Instant(0),
             reach: Reach::Unknown,
+            bypass: Bypass::default(),
+            bypassed: false,
             greets: false,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
@@ -210,6 +219,10 @@ impl MapClient {
             && (base.dst_incarnation() == self.config.incarnation || mutant::on(Mutant::ClientIncarnation));
         if !ours || self.broken.is_some() {
             return None;
+        }
+        let past = Flags::FROM_SERVER | Flags::NOT_ADMITTED;
+        if base.flags() & (past | Flags::CROSS) == past && base.epoch() == self.config.epoch && self.config.element {
+            self.bypassed |= self.bypass.met(now, self.config.timing.silent);
         }
         let ecn = base.has(Flags::ECN);
         match frame.kind() {
@@ -278,6 +291,9 @@ impl MapClient {
                 }
             }
         }
+        if std::mem::take(&mut self.bypassed) {
+            self.tell_silent(now, out);
+        }
         self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
         self.votes.wake(now, &self.config);
@@ -323,7 +339,9 @@ impl MapClient {
     /// there is none. What only the ended epoch had is repeated; calls go on.
     pub fn renew(&mut self, now: Instant, renewal: &Renewal) {
         let Renewal { epoch, element, slot_base, era, .. } = *renewal;
-        self.config = ClientConfig { epoch, element, slot_base, era, ..self.config };
+        self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
+        self.greets |= element;
+        (self.bypass, self.bypassed) = Default::default();
         if self.broken.is_some() {
             return;
         }

@@ -2,8 +2,11 @@
 //!
 //! A caller greets the server when it has joined, so that a host that UDP does not reach finds out
 //! before its first call. Later, what is not answered for long says it.
+//!
+//! A greeting finds out, too, whether the element is on the way (inline): it is marked as not admitted, as
+//! its answer is, and only an element that it passes by takes that off. Each epoch is greeted anew.
 
-use pathcall_wire::{Instant, Kind};
+use pathcall_wire::{Flags, Instant, Kind, MapFrame};
 
 use super::super::Outbox;
 use super::{Item, MapClient};
@@ -26,6 +29,18 @@ impl MapClient {
         self.greets = true;
     }
 
+    /// The server has answered: it says in `round` whether an element has admitted the question on its way,
+    /// and the answer has lost its mark if one has admitted that. With both, frames to the element are
+    /// addressed to the server from now on; who is told so next, for those that go the other way.
+    pub(super) fn greeted(&mut self, answer: &MapFrame<&[u8]>) {
+        let base = answer.base();
+        let met = base.round() == 1 && !base.has(Flags::NOT_ADMITTED) && base.epoch() == self.config.epoch;
+        if met && self.config.element && !self.config.inline {
+            self.config.inline = true;
+            self.greets = true;
+        }
+    }
+
     /// What is known of the way to the server and back.
     #[must_use]
     pub fn reach(&self) -> Reach {
@@ -44,12 +59,19 @@ impl MapClient {
     pub(super) fn doubt(&mut self, now: Instant, flow: usize, seq: u32, item: Item, out: &mut impl Outbox) {
         let by_element = self.config.element && !matches!(item, Item::Settled { .. } | Item::Hello);
         let (unheard, silent) = (self.flows[flow].unheard(now, seq), self.config.timing.silent);
-        if by_element && unheard >= silent && now >= self.next_doubt {
-            self.next_doubt = now + self.config.timing.rto_max;
-            self.word(Kind::MapSilent, 0, out);
+        if by_element && unheard >= silent {
+            self.tell_silent(now, out);
         }
         if unheard >= if by_element { silent * 2 } else { silent } {
             self.reach = Reach::Silent;
+        }
+    }
+
+    /// Tells the server that the element does not do its part, unless that was said just now.
+    pub(super) fn tell_silent(&mut self, now: Instant, out: &mut impl Outbox) {
+        if now >= self.next_doubt {
+            self.next_doubt = now + self.config.timing.rto_max;
+            self.word(Kind::MapSilent, 0, out);
         }
     }
 

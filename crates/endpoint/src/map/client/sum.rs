@@ -161,7 +161,8 @@ impl SumCalls {
         self.window[index].first_time = false;
         let (call, lanes) = self.lanes_of(chunk);
         let (row, round) = (chunk % self.rows, chunk / self.rows + 1);
-        let (to, base_flags) = if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (Dest::Element, 0) };
+        let (to, base_flags) =
+            if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frame::by_element(config), 0) };
         let base = frame::base(Kind::MapData, place, base_flags, round as u32, config);
         let map = MapRepr {
             op: call.modify.op as u8,

@@ -29,7 +29,9 @@ impl MapClient {
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }
             Item::Hello => {
-                let base = frame::base(Kind::MapHello, place, Flags::CROSS, 0, config);
+                // An element on the way takes its mark off; `round`: that is known, both ways.
+                let flags = Flags::CROSS | Flags::NOT_ADMITTED;
+                let base = frame::base(Kind::MapHello, place, flags, config.inline.into(), config);
                 let len = frame::bare(&base, MapFlags::BARE, scratch);
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MAX_WORKERS, MapFlags, MapFrame, Mutant, mutant};
 
+use super::bypass::Bypass;
 use super::lease::Era;
 use super::{Applied, CallError, Grant, Key, Outbox, Renewal};
 use crate::flow::SeenSet;
@@ -125,6 +126,8 @@ struct MemberState {
     clean: bool,
     /// Whether its frames are carried in a stream: it reaches no element.
     carried: bool,
+    /// Whether the element is on the way to it and back, as it has found in this epoch.
+    inline: bool,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -167,6 +170,8 @@ pub struct MapServer {
     books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
+    /// Frames of callers that the element should have admitted.
+    bypass: Bypass,
     events: Events,
 }
 
@@ -182,6 +187,7 @@ impl MapServer {
             votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
+            bypass: Bypass::default(),
             events: VecDeque::new(),
             shared: Shared {
                 config,
@@ -220,7 +226,8 @@ impl MapServer {
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
         let seen = SeenSet::default();
-        let state = MemberState { member, worker, seen, ended: None, settled, clean: false, carried: false };
+        let (ended, clean, carried, inline) = (None, false, false, false);
+        let state = MemberState { member, worker, seen, ended, settled, clean, carried, inline };
         self.shared.members.insert(member.endpoint, state);
         let counted_away = settled && self.votes.is_away();
         if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
@@ -284,7 +291,10 @@ impl MapServer {
         self.shared.era = self.shared.era.next(epoch);
         let config = self.shared.config;
         self.keyed.renew(now, reason, &config, &mut self.shared, &mut self.events);
-        self.shared.members.values_mut().for_each(|state| state.member.element = false);
+        self.bypass = Bypass::default();
+        for state in self.shared.members.values_mut() {
+            (state.member.element, state.inline) = (false, false);
+        }
     }
 
     /// What a caller is to be told, once, of new terms; `member` is what the element knows of it under
@@ -315,7 +325,7 @@ impl MapServer {
         if base.gaid() != config.gaid || !ours {
             return None;
         }
-        let Self { shared, keyed, sums, votes, events, .. } = self;
+        let Self { shared, keyed, sums, votes, bypass, events, .. } = self;
         let this_epoch = base.epoch() == config.epoch || mutant::on(Mutant::ServerEpoch);
         if base.src() == config.endpoint {
             if frame.kind() == Kind::MapMoved {
@@ -329,6 +339,11 @@ impl MapServer {
         if !lives || !(this_epoch || base.has(Flags::CROSS)) {
             return None;
         }
+        let by_element = this_epoch && member.element && config.grant.is_some();
+        if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
+            let silent = bypass.met(now, config.timing.silent);
+            events.extend(silent.then_some(Event::ElementSilent));
+        }
         shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
@@ -337,13 +352,10 @@ impl MapServer {
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
-            Kind::MapHello => shared.acknowledge(&frame, out),
+            Kind::MapHello => shared.greeted(&frame, out),
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
-            Kind::MapSilent => {
-                let held = this_epoch && member.element && config.grant.is_some();
-                held.then(|| events.push_back(Event::ElementSilent))
-            }
+            Kind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),
             _ => None,
         }
     }

@@ -171,6 +171,10 @@ impl SumTruth {
                 return Some(());
             }
         }
+        if base.has(Flags::NOT_ADMITTED) && !base.has(Flags::CROSS) && !mutant::on(Mutant::BareSummed) {
+            // Were it added here, the next copy might meet the element, which would hold it for ever.
+            return past_the_element(frame, shared, out);
+        }
         let begun = row.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
         let soft = row.soft.get_or_insert_default();
         if map.has(MapFlags::REACHED) {
@@ -337,6 +341,7 @@ impl RoundResult<'_> {
             base.dst = member.member.endpoint;
             base.dst_incarnation = member.member.incarnation;
             by_element = member.member.element && shared.config.grant.is_some();
+            base.flags |= if by_element { 0 } else { Flags::CROSS };
         }
         let lane_len = if *wide { 8 } else { 4 };
         let part = if *wide { WIDE_PART * 8 } else { bytes.len().max(1) };
@@ -356,7 +361,7 @@ impl RoundResult<'_> {
             emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
             match to {
                 None => shared.send_to_all(len, out),
-                Some(_) if by_element => shared.send(Dest::Element, len, out),
+                Some(_) if by_element => shared.send_by_element(to, len, out),
                 Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
             }
         }
@@ -371,6 +376,17 @@ fn announce(shared: &mut Shared, row: u32, round: u32, out: &mut impl Outbox) {
     let len = frame_len(map.flags, 0, 0);
     emit(&base, &map, &mut shared.scratch[..len]);
     shared.send_to_all(len, out);
+}
+
+/// Tells a worker to send its part of a round past the element.
+fn past_the_element(frame: &MapFrame<&[u8]>, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
+    let mut base = shared.answer(Kind::MapSoft, frame);
+    base.flags |= Flags::CROSS;
+    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: frame.map().index(), ..MapRepr::default() };
+    let len = frame_len(map.flags, 0, 0);
+    emit(&base, &map, &mut shared.scratch[..len]);
+    shared.send(Dest::Endpoint(base.dst), len, out);
+    Some(())
 }
 
 /// Tells all workers that the application can't go on.

@@ -335,8 +335,10 @@ impl Answers {
         let map = MapRepr { flags, index, payload_len: self.len as u16, ..MapRepr::default() };
         let len = frame_len(map.flags, 0, self.len);
         emit(&base, &map, shared.scratch.get_mut(..len)?).payload_mut().copy_from_slice(&self.bytes[..self.len]);
-        let to = if decided.is_some() { Dest::Element } else { Dest::Endpoint(base.dst) };
-        shared.send(to, len, out);
+        match decided {
+            Some(_) => shared.send_by_element(Some(base.dst), len, out),
+            None => shared.send(Dest::Endpoint(base.dst), len, out),
+        }
         Some(())
     }
 }

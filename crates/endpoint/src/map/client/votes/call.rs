@@ -233,6 +233,6 @@ impl Call {
             rest = pairs::put(rest, self.keys[i].as_bytes(), self.values[i]).expect("counted above");
         }
         let lane_bytes = if std::mem::replace(emitted, true) { 0 } else { payload as u64 };
-        (if row.is_some() { Dest::Element } else { Dest::Endpoint(config.server) }, len, lane_bytes)
+        (if row.is_some() { frame::by_element(config) } else { Dest::Endpoint(config.server) }, len, lane_bytes)
     }
 }

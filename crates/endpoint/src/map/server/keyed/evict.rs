@@ -19,7 +19,7 @@ use std::time::Duration;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapRepr, Mutant, mutant};
 
-use super::super::super::{Dest, Outbox};
+use super::super::super::Outbox;
 use super::super::Shared;
 use super::table::{KeyState, KeyTable};
 
@@ -218,5 +218,5 @@ pub(super) fn announce(version: u32, registers: &[u32], shared: &mut Shared, out
     let mut frame = emit(&base, &map, &mut shared.scratch[..len]);
     let places = frame.payload_mut().chunks_exact_mut(4);
     places.zip(registers).for_each(|(place, register)| place.copy_from_slice(&register.to_be_bytes()));
-    shared.send(Dest::Element, len, out);
+    shared.send_by_element(None, len, out);
 }

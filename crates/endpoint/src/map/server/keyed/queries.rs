@@ -217,7 +217,7 @@ impl KeyedTruth {
         let len = frame_len(map.flags, 0, 0);
         emit(&base, &map, &mut shared.scratch[..len]);
         match to {
-            None => shared.send(Dest::Element, len, out),
+            None => shared.send_by_element(None, len, out),
             Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
         }
     }

@@ -56,9 +56,9 @@ impl Call {
             let map = MapRepr { index: self.rows[members.start], tag, ..map };
             let len = frame_len(map.flags, 0, 0);
             emit(&base, &map, &mut out[..len]);
-            return (Dest::Element, len, 0);
+            return (frame::by_element(config), len, 0);
         }
-        let to = if road == Road::Mapped { Dest::Element } else { Dest::Endpoint(config.server) };
+        let to = if road == Road::Mapped { frame::by_element(config) } else { Dest::Endpoint(config.server) };
         let (len, lane_bytes) = if road == Road::Whole {
             self.emit_whole(&base, &map, (members, waits), out)
         } else {

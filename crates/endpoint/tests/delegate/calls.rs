@@ -1,0 +1,211 @@
+//! Calls that go well.
+
+use bytes::Bytes;
+use pathcall_endpoint::delegate::caller::{CallOptions, CallStatus, CallerEvent, Outcome};
+use pathcall_endpoint::delegate::worker::{Order, Worker, WorkerConfig};
+use pathcall_wire::delegate::{Ids, Message, parse};
+
+use super::net::{MS, Net, Out, address, node};
+
+fn text(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+#[test]
+fn a_chain_takes_one_message_more_than_it_has_servers() {
+    let mut net = Net::new(5);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, CallOptions::default()).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    assert_eq!(net.nodes[0].caller.status(call), CallStatus::InProgress);
+    net.settle(|node, index, work, now, out| {
+        if index < 4 {
+            node.worker.delegate(now, work.execution, address(index + 1), work.payload, out).expect("at work");
+        } else {
+            node.worker.reply(now, work.execution, text("done"), out).expect("at work");
+        }
+        assert_eq!(node.worker.finish(now, work.execution, out), Ok(None));
+    });
+    assert_eq!((net.outcome(call), net.replies(call)), (Some(Outcome::Complete), vec![text("done")]));
+    assert_eq!(net.delivered.len(), 5);
+    // All of the chain is one branch, and no manifest was needed.
+    for message in &net.delivered {
+        match parse(message).expect("a message").0 {
+            Message::Request(request) => {
+                assert_eq!((request.request.branch(), request.manifest), (call.request(1), None))
+            }
+            Message::Response(response) => assert_eq!(response.id, Ids::Sole(call.request(1))),
+            other => panic!("{other:?}"),
+        }
+    }
+    net.pass(MS * 3000);
+    assert!(net.is_empty());
+}
+
+#[test]
+fn ten_thousand_requests_of_one_are_one_manifest() {
+    let mut net = Net::new(3);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, CallOptions::default()).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    net.settle(|node, index, work, now, out| {
+        if index == 1 {
+            for _ in 0..10_000 {
+                node.worker.delegate(now, work.execution, address(2), text("y"), out).expect("at work");
+            }
+        } else {
+            node.worker.reply(now, work.execution, text("z"), out).expect("at work");
+        }
+        node.worker.finish(now, work.execution, out).expect("at work");
+    });
+    assert_eq!((net.outcome(call), net.replies(call).len()), (Some(Outcome::Complete), 10_000));
+    assert_eq!(net.delivered.len(), 1 + 2 * 10_000);
+}
+
+#[test]
+fn ten_thousand_slow_requests_are_found_and_asked_about() {
+    let mut net = Net::new(3);
+    let options = CallOptions { ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, options).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    let mut at_work = Vec::new();
+    net.settle(|node, index, work, now, out| {
+        if index == 2 {
+            return at_work.push(work.execution);
+        }
+        for _ in 0..10_000 {
+            node.worker.delegate(now, work.execution, address(2), text("y"), out).expect("at work");
+        }
+        node.worker.finish(now, work.execution, out).expect("at work");
+    });
+    // Far longer than any time-out.
+    net.pass(MS * 300);
+    assert_eq!(net.outcome(call), None);
+    net.at(2, |node, now, out| {
+        for execution in at_work {
+            node.worker.finish(now, execution, out).expect("its caller waits");
+        }
+    });
+    net.rest();
+    assert_eq!(net.outcome(call), Some(Outcome::Complete));
+}
+
+#[test]
+fn a_message_that_is_held_leaves_in_time_and_the_manifest_goes_alone() {
+    let mut net = Net::new(2);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, CallOptions::default()).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    let mut execution = None;
+    net.settle(|node, _, work, now, out| {
+        node.worker.reply(now, work.execution, text("a"), out).expect("at work");
+        execution = Some(work.execution);
+    });
+    assert_eq!(net.replies(call), Vec::<Bytes>::new(), "it is held for the manifest");
+    net.pass(MS);
+    assert_eq!(net.replies(call), [text("a")]);
+    net.at(1, |node, now, out| node.worker.finish(now, execution.expect("it was worked on"), out)).expect("at work");
+    net.rest();
+    assert_eq!((net.outcome(call), net.replies(call)), (Some(Outcome::Complete), vec![text("a")]));
+    assert_eq!(net.nodes[1].worker.stats().nulls, 1);
+}
+
+#[test]
+fn replies_wait_for_the_callers_grant_and_that_is_progress() {
+    let mut net = Net::new(2);
+    let options = CallOptions { credit: 4, ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, options).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    net.settle(|node, _, work, now, out| {
+        for item in 0..100_u8 {
+            node.worker.reply(now, work.execution, vec![item].into(), out).expect("at work");
+        }
+        node.worker.finish(now, work.execution, out).expect("at work");
+        assert_eq!(node.worker.waiting(work.execution), 96);
+    });
+    net.pass(MS * 500);
+    assert_eq!((net.outcome(call), net.replies(call).len()), (None, 4));
+    let mut taken = 0;
+    while net.outcome(call).is_none() {
+        let CallerEvent::Reply { call, from, .. } = net.events[taken].clone() else { panic!("replies come first") };
+        taken += 1;
+        net.at(0, |node, _, out| node.caller.consumed(call, from, out));
+        net.rest();
+        assert!(net.replies(call).len() <= taken + 6, "no more are on their way than may be");
+    }
+    let items: Vec<Bytes> = (0..100_u8).map(|item| vec![item].into()).collect();
+    assert_eq!((net.outcome(call), net.replies(call)), (Some(Outcome::Complete), items));
+}
+
+#[test]
+fn the_oldest_call_is_worked_on_first() {
+    let begun = |order| {
+        let mut net = Net::new(3);
+        net.nodes[2] = node(2, 1, |config| config.order = order);
+        let old = net.at(0, |node, now, _| node.caller.open(now, CallOptions::default()).expect("room"));
+        net.now = net.now + MS * 5;
+        let new = net.at(1, |node, now, _| node.caller.open(now, CallOptions::default()).expect("room"));
+        for (index, call) in [(1, new), (0, old)] {
+            net.at(index, |node, now, out| node.caller.send(now, call, address(2), text("x"), out)).expect("open");
+        }
+        while net.deliver() {}
+        let first = net.nodes[2].worker.next(net.now).map(|work| work.call == old);
+        first.expect("there is work")
+    };
+    assert!(!begun(Order::Arrival) && begun(Order::OldestCall));
+}
+
+#[test]
+fn a_traced_call_gives_its_tree() {
+    let mut net = Net::new(4);
+    let options = CallOptions { traced: true, ..CallOptions::default() };
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, options).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        call
+    });
+    net.settle(|node, index, work, now, out| {
+        node.worker.label(work.execution, &format!("step {index}"));
+        match index {
+            1 => {
+                node.worker.delegate(now, work.execution, address(2), text("y"), out).expect("at work");
+                node.worker.delegate(now, work.execution, address(3), text("y"), out).expect("at work");
+            }
+            _ => node.worker.reply(now, work.execution, text("z"), out).expect("at work"),
+        }
+        node.worker.finish(now + MS * index as u32, work.execution, out).expect("at work");
+    });
+    assert_eq!(net.outcome(call), Some(Outcome::Complete));
+    let Some(CallerEvent::Trace { tree, .. }) = net.events.last() else { panic!("no trace: {:?}", net.events.last()) };
+    let labels: Vec<_> = tree.spans.iter().map(|(depth, span)| (*depth, &span.label[..], span.ran)).collect();
+    assert_eq!(labels, [(0, "step 1", MS), (1, "step 2", MS * 2), (1, "step 3", MS * 3)]);
+    assert!(tree.whole && tree.to_string().contains("10.0.0.3:7000 step 3: waited 0.000ns, ran 3.000ms"), "{tree}");
+}
+
+#[test]
+fn a_request_after_all_are_done_is_refused() {
+    let mut net = Net::new(2);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, CallOptions::default()).expect("room");
+        node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
+        node.caller.send(now, call, address(1), text("y"), out).expect("an open call");
+        call
+    });
+    net.settle(|node, _, work, now, out| drop(node.worker.finish(now, work.execution, out)));
+    assert_eq!(net.outcome(call), Some(Outcome::Complete));
+    assert!(net.at(0, |node, now, out| node.caller.send(now, call, address(1), text("z"), out)).is_err());
+    let mut worker = Worker::new(WorkerConfig::new(net.nodes[1].peer.node, address(1)));
+    assert!(worker.reply(net.now, call, text("z"), &mut Out::default()).is_err(), "nobody works on that");
+}

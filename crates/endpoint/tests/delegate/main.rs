@@ -1,0 +1,6 @@
+//! Callers and workers on a network that loses nothing unless a test says so: one mechanism each.
+
+mod calls;
+mod failing;
+mod net;
+mod once;
