@@ -8,7 +8,7 @@ async fn all_found(ring: Ring, hops_max: u32) {
     let (node, _requests) = Node::start(&NodeConfig::default()).await.expect("a node");
     let finder = Finder::new(&serve_all(&ring).await.expect("nodes"), &node).expect("URLs");
     let mut most = 0;
-    for i in 0..60_u32 {
+    for i in 0..30_u32 {
         let (from, key) = (ring.places()[i as usize % ring.places().len()], place_of(&i.to_be_bytes()));
         let calls = node.stats().caller.complete;
         let found = finder.find(from, key).await.expect("found");
