@@ -1,0 +1,81 @@
+//! A chain in one process, of whose nodes each can be killed.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use apps_report::nodes::{self, Host};
+use pathcall::delegate::{Node, NodeConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::client::Client;
+use crate::pb::Member;
+use crate::serve;
+
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Master and nodes, on free ports of the loopback.
+#[derive(Debug)]
+pub struct Cluster {
+    master: Host,
+    nodes: Vec<Killable>,
+    lease: Duration,
+    calls: Node,
+}
+
+/// A node with a runtime of its own: all that it does ends with that, in the middle of whatever it is.
+#[derive(Debug)]
+struct Killable(Option<Runtime>);
+
+impl Killable {
+    fn kill(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Killable {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Cluster {
+    /// Starts so many nodes.
+    ///
+    /// # Errors
+    /// When there are no ports, or no threads.
+    pub async fn start(nodes: u32, lease: Duration) -> Result<Self> {
+        let listener = nodes::bind(ANY).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let (mut members, mut runtimes) = (Vec::new(), Vec::new());
+        for id in 0..nodes {
+            let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().context("no threads")?;
+            let url = url.clone();
+            let node = async move { serve::node(id, &url, lease, NodeConfig::default(), ANY).await };
+            let started = runtime.spawn(node);
+            runtimes.push(Killable(Some(runtime)));
+            let host = started.await??;
+            members.push(Member { id, node: host.serving.address().to_string(), url: host.url });
+        }
+        let master = serve::master(members, lease, listener).await?;
+        let calls = Node::start(&NodeConfig::default()).await.context("no node for calls")?.0;
+        Ok(Self { master, nodes: runtimes, lease, calls })
+    }
+
+    /// A client of it.
+    ///
+    /// # Errors
+    /// Never, here.
+    pub fn client(&self, give_up: Duration) -> Result<Client> {
+        Client::new(&self.master.url, self.calls.clone(), serve::options(self.lease), give_up)
+    }
+
+    /// Kills a node; once is enough.
+    pub fn kill(&mut self, node: u32) {
+        if let Some(node) = self.nodes.get_mut(node as usize) {
+            node.kill();
+        }
+    }
+}
