@@ -147,7 +147,8 @@ mod kernel {
     impl Switch {
         pub(super) fn new(shape: Shape) -> Result<Self> {
             let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
-            let mut kernel = Kernel::load(&Config { size: Size::default(), data_port, slow_port, routed: false })?;
+            let mut kernel =
+                Kernel::load(&Config { size: Size::default(), data_port, slow_port, routed: false, inlined: false })?;
             kernel.own(*ELEMENT.ip())?;
             kernel.install(&shape.application())?;
             for endpoint in ENDPOINTS {

@@ -200,5 +200,16 @@ fn what_is_wrong_is_named() {
     assert_eq!(with(1, 0), Error::Value { field: "kind", value: 0 });
     assert_eq!(with(1, 3), Error::Value { field: "status code", value: 0 });
     assert_eq!(with(1, 2), Error::Value { field: "response number", value: 0 });
+    let manifest = Manifest {
+        request: Context::default().request(0),
+        context: Context::default(),
+        requests: 0,
+        responses: 0,
+        server: SocketAddr::from(([10, 0, 0, 1], 1)),
+    };
+    let id = Ids::Numbered(Context::default(), 1);
+    let response = Response { call: Context::default(), id, null: true, again: None, manifest: Some(manifest) };
+    let none = Error::Value { field: "request number of a manifest", value: 0 };
+    assert_eq!(parse(&response.encode()), Err(none));
     assert_eq!(parse(&right[..9]), Err(Error::Short { expected: 14, got: 9 }));
 }

@@ -131,11 +131,14 @@ fn requests_to_nobody_fail_the_call_at_once_where_the_transport_knows() {
     while net.deliver() {}
     let work = net.at(1, |node, now, _| node.worker.next(now)).expect("it is there");
     net.at(1, |node, now, out| {
-        node.worker.delegate(now, work.execution, address(99), Bytes::new(), out).expect("at work");
-        node.worker.finish(now, work.execution, out).expect("at work");
+        for _ in 0..2 {
+            node.worker.delegate(now, work.execution, address(99), Bytes::new(), out).expect("at work");
+        }
     });
     let (to, _, message) = net.on_way.pop_front().expect("a request");
     net.at(1, |node, now, out| node.worker.undelivered(now, to, &message, out));
+    let aborted = WorkerEvent::Aborted { execution: work.execution, reason: AbortReason::Ended };
+    assert_eq!(net.nodes[1].worker.next_event(), Some(aborted), "its handler need not go on");
     while net.deliver() {}
     let status = failure(&net, call).status();
     let text = "the call was passed on to 10.0.0.99:7000: nobody is there";

@@ -2,8 +2,10 @@
 //!
 //! Starts a controller and an element (see [`network`]), runs each application that lies beside this
 //! program with an element, in software and as plain gRPC, and holds their results against each
-//! other. The applications report in a line of JSON. Nothing is left running.
+//! other; then those whose servers pass calls on ([`delegated`]). The applications report in a line of JSON.
+//! Nothing is left running.
 
+mod delegated;
 mod network;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
 use crate::cli::failure::Failure;
@@ -37,6 +40,9 @@ pub(crate) struct DemoArgs {
     xdp: bool,
 }
 
+/// Names of applications, and where they are.
+type Programs = Vec<(&'static str, PathBuf)>;
+
 /// What an application says of a run.
 #[derive(Debug, Deserialize)]
 struct Report {
@@ -60,10 +66,13 @@ enum Way {
 }
 
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
-    let programs = find(args.applications)?;
+    let directory = directory(args.applications)?;
+    let programs = find(&directory, APPLICATIONS)?;
+    // Their servers are on the loopback: of a testbed they show nothing.
+    let delegated = if args.testbed.is_some() { None } else { Some(delegated::find(&directory)?) };
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let compared = tokio::select! {
-        compared = compare(&programs, &network) => compared,
+        compared = compare(&programs, delegated.as_ref(), &network) => compared,
         // The run in progress is killed where it is dropped.
         stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
     };
@@ -71,19 +80,23 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     compared
 }
 
-/// The applications, all of them or none.
-fn find(directory: Option<PathBuf>) -> Result<Vec<(&'static str, PathBuf)>, Failure> {
+/// Where the applications are: beside this program, unless it is said otherwise.
+fn directory(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let own = std::env::current_exe().map_err(Failure::NoPlace)?;
-    let directory = directory.as_deref().or(own.parent()).unwrap_or(Path::new("."));
+    Ok(given.unwrap_or_else(|| own.parent().unwrap_or(Path::new(".")).to_owned()))
+}
+
+/// Programs with these names, all of them or none.
+fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Programs, Failure> {
     let find = |name: &'static str| {
         let path = directory.join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
         if path.is_file() { Ok((name, path)) } else { Err(Failure::Missing { path }) }
     };
-    APPLICATIONS.into_iter().map(find).collect()
+    names.into_iter().map(find).collect()
 }
 
-/// Runs everything, prints the table, and fails when results differ.
-async fn compare(programs: &[(&str, PathBuf)], network: &Network) -> Result<(), Failure> {
+/// Runs everything, prints the tables, and fails when results differ.
+async fn compare(programs: &Programs, delegated: Option<&delegated::Demo>, network: &Network) -> Result<(), Failure> {
     let mut table = Table::new([
         "application",
         "path",
@@ -109,6 +122,9 @@ async fn compare(programs: &[(&str, PathBuf)], network: &Network) -> Result<(), 
         table.row(row(name, Way::Plain, "reference", &plain));
     }
     print(&table.to_string())?;
+    if let Some(delegated) = delegated {
+        differing.extend(delegated.run().await?);
+    }
     if differing.is_empty() { Ok(()) } else { Err(Failure::Differ(differing.join("; "))) }
 }
 
@@ -129,12 +145,18 @@ fn row(name: &str, path: Way, result: &str, report: &Report) -> [String; 8] {
 async fn report(name: &str, program: &Path, path: Way, network: &Network) -> Result<Report, Failure> {
     let run = format!("{name} ({})", path.name());
     let mut command = Command::new(program);
-    command.arg("--json").args(network.places()).stdin(Stdio::null()).kill_on_drop(true);
+    command.arg("--json").args(network.places());
     match path {
         Way::Element => command.args(["--controller", &network.url()]),
         Way::Software => &mut command,
         Way::Plain => command.arg("--plain"),
     };
+    said(run, command, program).await
+}
+
+/// What a program says of its run.
+async fn said<R: DeserializeOwned>(run: String, mut command: Command, program: &Path) -> Result<R, Failure> {
+    command.stdin(Stdio::null()).kill_on_drop(true);
     let Output { status, stdout, stderr } = match tokio::time::timeout(RUN_MAX, command.output()).await {
         Ok(done) => done.map_err(|source| Failure::Spawn { program: program.display().to_string(), source })?,
         Err(_) => return Err(Failure::Stuck { run, after: RUN_MAX }),

@@ -283,6 +283,7 @@ impl<'a> Cursor<'a> {
         let part = ManifestPart::unchecked(self.take(ManifestPart::LEN)?).repr();
         let server = self.address(flags & Flags::MANIFEST_V6 != 0)?;
         let ManifestPartRepr { request, context, requests, responses } = part;
+        nonzero("request number of a manifest", request.number())?;
         let (requests, responses) = (requests.get(), responses.get());
         Ok(Some(Manifest { request, context, requests, responses, server }))
     }

@@ -87,7 +87,7 @@ pub enum AbortReason {
     Orphaned,
     /// The call's time is over.
     Deadline,
-    /// The caller's call has ended.
+    /// The call has ended, or failed.
     Ended,
     /// The caller can't be reached.
     Unreachable,

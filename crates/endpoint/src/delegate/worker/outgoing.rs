@@ -81,6 +81,10 @@ impl Worker {
                     Status::new(Status::UNAVAILABLE, format!("the call was passed on to {to}: nobody is there"));
                 let (id, fault) = (execution.context, execution.fault(status.code));
                 out.send(execution.reply, &fault.encode(), &super::super::text(&status.message));
+                if execution.phase == Phase::Working {
+                    let reason = AbortReason::Ended;
+                    self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
+                }
                 if execution.phase != Phase::Recorded {
                     self.set_phase(now, id, Phase::Failed(status.code));
                 }

@@ -221,7 +221,8 @@ async fn run(
         let event = tokio::select! {
             () = wake.notified() => None,
             () = timer => None,
-            event = brought.recv() => event,
+            // Flows bring nothing by this way: its end is no event.
+            Some(event) = brought.recv() => Some(event),
             ready = frames => {
                 if ready.is_err() {
                     return;

@@ -163,3 +163,17 @@ async fn an_address_that_nobody_reaches_is_refused() {
     let refused = Node::start(&config).await.expect_err("refused");
     assert!(refused.to_string().contains("0.0.0.0"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_node_that_has_nothing_to_do_does_nothing() {
+    // This runtime's only thread runs the node, too.
+    let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    for transport in [Transport::Flows, Transport::Tcp] {
+        let _node = serve(transport.clone()).await;
+        let before = used();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let after = used();
+        let used_ns = (after.tv_sec - before.tv_sec) * 1_000_000_000 + (after.tv_nsec - before.tv_nsec);
+        assert!(used_ns < 10_000_000, "{transport:?}: {used_ns} ns of processor time");
+    }
+}

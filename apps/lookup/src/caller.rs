@@ -1,0 +1,53 @@
+//! The caller: asks once and gets documents from stores, or, as its twin, asks each server itself.
+
+use anyhow::Result;
+use apps_report::hops::{Caller, all};
+use pathcall::delegate::Target;
+use tokio::task::JoinSet;
+use tonic::Status;
+
+use crate::pb::lookup_client::LookupClient;
+use crate::pb::{Found, Query};
+use crate::servers::{INDEX, next, wanted};
+
+/// A query for these words, the longest first: long words are rarer, as a rule, and the documents that have the
+/// first word travel.
+pub(crate) fn query(words: &[String], limit: u32) -> Query {
+    let mut left = words.to_vec();
+    left.sort_by_key(|word| std::cmp::Reverse(word.chars().count()));
+    left.dedup();
+    Query { words: words.to_vec(), left, among: None, limit }
+}
+
+/// Documents that have all the words, by path.
+pub(crate) async fn look_up(caller: &Caller, rpc: bool, query: Query) -> Result<Vec<Found>, Status> {
+    let mut found = if rpc { ask_each(caller, query).await } else { ask_once(caller, query).await }?;
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+async fn ask_once(caller: &Caller, query: Query) -> Result<Vec<Found>, Status> {
+    let first = next(&query).ok_or_else(|| Status::invalid_argument("a query for no words"))?;
+    let channel = caller.channel(Target::key(INDEX, first))?;
+    all(LookupClient::new(channel).find(query).await).await
+}
+
+async fn ask_each(caller: &Caller, mut query: Query) -> Result<Vec<Found>, Status> {
+    while let Some(word) = next(&query) {
+        let channel = caller.channel(Target::key(INDEX, word))?;
+        let narrowed = all(LookupClient::new(channel).narrow(query).await).await?;
+        let [narrowed] = <[Query; 1]>::try_from(narrowed)
+            .map_err(|got| Status::internal(format!("expected one query, got {}", got.len())))?;
+        query = narrowed;
+    }
+    let mut stores = JoinSet::new();
+    for (store, wanted) in wanted(query, caller.directory())? {
+        let channel = caller.channel(store)?;
+        stores.spawn(async move { all(LookupClient::new(channel).fetch(wanted).await).await });
+    }
+    let mut found = Vec::new();
+    while let Some(store) = stores.join_next().await {
+        found.extend(store.map_err(|error| Status::internal(error.to_string()))??);
+    }
+    Ok(found)
+}

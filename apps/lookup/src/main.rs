@@ -1,0 +1,214 @@
+//! Indexed look-up over a set of real documents (DPC §2.3, Fig. 1.1).
+//!
+//! Words are spread over index servers, documents over stores. A query goes to the index server of one of its
+//! words, which passes it on to those of the others, with the documents that are left; the last one passes it on to
+//! the stores that have them, and these reply to the caller. With `--rpc` the caller asks each server itself. What
+//! is found is held against a search through all documents.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use apps_report::digest;
+use apps_report::hops::{self, Caller, Host, Place, Placement, Report};
+use clap::{Args, Parser, Subcommand};
+use pathcall::delegate::Directory;
+use prost::Message;
+
+mod pb {
+    pathcall::include_proto!("lookup");
+}
+
+mod caller;
+mod documents;
+mod servers;
+
+use documents::Document;
+
+/// Looks words up in documents that are spread over servers.
+#[derive(Debug, Parser)]
+struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Be one of the servers, until killed
+    Serve(Serve),
+    /// Ask for the documents that have all of some words
+    Ask(Ask),
+    /// Ask many questions and check each answer
+    Demo(Demo),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Which one: index-… or store-…
+    #[arg(long)]
+    name: String,
+    #[command(flatten)]
+    servers: Servers,
+    #[command(flatten)]
+    documents: Documents,
+}
+
+#[derive(Debug, Args)]
+struct Ask {
+    words: Vec<String>,
+    #[command(flatten)]
+    servers: Servers,
+    #[command(flatten)]
+    way: Way,
+}
+
+#[derive(Debug, Args)]
+struct Demo {
+    /// Servers that run elsewhere, as for `ask`; without any, all run in this process
+    #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',')]
+    servers: Vec<Place>,
+    #[command(flatten)]
+    documents: Documents,
+    #[command(flatten)]
+    way: Way,
+    /// Index servers in this process, and as many stores
+    #[arg(long, default_value_t = 4)]
+    each: usize,
+    /// Questions
+    #[arg(long, default_value_t = 300)]
+    queries: u64,
+    /// One line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Servers {
+    /// All servers, the same list for each and for who asks: index-0=10.0.0.1:7801,store-0=10.0.0.2:7801,…
+    #[arg(long, value_name = "NAME=IP:PORT", value_delimiter = ',', required = true)]
+    servers: Vec<Place>,
+}
+
+#[derive(Debug, Args)]
+struct Documents {
+    /// Directory of the documents: all text files below it
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))]
+    documents: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Way {
+    /// Hub and spoke: ask each server from here; nobody passes a query on
+    #[arg(long)]
+    rpc: bool,
+    /// At most so many documents of a query
+    #[arg(long, default_value_t = 10)]
+    limit: u32,
+    /// This host's address, as servers reach it
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    here: IpAddr,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Command::parse().what {
+        What::Serve(args) => serve(args).await,
+        What::Ask(args) => ask(args).await,
+        What::Demo(args) => demo(args).await,
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lookup: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(Serve { name, servers: Servers { servers }, documents }: Serve) -> Result<()> {
+    let Some(own) = servers.iter().find(|place| place.name == name) else {
+        bail!("the list of servers does not have {name:?}");
+    };
+    let documents = documents::read(&documents.documents)?;
+    let placement = Placement::of(servers.iter().map(|place| place.name.clone()));
+    let handlers = servers::handlers(&name, &placement, &documents, &hops::directory(&servers))?;
+    let host = hops::serve(&name, own.node, handlers, &pb::PATHCALL).await?;
+    println!("ready {}", host.place.url);
+    std::future::pending().await
+}
+
+async fn ask(Ask { words, servers: Servers { servers }, way }: Ask) -> Result<()> {
+    let words: Vec<String> = words.iter().flat_map(|words| documents::words(words)).collect();
+    let caller = Caller::new(way.here, &servers, &pb::PATHCALL).await?;
+    for found in caller::look_up(&caller, way.rpc, caller::query(&words, way.limit)).await? {
+        println!("{}: {}\n    {}", found.path, found.title, found.snippet);
+    }
+    Ok(())
+}
+
+async fn demo(args: Demo) -> Result<()> {
+    let documents = documents::read(&args.documents.documents)?;
+    let hosts = if args.servers.is_empty() { start(&documents, args.each.max(1)).await? } else { Vec::new() };
+    let places = if hosts.is_empty() { args.servers } else { hops::places(&hosts) };
+    let caller = Caller::new(args.way.here, &places, &pb::PATHCALL).await?;
+
+    let (mut latencies, mut results) = (Vec::new(), Vec::new());
+    for number in 0..args.queries {
+        let words = question(&documents, number);
+        let began = Instant::now();
+        let found = caller::look_up(&caller, args.way.rpc, caller::query(&words, args.way.limit)).await;
+        latencies.push(began.elapsed());
+        let found = found.with_context(|| format!("query {words:?}"))?;
+        let expected = documents::scan(&documents, &words, args.way.limit as usize);
+        ensure!(found == expected, "query {words:?}: expected {expected:?}, got {found:?}");
+        results.extend(found.iter().map(Message::encode_to_vec));
+        if number == 0 && !args.json {
+            println!("{} documents on {} servers, the first question is answered", documents.len(), places.len());
+        }
+    }
+    let took = latencies.iter().sum();
+    let mut report = Report::new("lookup", args.way.rpc, latencies, took, (&caller, None, &hosts));
+    report.digest = digest(results.iter().map(Vec::as_slice));
+    report.print(args.json);
+    Ok(())
+}
+
+/// All servers, in this process.
+async fn start(documents: &[Document], each: usize) -> Result<Vec<Host>> {
+    let names = |role: &'static str| (0..each).map(move |number| format!("{role}{number}"));
+    let names: Vec<String> = names(servers::INDEX).chain(names(servers::STORE)).collect();
+    let (placement, directory) = (Placement::of(names.iter().cloned()), Directory::default());
+    let mut hosts = Vec::new();
+    for name in &names {
+        let handlers = servers::handlers(name, &placement, documents, &directory)?;
+        hosts.push(hops::serve(name, (Ipv4Addr::LOCALHOST, 0).into(), handlers, &pb::PATHCALL).await?);
+    }
+    directory.set(hosts.iter().map(|host| (host.place.name.clone(), host.place.node)));
+    Ok(hosts)
+}
+
+/// Three words of a document; of every fourth question, one is of another document, so that there may be no answer.
+fn question(texts: &[Document], number: u64) -> Vec<String> {
+    let draw = |nth: u64, below: usize| (mix(number * 8 + nth) % below.max(1) as u64) as usize;
+    let of = |text: usize, nth: u64| {
+        let words = &texts[text].words;
+        words.iter().nth(draw(nth, words.len())).cloned()
+    };
+    let text = draw(0, texts.len());
+    let third = if number % 4 == 3 { draw(1, texts.len()) } else { text };
+    let mut words: Vec<String> = [of(text, 2), of(text, 3), of(third, 4)].into_iter().flatten().collect();
+    if words.is_empty() {
+        words.push("pathcall".to_owned());
+    }
+    words
+}
+
+/// SplitMix64's output function (Steele, Lea and Flood 2014).
+fn mix(number: u64) -> u64 {
+    let z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

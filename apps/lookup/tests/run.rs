@@ -1,0 +1,123 @@
+//! The application as a user runs it: both ways, the same result (it checks each answer itself, too); servers as
+//! processes, and one that is killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+const LOOKUP: &str = env!("CARGO_BIN_EXE_lookup");
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(LOOKUP).args(arguments).output().expect("the application starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// The project's pages and this file, as they are now: while a test runs, somebody may write.
+fn documents() -> (TempDir, String) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = std::fs::read_dir(root.join("../../docs")).expect("pages").map(|page| page.expect("a page").path());
+    let files = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    for file in files.chain([root.join("tests/run.rs")]) {
+        std::fs::copy(&file, directory.path().join(file.file_name().expect("a file"))).expect("copied");
+    }
+    let path = directory.path().to_str().expect("text").to_owned();
+    (directory, path)
+}
+
+fn digest(documents: &str, way: &[&str]) -> String {
+    let options = ["demo", "--json", "--queries", "100", "--each", "3", "--documents", documents];
+    let output = run(&[&options, way].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let line = text(&output.stdout);
+    let (_, digest) = line.split_once("\"digest\":\"").expect("a digest");
+    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+}
+
+#[test]
+fn both_ways_give_the_same_result() {
+    let (_directory, documents) = documents();
+    let rpc = digest(&documents, &["--rpc"]);
+    assert_eq!(rpc.len(), 16);
+    assert_eq!(digest(&documents, &[]), rpc);
+}
+
+/// A process that is killed with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have been killed before.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Servers as processes, on free ports; and the list of them.
+fn servers(documents: &str) -> (Vec<Running>, String) {
+    let names = ["index-0", "index-1", "store-0", "store-1"];
+    let taken = names.map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    let at = taken.each_ref().map(|taken| taken.local_addr().expect("bound"));
+    let list: Vec<String> = names.iter().zip(at).map(|(name, at)| format!("{name}={at}")).collect();
+    let list = list.join(",");
+    drop(taken);
+    let start = |name| {
+        let mut server = Command::new(LOOKUP);
+        server.args(["serve", "--name", name, "--servers", &list, "--documents", documents]).stdout(Stdio::piped());
+        let mut server = Running(server.spawn().expect("starts"));
+        let mut ready = String::new();
+        BufReader::new(server.0.stdout.take().expect("piped")).read_line(&mut ready).expect("it says so");
+        assert!(ready.starts_with("ready http://127.0.0.1:"), "{name}: {ready:?}");
+        server
+    };
+    (names.map(start).into(), list)
+}
+
+#[test]
+fn servers_that_are_processes_answer_until_one_is_killed() {
+    let (_directory, documents) = documents();
+    let (mut running, list) = servers(&documents);
+    let ask = ["ask", "--servers", &list, "server", "hub", "spoke", "rarest"];
+    let answer = run(&ask);
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    // This file has all of them.
+    assert!(text(&answer.stdout).contains("run.rs: The application"), "{}", text(&answer.stdout));
+    assert_eq!(run(&[&ask[..], &["--rpc"]].concat()).stdout, answer.stdout);
+
+    let mut demo = Command::new(LOOKUP);
+    demo.args(["demo", "--queries", "1000000", "--documents", &documents, "--servers", &list]);
+    demo.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut demo = Running(demo.spawn().expect("starts"));
+    let mut said = BufReader::new(demo.0.stdout.take().expect("piped"));
+    let mut first = String::new();
+    said.read_line(&mut first).expect("it says so");
+    assert!(first.ends_with("the first question is answered\n"), "{first:?}");
+    running.remove(3);
+    let status = demo.0.wait().expect("it ends");
+    let (mut rest, mut why) = (String::new(), String::new());
+    said.read_to_string(&mut rest).expect("text");
+    demo.0.stderr.take().expect("piped").read_to_string(&mut why).expect("text");
+    assert!(!status.success() && rest.is_empty(), "{status}: {rest}");
+    assert!(why.starts_with("lookup: query [") && !why.contains("expected"), "{why}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line() {
+    let one = "index-0=127.0.0.1:1";
+    for (arguments, says) in [
+        (vec!["serve", "--name", "store-0", "--servers", one], "lookup: the list of servers does not have \"store-0\""),
+        (vec!["ask", "--servers", one], "lookup: code: 'Client specified an invalid argument'"),
+        (vec!["demo", "--documents", "/nowhere"], "lookup: no documents in /nowhere"),
+        (vec!["ask", "--servers", "index-0", "x"], "error: invalid value 'index-0'"),
+    ] {
+        let output = run(&arguments);
+        assert!(!output.status.success());
+        assert!(text(&output.stderr).starts_with(says), "{arguments:?}: {}", text(&output.stderr));
+    }
+}
