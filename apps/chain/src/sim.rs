@@ -251,7 +251,9 @@ impl World {
                 self.nodes[at].replica.adopt(view, asked + Duration::from_micros(LEASE));
             }
             Event::Removal => {
-                self.after(5 * MS, Event::Removal);
+                // Seldom the master hangs.
+                let pause = if self.chance.below(200) == 0 { self.chance.below(3 * LEASE) } else { 5 * MS };
+                self.after(pause, Event::Removal);
                 self.master.remove_silent(Duration::from_micros(self.now));
             }
             Event::Crash(at) => {

@@ -9,7 +9,7 @@ use chain::pb::update::Effect;
 use chain::pb::{self, Entry, PassRequest, Update};
 use tonic::Code;
 
-const LEASE: Duration = Duration::from_millis(400);
+const LEASE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 3;
 const OPERATIONS: usize = 30;
