@@ -217,10 +217,9 @@ impl World {
             }
             Event::Read(at, key, asked) => {
                 let now = self.nodes[at].clock(self.now);
-                match self.nodes[at].replica.read(now, &key) {
-                    Ok(value) => self.send(Event::Answer(asked, value.unwrap_or_default())),
-                    // The client waits as if nothing had come.
-                    Err(_) => {}
+                // Who is refused waits as if nothing had come.
+                if let Ok(value) = self.nodes[at].replica.read(now, &key) {
+                    self.send(Event::Answer(asked, value.unwrap_or_default()));
                 }
             }
             Event::Recall { at, by, view, after } => {
