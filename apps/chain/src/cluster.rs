@@ -19,6 +19,7 @@ const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST
 pub struct Cluster {
     master: Host,
     nodes: Vec<Killable>,
+    members: Vec<Member>,
     lease: Duration,
     calls: Node,
 }
@@ -59,9 +60,9 @@ impl Cluster {
             let host = started.await??;
             members.push(Member { id, node: host.serving.address().to_string(), url: host.url });
         }
-        let master = serve::master(members, lease, listener).await?;
+        let master = serve::master(members.clone(), lease, listener).await?;
         let calls = Node::start(&NodeConfig::default()).await.context("no node for calls")?.0;
-        Ok(Self { master, nodes: runtimes, lease, calls })
+        Ok(Self { master, nodes: runtimes, members, lease, calls })
     }
 
     /// A client of it.
@@ -70,6 +71,12 @@ impl Cluster {
     /// Never, here.
     pub fn client(&self, give_up: Duration) -> Result<Client> {
         Client::new(&self.master.url, self.calls.clone(), serve::options(self.lease), give_up)
+    }
+
+    /// Its nodes at first, from head to tail.
+    #[must_use]
+    pub fn members(&self) -> &[Member] {
+        &self.members
     }
 
     /// Kills a node; once is enough.

@@ -161,13 +161,16 @@ impl Replica {
         if self.position()? != 0 {
             return Err(Refusal::NotHead(self.id));
         }
+        if update.effect.is_none() {
+            return Err(Refusal::Lacks("an effect"));
+        }
         let (client, seq) = (update.client, update.seq);
-        let number = match self.done.get(&client).filter(|_| self.mutant != Some(Mutant::Again)) {
+        let (number, repeat) = match self.done.get(&client).filter(|_| self.mutant != Some(Mutant::Again)) {
             Some(done) if done.seq > seq => return Err(Refusal::Superseded { client, seq }),
-            Some(done) if done.seq == seq => done.number,
-            _ => self.applied + 1,
+            Some(done) if done.seq == seq => (done.number, true),
+            _ => (self.applied + 1, false),
         };
-        self.take(Entry { number, update: Some(update) })
+        self.take(Entry { number, update: Some(update) }, repeat)
     }
 
     /// An update from the predecessor.
@@ -178,15 +181,17 @@ impl Replica {
         let position = self.position()?;
         self.same(request.view)?;
         let entry = request.entry.ok_or(Refusal::Lacks("an entry"))?;
+        // What is here, or may come next.
+        let has = if request.repeat { self.applied } else { self.applied + 1 };
         match position.checked_sub(1) {
             // Numbers are the head's to give.
             None if self.mutant != Some(Mutant::AnyView) => {
                 Err(Refusal::View { node: self.id, ours: self.view.number, theirs: request.view })
             }
-            Some(before) if entry.number > self.applied + 1 && self.mutant != Some(Mutant::Gaps) => {
+            Some(before) if entry.number > has && self.mutant != Some(Mutant::Gaps) => {
                 Ok(Next::Missing { from: self.view.members[before].id, after: self.applied })
             }
-            None | Some(_) => self.take(entry),
+            None | Some(_) => self.take(entry, request.repeat),
         }
     }
 
@@ -242,7 +247,7 @@ impl Replica {
     }
 
     /// Applies an update unless it is, and tells what is next.
-    fn take(&mut self, entry: Entry) -> Result<Next, Refusal> {
+    fn take(&mut self, entry: Entry, repeat: bool) -> Result<Next, Refusal> {
         let update = entry.update.as_ref().ok_or(Refusal::Lacks("an update"))?;
         let (client, seq) = (update.client, update.seq);
         if entry.number > self.applied {
@@ -250,7 +255,7 @@ impl Replica {
         }
         let next = self.view.members.get(self.position()? + 1);
         if let Some(next) = next.filter(|_| self.mutant != Some(Mutant::Early)) {
-            let request = PassRequest { view: self.view.number, entry: Some(entry), nested: false };
+            let request = PassRequest { view: self.view.number, entry: Some(entry), nested: false, repeat };
             return Ok(Next::Pass(next.id, request));
         }
         let done = self.done.get(&client).filter(|done| done.seq == seq);
@@ -263,7 +268,7 @@ impl Replica {
         match update.effect.as_ref() {
             Some(Effect::Put(put)) => value.clone_from(put),
             Some(Effect::Append(append)) => value.push_str(append),
-            // All nodes take it for nothing.
+            // The head takes none such.
             None => {}
         }
         let done = Done { client: update.client, seq: update.seq, number: entry.number, value: value.clone() };

@@ -145,13 +145,19 @@ impl Server {
 
     async fn pass(self: Arc<Self>, request: PassRequest, call: Call<Value>) -> Result<(), Status> {
         let number = request.entry.as_ref().map_or(0, |entry| entry.number);
+        // What has to be here first.
+        let before = if request.repeat { number } else { number.saturating_sub(1) };
         loop {
             match self.change(|replica| replica.pass(request.clone()))? {
                 Next::Missing { from, after } => {
                     let mut applied = self.applied.subscribe();
-                    let comes = applied.wait_for(|applied| applied + 1 >= number);
+                    let comes = applied.wait_for(|applied| *applied >= before);
                     if timeout(OVERTAKEN, comes).await.is_err() {
                         self.recall(from, RecallRequest { view: request.view, after }).await?;
+                        // Nobody passes on what it does not have.
+                        if *self.applied.borrow() < before {
+                            return Err(Status::unavailable(format!("node {from} does not have update {before}")));
+                        }
                     }
                 }
                 next => return self.go_on(next, request.nested, &call).await,

@@ -217,7 +217,7 @@ impl World {
             }
             Event::Read(at, key, asked) => {
                 let now = self.nodes[at].clock(self.now);
-                // Where it may not be read, the client waits as if nothing had come.
+                // Who is refused waits as if nothing had come.
                 if let Ok(value) = self.nodes[at].replica.read(now, &key) {
                     self.send(Event::Answer(asked, value.unwrap_or_default()));
                 }
@@ -250,7 +250,9 @@ impl World {
                 self.nodes[at].replica.adopt(view, asked + Duration::from_micros(LEASE));
             }
             Event::Removal => {
-                self.after(5 * MS, Event::Removal);
+                // Seldom the master hangs.
+                let pause = if self.chance.below(200) == 0 { self.chance.below(3 * LEASE) } else { 5 * MS };
+                self.after(pause, Event::Removal);
                 self.master.remove_silent(Duration::from_micros(self.now));
             }
             Event::Crash(at) => {

@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use chain::cluster::Cluster;
 use chain::linear::{Kind, Operation, is_linearizable};
+use chain::pb::chain_client::ChainClient;
 use chain::pb::update::Effect;
+use chain::pb::{self, Entry, PassRequest, Update};
+use tonic::Code;
 
-const LEASE: Duration = Duration::from_millis(400);
+const LEASE: Duration = Duration::from_secs(1);
 const GIVE_UP: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 3;
 const OPERATIONS: usize = 30;
@@ -81,4 +84,21 @@ async fn nested_calls_write_the_same() {
     }
     assert_eq!(client.write("k", Effect::Put("y".to_owned())).await.expect("written"), "y");
     assert_eq!(client.read("other").await.expect("read"), None);
+}
+
+#[tokio::test]
+async fn an_update_that_nobody_has_the_ones_before_of_is_refused() {
+    let cluster = Cluster::start(2, LEASE).await.expect("a chain");
+    let mut client = cluster.client(GIVE_UP).expect("a client");
+    client.write("k", Effect::Append("x".to_owned())).await.expect("written");
+    let url = cluster.members()[1].url.clone();
+    let mut tail = ChainClient::new(pathcall::Channel::connect(url, &pb::PATHCALL).await.expect("a node"));
+    for repeat in [false, true] {
+        let update = Update { client: 1, seq: 1, key: "k".to_owned(), effect: Some(Effect::Put("forged".to_owned())) };
+        let entry = Some(Entry { number: 1_000, update: Some(update) });
+        let request = PassRequest { view: 1, entry, nested: false, repeat };
+        let status = tail.pass(request).await.expect("a stream").get_mut().message().await.expect_err("refused");
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+    }
+    assert_eq!(client.read("k").await.expect("read"), Some("x".to_owned()));
 }

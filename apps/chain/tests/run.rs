@@ -32,7 +32,7 @@ impl Drop for Process {
 
 #[test]
 fn the_demo_counts_each_update_once() {
-    let said = chain(&["demo", "--calls", "10", "--lease", "400"]).expect("it ends well");
+    let said = chain(&["demo", "--calls", "10", "--lease", "1000"]).expect("it ends well");
     assert!(said.ends_with("21 updates, each took effect once\n"), "{said}");
 }
 
@@ -53,7 +53,7 @@ fn a_node_that_is_killed_is_left_out() {
     let listen: Vec<_> = tcp.iter().map(|it| it.local_addr().expect("bound").to_string()).collect();
     drop((udp, tcp));
     let members: Vec<_> = (0..3).map(|i| format!("{}/{}", node[i], listen[i])).collect();
-    let (lease, master) = (["--lease", "400"], format!("http://{}", listen[3]));
+    let (lease, master) = (["--lease", "1000"], format!("http://{}", listen[3]));
     let mut of_master = vec!["master", "--listen", &listen[3]];
     members.iter().for_each(|member| of_master.extend(["--node", member]));
     let _master = Process::start(&[&of_master[..], &lease].concat());

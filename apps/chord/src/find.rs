@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use apps_report::nodes::{self, Host};
-use pathcall::delegate::{Call, CallOptions, Directory, Handlers, Node, NodeConfig};
+use pathcall::delegate::{Call, Directory, Handlers, Node, NodeConfig};
 use tokio::net::TcpListener;
 use tonic::Status;
 
@@ -78,7 +78,7 @@ impl Finder {
     /// When what is given is no URL.
     pub fn new(urls: &BTreeMap<u64, String>, node: &Node) -> Result<Self> {
         let stub = |(place, url): (&u64, &String)| {
-            let channel = nodes::channel(url, &pb::PATHCALL, node, CallOptions::default())?;
+            let channel = nodes::channel(url, &pb::PATHCALL, node, nodes::options())?;
             Ok((*place, ChordClient::new(channel)))
         };
         urls.iter().map(stub).collect::<Result<_>>().map(Self)

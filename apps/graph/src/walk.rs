@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use apps_report::nodes::{self, Host};
-use pathcall::delegate::{Call, CallOptions, Directory, Handlers, Node, NodeConfig};
+use pathcall::delegate::{Call, Directory, Handlers, Node, NodeConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::Status;
@@ -94,7 +94,7 @@ impl Asker {
     pub fn new(urls: &[String], node: &Node) -> Result<Self> {
         ensure!(!urls.is_empty(), "a network has at least one server");
         let stub = |url: &String| {
-            let channel = nodes::channel(url, &pb::PATHCALL, node, CallOptions::default())?;
+            let channel = nodes::channel(url, &pb::PATHCALL, node, nodes::options())?;
             Ok(GraphClient::new(channel).max_decoding_message_size(usize::MAX))
         };
         Ok(Self { servers: urls.iter().map(stub).collect::<Result<_>>()? })

@@ -16,16 +16,12 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pathcall::delegate::{CallOptions, Directory, Handlers, Node, NodeConfig, Serving, Target};
+use pathcall::delegate::{Directory, Handlers, Node, NodeConfig, Serving, Target};
 use pathcall::{Channel, Manifest};
 use serde::Serialize;
-use tokio::net::TcpListener;
-use tonic::service::Routes;
-use tonic::transport::server::TcpIncoming;
 use tonic::{Response, Status, Streaming};
 
-/// A call whose servers are silent for so long has failed: all parties may share two busy cores.
-const TIMEOUT: Duration = Duration::from_secs(5);
+use crate::nodes;
 
 /// Where a server is; on a command line `NAME=IP:PORT`, with its node and its gRPC face at the same port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,13 +89,7 @@ pub struct Host {
 /// When a port is taken.
 pub async fn serve(name: &str, at: SocketAddr, handlers: Handlers, manifest: &'static Manifest) -> Result<Host> {
     let node = NodeConfig { listen: at, ..NodeConfig::default() };
-    let serving = handlers.node(node).start().await?;
-    let server = pathcall::Server::builder(manifest).handlers(serving.clone()).build().await?;
-    let listener = TcpListener::bind(at).await.with_context(|| format!("no gRPC server at {at}"))?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let router = tonic::transport::Server::builder().layer(server.layer()).add_routes(Routes::default());
-    tokio::spawn(router.serve_with_incoming(incoming));
+    let nodes::Host { url, serving } = nodes::host(manifest, handlers.node(node), at).await?;
     Ok(Host { place: Place { name: name.to_owned(), url, node: serving.address() }, serving })
 }
 
@@ -125,11 +115,9 @@ impl Caller {
     pub async fn new(host: IpAddr, servers: &[Place], manifest: &'static Manifest) -> Result<Self> {
         let config = NodeConfig { listen: SocketAddr::new(host, 0), ..NodeConfig::default() };
         let (node, _requests) = Node::start(&config).await.with_context(|| format!("no node at {host}"))?;
-        let options = CallOptions { timeout: TIMEOUT, ..CallOptions::default() };
         let mut channels = BTreeMap::new();
         for server in servers {
-            let builder = Channel::builder(server.url.clone(), manifest)?.node(node.clone());
-            let channel = builder.call_options(options).connect_lazy();
+            let channel = nodes::channel(&server.url, manifest, &node, nodes::options());
             channels.insert(server.node, channel.with_context(|| format!("no way to {}", server.name))?);
         }
         Ok(Self { node, directory: directory(servers), channels })

@@ -1,7 +1,7 @@
 //! What all applications share: what they can be told and how their servers start ([`way`]), on
 //! which hosts their parties are ([`place`]), and what they say of a run, one line of JSON for `pathcall demo`,
-//! or a few for a person ([`Report`]). Those whose calls go over several servers have [`hops`] and [`nodes`]
-//! instead.
+//! or a few for a person ([`Report`]). Those whose calls go over several servers have [`hops`] instead, and
+//! servers and channels of [`nodes`].
 
 pub mod hops;
 pub mod nodes;

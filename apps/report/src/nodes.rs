@@ -1,6 +1,7 @@
 //! Servers whose methods may be passed on, and channels to them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pathcall::Manifest;
@@ -8,6 +9,15 @@ use pathcall::delegate::{CallOptions, Handlers, Node, Serving};
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
+
+/// A call whose servers are silent for so long has failed: all parties may share two busy cores.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How applications call, unless they say otherwise.
+#[must_use]
+pub fn options() -> CallOptions {
+    CallOptions { timeout: TIMEOUT, ..CallOptions::default() }
+}
 
 /// A server of such methods, and of nothing else. It runs as long as its runtime does.
 #[derive(Debug)]
@@ -31,7 +41,7 @@ pub async fn host(manifest: &'static Manifest, handlers: Handlers, listen: Socke
 /// # Errors
 /// When there is no port.
 pub async fn bind(listen: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(listen).await.with_context(|| format!("no server at {listen}"))
+    TcpListener::bind(listen).await.with_context(|| format!("no gRPC server at {listen}"))
 }
 
 /// Starts one at its place.

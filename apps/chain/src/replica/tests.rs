@@ -58,6 +58,18 @@ fn a_repeat_goes_all_the_way_and_does_nothing() {
 }
 
 #[test]
+fn a_repeat_that_is_another_write_does_what_the_first_did() {
+    let [mut head, mut middle, mut tail] = chain();
+    passed(head.write(append(7, 1, "a")));
+    let request = passed(head.write(append(7, 1, "other")));
+    assert_eq!(middle.pass(request.clone()), Ok(Next::Missing { from: 0, after: 0 }));
+    middle.learn(1, head.history(1, 0).unwrap()).unwrap();
+    let request = passed(middle.pass(request));
+    tail.learn(1, middle.history(1, 0).unwrap()).unwrap();
+    assert_eq!(tail.pass(request), Ok(Next::Reply("a".to_owned())));
+}
+
+#[test]
 fn what_comes_too_early_waits_for_what_was_before() {
     let [mut head, mut middle, _] = chain();
     passed(head.write(append(1, 1, "a")));
@@ -116,8 +128,11 @@ fn a_client_that_many_others_came_after_is_forgotten() {
 
 #[test]
 fn requests_that_lack_a_part_are_refused() {
-    let [_, mut middle, _] = chain();
+    let [mut head, mut middle, _] = chain();
     assert_eq!(middle.pass(PassRequest { view: 1, ..PassRequest::default() }), Err(Refusal::Lacks("an entry")));
     let entry = Some(Entry { number: 1, update: None });
-    assert_eq!(middle.pass(PassRequest { view: 1, entry, nested: false }), Err(Refusal::Lacks("an update")));
+    let request = PassRequest { view: 1, entry, ..PassRequest::default() };
+    assert_eq!(middle.pass(request), Err(Refusal::Lacks("an update")));
+    let update = Update { effect: None, ..append(1, 1, "") };
+    assert_eq!(head.write(update), Err(Refusal::Lacks("an effect")));
 }
