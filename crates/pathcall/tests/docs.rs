@@ -13,6 +13,9 @@ use std::time::Duration;
 
 use pathcall_testbed::{Testbed, beds, root_tests};
 
+/// Simulated runs of a command that asks for more.
+const SEEDS: &str = "100";
+
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Runner {
@@ -122,8 +125,13 @@ fn every_command_in_the_pages_works() {
                 }
             }
             ["pathcall", ref arguments @ ..] => {
-                // A seed that stands for any.
-                let arguments = arguments.iter().map(|word| if *word == "N" { "1" } else { *word });
+                let arguments = arguments.iter().enumerate().map(|(at, word)| match *word {
+                    // A seed that stands for any.
+                    "N" => "1",
+                    // `make sim` runs thousands, built for speed.
+                    _ if at > 0 && arguments[at - 1] == "--seeds" => SEEDS,
+                    word => word,
+                });
                 let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
                 command.args(arguments).current_dir(root());
                 if matches!(words[1], "status" | "program") {
