@@ -55,7 +55,9 @@ fn is_up(name: &str) -> bool {
 fn without_root_it_says_so_in_one_line() {
     // Where anybody may run it, if this test runs as root.
     let place = std::env::temp_dir().join(name("pathcall-testbed"));
-    std::fs::copy(env!("CARGO_BIN_EXE_pathcall"), &place).expect("a copy");
+    // By another process: a test that forks while this one has it open for writing would keep it from running.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_pathcall")).arg(&place).status();
+    assert!(copied.expect("cp").success());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("anybody may");
     let mut command = Command::new(&place);
     command.args(["testbed", "up"]);
