@@ -249,7 +249,9 @@ fn what_a_user_gets_wrong_is_said_in_one_line() {
 
     // Where anybody may run it.
     let place = std::env::temp_dir().join(format!("pathcall-xdp-{}", std::process::id()));
-    std::fs::copy(PATHCALL, &place).expect("a copy");
+    // By another process: a test that forks while this one has it open for writing would keep it from running.
+    let copied = Command::new("cp").arg(PATHCALL).arg(&place).status();
+    assert!(copied.expect("cp").success());
     std::fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).expect("anybody may");
     let mut unprivileged = Command::new(&place);
     unprivileged.args(["element", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0", "--xdp", "lo"]);
