@@ -31,7 +31,6 @@ sim:
 	$(CARGO) build --release -p pathcall
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program.
