@@ -243,7 +243,9 @@ async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<O
         let (head, payload) = match outgoing {
             Outgoing::Message(head, payload) => (head, payload),
             Outgoing::Use(made) => {
-                connection = connection.filter(Connection::is_open).or(Some(made));
+                let mut open = connection.filter(Connection::is_open).unwrap_or(made);
+                // The message before it did not leave at once, for this was waiting.
+                connection = open.flush().await.is_ok().then_some(open);
                 continue;
             }
         };
@@ -305,6 +307,16 @@ impl Connection {
             Self::Tcp(writer) => writer.is_open(),
             #[cfg(feature = "quic")]
             Self::Quic(writer) => writer.is_open(),
+        }
+    }
+
+    /// Sends what was written.
+    async fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Tcp(writer) => writer.flush().await,
+            // Streams send by themselves.
+            #[cfg(feature = "quic")]
+            Self::Quic(_) => Ok(()),
         }
     }
 

@@ -92,7 +92,11 @@ impl Writer {
         self.stream.write_u32((head.len() + payload.len()) as u32).await?;
         self.stream.write_all(head).await?;
         self.stream.write_all(payload).await?;
-        if last { self.stream.flush().await } else { Ok(()) }
+        if last { self.flush().await } else { Ok(()) }
+    }
+
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush().await
     }
 }
 

@@ -71,6 +71,17 @@ async fn messages_go_both_ways_by_tcp() {
 }
 
 #[tokio::test]
+async fn a_message_leaves_though_a_connection_comes_behind_it() {
+    let (node, mut peer) = (tcp(1, FREE).await, tcp(2, FREE).await);
+    let to = peer.streams.local_addr();
+    let second = dial(&node.streams, to).await.expect("it listens");
+    // Both are in line before the peer's task sees either.
+    node.streams.line_up(to, Outgoing::Message(Bytes::from_static(b"message"), Bytes::new()));
+    node.streams.line_up(to, Outgoing::Use(second));
+    assert_eq!(peer.arrived().await.2, "message");
+}
+
+#[tokio::test]
 async fn what_nobody_takes_is_given_back_by_tcp() {
     let gone = tcp(2, FREE).await;
     let to = gone.streams.local_addr();
