@@ -31,7 +31,7 @@ async fn answers_come_when_the_element_has_its_tables() {
     assert_eq!(tables.endpoints[&first.endpoint].incarnation, 9);
     assert_eq!(tables.groups[&grant.gaid], [first.endpoint]);
 
-    client.release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint }).await.unwrap();
+    client.release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint, server: 0 }).await.unwrap();
     element.until(|tables| !tables.endpoints.contains_key(&first.endpoint)).await;
     assert!(element.tables().groups[&grant.gaid].is_empty());
 

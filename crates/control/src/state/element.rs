@@ -6,10 +6,10 @@ use std::time::Duration;
 use pathcall_proto::v1::{ElementApplication, ElementGrant, EndpointEntry, RegisterElementRequest};
 use pathcall_wire::Instant;
 
-use super::push::{ENTRIES_MAX, Subject};
+use super::push::{ENTRIES_MAX, ElementPool, Subject};
 use super::{
-    CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges, Refusal, Registrant, State,
-    TEXT_MAX, Waiter, Waiting, check_data_address, record, shortened,
+    CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, PoolRecord, Push, Ranges, Refusal, Registrant,
+    State, TEXT_MAX, Waiter, Waiting, check_data_address, record, shortened,
 };
 
 impl State {
@@ -91,11 +91,14 @@ impl State {
             element.record;
         let (removed, endpoints) = (stale_applications.clone(), stale_endpoints.clone());
         self.outputs.push(Output::Open { element: id, boot_id, control_address: control_address.clone() });
-        let installed = self.installed_on(id);
-        self.push(id, Push::Retain(installed.clone()), Subject::Strangers);
+        let (installed, pools) = (self.installed_on(id), self.pools_on(id));
+        self.push(id, Push::Retain([&installed[..], &pools].concat()), Subject::Strangers);
         self.push_removals(id, &endpoints, &removed);
         for gaid in installed {
             self.install(gaid);
+        }
+        for gaid in pools {
+            self.install_pool(gaid);
         }
         let Some(element) = self.elements.get_mut(&id) else { return };
         for waiter in &mut element.waiters {
@@ -129,6 +132,28 @@ impl State {
         let Some(element) = self.element_of(gaid) else { return };
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
             let entries = endpoints.iter().filter_map(|&endpoint| self.entry(gaid, endpoint)).collect();
+            self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
+        }
+    }
+
+    /// Pushes the table of a pool's servers.
+    pub(super) fn push_pool(&mut self, gaid: u32) {
+        let Some(PoolRecord { version, token_key, element: Some(element), .. }) =
+            self.pools.get(&gaid).map(|pool| &pool.record)
+        else {
+            return;
+        };
+        let (version, token_key, element) = (*version, *token_key, *element);
+        let servers = self.pools.get(&gaid).map(|pool| pool.record.serving()).unwrap_or_default();
+        let pool = ElementPool { gaid, version, servers, token_key };
+        self.push(element, Push::InstallPool(pool), Subject::Application(gaid));
+    }
+
+    /// Pushes the entries of a pool's endpoints.
+    pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
+        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
+        for endpoints in endpoints.chunks(ENTRIES_MAX) {
+            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint)).collect();
             self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
         }
     }
@@ -212,6 +237,11 @@ impl State {
                 self.offer(gaid);
                 self.answer_when_confirmed(gaid);
             }
+            let without = self.pools.iter().filter(|(_, pool)| pool.record.element.is_none()).map(|(&gaid, _)| gaid);
+            for gaid in without.collect::<Vec<_>>() {
+                self.offer_pool(gaid);
+                self.tell_pool_when_confirmed(gaid);
+            }
         }
     }
 
@@ -219,6 +249,7 @@ impl State {
         for who in waiting {
             match who {
                 Waiting::Application(gaid) => self.tell(gaid),
+                Waiting::Pool(gaid) => self.tell_pool(gaid),
                 Waiting::Endpoint { call, gaid, endpoint } => self.tell_caller(call, gaid, endpoint),
                 Waiting::Element(call) => self.tell_element(call),
             }
@@ -247,6 +278,10 @@ impl State {
         if self.element_of(gaid) == Some(id) {
             self.withdraw(gaid);
             self.tell(gaid);
+        }
+        if self.pools_on(id).contains(&gaid) {
+            self.withdraw_pool(gaid);
+            self.tell_pool(gaid);
         }
         self.confirmed(id, seq);
     }
@@ -283,6 +318,11 @@ impl State {
             self.withdraw(gaid);
             self.tell(gaid);
         }
+        for gaid in self.pools_on(id) {
+            self.withdraw_pool(gaid);
+            self.offer_pool(gaid);
+            self.tell_pool_when_confirmed(gaid);
+        }
         self.answer(waiters.into_iter().map(|waiter| waiter.who));
     }
 
@@ -296,7 +336,7 @@ impl State {
     }
 
     /// The element whose memory an application has.
-    fn element_of(&self, gaid: u32) -> Option<u32> {
+    pub(super) fn element_of(&self, gaid: u32) -> Option<u32> {
         self.applications.get(&gaid)?.record.memory.map(|memory| memory.element)
     }
 
@@ -304,6 +344,12 @@ impl State {
     fn installed_on(&self, id: u32) -> Vec<u32> {
         let on = |a: &super::Application| a.record.memory.is_some_and(|memory| memory.element == id);
         self.applications.iter().filter(|(_, a)| on(a)).map(|(&gaid, _)| gaid).collect()
+    }
+
+    /// Pools whose table an element has.
+    fn pools_on(&self, id: u32) -> Vec<u32> {
+        let on = |pool: &super::Pool| pool.record.element == Some(id);
+        self.pools.iter().filter(|(_, pool)| on(pool)).map(|(&gaid, _)| gaid).collect()
     }
 
     /// Callers of an application that work through its element, ascending.

@@ -227,7 +227,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
 }
 
 pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
-    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4 }
+    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4, server: 0 }
 }
 
 /// The next message of a stream that has not ended.

@@ -179,7 +179,7 @@ impl Caller {
         let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
         match controller.register(self.request_for(serving, self.address?)).await {
             Ok(grant) => {
-                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint };
+                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
                 place.registered = Some((controller.clone(), release));
                 Some(grant)
             }
@@ -213,6 +213,7 @@ impl Caller {
             incarnation: self.request.incarnation,
             data_address: address.to_string(),
             flows: self.flows(),
+            server: 0,
         }
     }
 
