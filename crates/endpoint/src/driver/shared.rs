@@ -201,8 +201,8 @@ impl<P: Party> State<P> {
     /// Takes one batch of frames; whether there was one.
     fn receive(&mut self, now: Instant, looking: Looking) -> bool {
         let party = &mut self.party;
-        let received = self.link.exchange(looking, |out, _, ce, frame| {
-            party.handle(now, frame, ce, |to, frame| out.queue(to, frame));
+        let received = self.link.exchange(looking, |out, from, ce, frame| {
+            party.handle(now, from, frame, ce, |to, frame| out.queue(to, frame));
         });
         // An error here is about one datagram (an unreachable peer, say); its flow will notice.
         matches!(received, Ok(1..))
@@ -235,7 +235,14 @@ mod tests {
     impl Party for Listener {
         type Command = ();
         fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
-        fn handle(&mut self, _: Instant, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
+        fn handle(
+            &mut self,
+            _: Instant,
+            _: SocketAddr,
+            frame: &mut [u8],
+            _: bool,
+            _: impl FnMut(SocketAddr, &[u8]),
+        ) {
             let _ = self.heard.send(frame.to_vec());
         }
         fn poll(&mut self, _: Instant, _: impl FnMut(SocketAddr, &[u8])) {}

@@ -1,0 +1,197 @@
+//! A server's queue: [`Works::next`] gives what is to be worked on, [`WorkerHandle::finish`] takes the reply.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pathcall_wire::{Instant, TokenKey};
+use tokio::sync::mpsc;
+
+use super::super::Party;
+use super::super::link::Link;
+use super::super::shared::Shared;
+use super::{Desk, Learnt, Table, addressed, sender};
+use crate::clone::{To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
+
+/// Elements and coordinators whose requests come here at most.
+const ROADS_MAX: usize = 16;
+
+enum Command {
+    Finish(WorkId, Bytes),
+    Drop(WorkId),
+    Renew(Table, u16),
+}
+
+/// A handle to a server's queue; it stops when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct WorkerHandle(Arc<Handle>);
+
+/// What all clones share: its end is theirs.
+struct Handle(Arc<Shared<Queue>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+/// What is to be worked on, each at once: never more than the queue has workers.
+#[derive(Debug)]
+pub struct Works(mpsc::UnboundedReceiver<Work>);
+
+impl Works {
+    /// The next request; `None` when the queue has stopped.
+    pub async fn next(&mut self) -> Option<Work> {
+        self.0.recv().await
+    }
+}
+
+impl WorkerHandle {
+    /// Starts the queue on the current tokio runtime. `key` is what signs the pool's frames, if they carry tokens.
+    #[must_use]
+    pub fn spawn(config: WorkerConfig, table: Table, key: Option<TokenKey>, link: Link) -> (Self, Works) {
+        let (give, works) = mpsc::unbounded_channel();
+        let queue = Queue {
+            worker: Worker::new(config),
+            table,
+            desk: Desk::new(key),
+            callers: Learnt::default(),
+            roads: HashMap::new(),
+            give,
+        };
+        let shared = Shared::new(queue, link);
+        tokio::spawn(Arc::clone(&shared).run());
+        (Self(Arc::new(Handle(shared))), Works(works))
+    }
+
+    /// A request is done.
+    pub fn finish(&self, id: WorkId, reply: Bytes) {
+        // A queue that has stopped answers nobody.
+        let _ = self.0.0.command(Command::Finish(id, reply));
+    }
+
+    /// A request is not done, and will not be: its caller asks again.
+    pub fn drop_work(&self, id: WorkId) {
+        let _ = self.0.0.command(Command::Drop(id));
+    }
+
+    /// The pool has changed; this server is at place `sid`.
+    pub fn renew(&self, table: Table, sid: u16) {
+        let _ = self.0.0.command(Command::Renew(table, sid));
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn stats(&self) -> WorkerStats {
+        self.0.0.lock().party.worker.stats()
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.0.0.lock().party.worker.waiting()
+    }
+}
+
+struct Queue {
+    worker: Worker,
+    table: Table,
+    desk: Desk,
+    /// Callers whose requests came past the element.
+    callers: Learnt,
+    /// Where requests come from, by the element or coordinator that has decided about them.
+    roads: HashMap<u16, SocketAddr>,
+    give: mpsc::UnboundedSender<Work>,
+}
+
+impl Queue {
+    /// Notes where answers to a request that is admitted go.
+    fn note(&mut self, from: SocketAddr, frame: &[u8]) {
+        match sender(frame) {
+            Some((caller, 0)) => self.callers.note(caller, from),
+            Some((_, switch)) if self.roads.len() < ROADS_MAX || self.roads.contains_key(&switch) => {
+                self.roads.insert(switch, from);
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// Where a frame goes: answers take the road by which requests come.
+    fn road(&self, to: To, frame: &[u8]) -> Option<SocketAddr> {
+        let switch = || addressed(frame).map(|(_, switch)| switch);
+        match to {
+            To::Endpoint(caller) => self.callers.find(caller),
+            To::Element => switch().and_then(|switch| self.roads.get(&switch).copied()).or(self.table.element),
+        }
+    }
+}
+
+impl Party for Queue {
+    type Command = Command;
+
+    fn command(&mut self, now: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
+        match command {
+            Command::Finish(id, reply) => self.worker.finish(now, id, reply),
+            Command::Drop(id) => self.worker.drop_work(id),
+            Command::Renew(table, sid) => {
+                self.worker.moved(sid);
+                self.table = table;
+            }
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        frame: &mut [u8],
+        _: bool,
+        _: impl FnMut(SocketAddr, &[u8]),
+    ) {
+        if self.desk.admits(frame) {
+            self.note(from, frame);
+            self.worker.receive(now, frame);
+        }
+    }
+
+    fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
+        self.worker.poll(now);
+        while let Some(work) = self.worker.begin(now) {
+            let id = work.id;
+            if self.give.send(work).is_err() {
+                // Nobody works here any more.
+                self.worker.drop_work(id);
+            }
+        }
+        while let Some((to, len)) = self.worker.transmit(now, &mut self.desk.frame) {
+            if let Some(at) = self.road(to, &self.desk.frame[..len]) {
+                send(at, self.desk.leaving(len));
+            }
+        }
+    }
+
+    fn settle(&mut self) {}
+
+    fn deadline(&self) -> Option<Instant> {
+        self.worker.deadline()
+    }
+
+    fn element(&self) -> Option<SocketAddr> {
+        self.table.element
+    }
+
+    fn close(&mut self, _: Instant) {}
+
+    /// A queue whose handle is gone serves nobody.
+    fn is_idle(&self) -> bool {
+        true
+    }
+}
