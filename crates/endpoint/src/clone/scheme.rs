@@ -42,14 +42,15 @@ pub struct Options {
     pub hedge: Option<Hedge>,
     /// Whether the other servers are told of the first answer: one that has not begun need not.
     pub cancel: bool,
-    /// After how long a server says that it works on it; zero: never.
-    pub patience: Duration,
+    /// After how long a server says that it works on it, so that it is not sent again in vain. `None`: after half of
+    /// the time after which it would be; zero: never.
+    pub patience: Option<Duration>,
     /// The call fails after this time.
     pub deadline: Duration,
 }
 
 impl Default for Options {
-    /// Steered and cloned by the element, and asked about after 10 ms; a second to answer.
+    /// Steered and cloned by the element; a second to answer.
     fn default() -> Self {
         Self {
             idempotent: true,
@@ -59,7 +60,7 @@ impl Default for Options {
             steered: false,
             hedge: None,
             cancel: false,
-            patience: Duration::from_millis(10),
+            patience: None,
             deadline: Duration::from_secs(1),
         }
     }

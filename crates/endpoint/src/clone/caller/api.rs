@@ -17,6 +17,8 @@ pub struct CallerConfig {
     pub pool: Pool,
     /// Drawn at random: groups, filter tables and servers are drawn from it.
     pub seed: u64,
+    /// Number of the call before the first. Drawn at random it is harder to guess.
+    pub last_call: u32,
     /// Share of requests that may be sent beyond one for each call.
     pub budget: Budget,
     /// Shortest time after which a call that nobody answers is sent again; it grows with the latency that is
@@ -43,6 +45,7 @@ impl CallerConfig {
             incarnation,
             pool,
             seed,
+            last_call: seed as u32,
             budget: Budget::default(),
             retry_min: Duration::from_millis(2),
             retry_max: Duration::from_secs(1),

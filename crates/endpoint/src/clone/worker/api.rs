@@ -91,3 +91,14 @@ pub struct WorkerStats {
     /// Frames of no meaning here: forged, damaged, of another incarnation.
     pub ignored: u64,
 }
+
+/// Why a request can't be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FinishError {
+    /// It is not worked on, or not any more.
+    #[error("nobody works on request {}", .0.0)]
+    Unknown(WorkId),
+    /// The answer is too long for frames.
+    #[error("the answer has {0} bytes, at most {max} travel in frames", max = super::super::MESSAGE_MAX)]
+    TooLong(usize),
+}
