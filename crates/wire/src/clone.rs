@@ -9,7 +9,7 @@
 
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
-use crate::{Error, Kind};
+use crate::{Error, Kind, TokenKey};
 
 header! {
     /// View of the clone header; the payload follows.
@@ -207,6 +207,11 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> CloneFrame<T> {
     #[inline]
     pub fn head_mut(&mut self) -> CloneHeader<&mut [u8]> {
         CloneHeader(&mut self.bytes.as_mut()[self.start..])
+    }
+
+    /// Puts the token into the place for it, anew after a change; a frame without one stays as it is.
+    pub fn sign(&mut self, key: &TokenKey) {
+        key.sign(self.bytes.as_mut());
     }
 }
 
