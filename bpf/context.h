@@ -150,7 +150,7 @@ static __always_inline int parse(struct frame *frame, __u32 len, __u32 congested
 	if (base->magic != bpf_htons(PC_MAGIC) || base->version != PC_VERSION)
 		return 0;
 	c->kind = base->kind;
-	if (c->kind >= 64 || !(PC_KINDS >> c->kind & 1))
+	if (c->kind >= 64 || !(PC_KINDS_MAP >> c->kind & 1))
 		return 0;
 	if (bpf_ntohs(base->length) != len || len > PC_MAX_FRAME)
 		return 0;

@@ -80,7 +80,7 @@ impl Switch {
                     Action::Multicast(gaid) if self.delivers => {
                         self.program.tables().copies(gaid, frame, |_, copy| _ = black_box(copy));
                     }
-                    Action::Multicast(_) | Action::Forward(_) => {}
+                    Action::Multicast(_) | Action::Forward(_) | Action::Clone(_) => {}
                 }
             }
             took_ns += began.elapsed().as_nanos();

@@ -62,6 +62,11 @@ fuzz_target!(|data: &[u8]| {
         match verdict.action {
             Action::Drop(reason) => assert!(!ours || signed || reason == Reason::Unauthentic),
             Action::Forward(_) => assert!(!ours || signed && key.has_signed(&frame[..verdict.len])),
+            Action::Clone(_) => {
+                assert!(!ours || signed && key.has_signed(&frame[..verdict.len]));
+                let again = program.recirculate(&mut frame[..verdict.len]);
+                assert!(!matches!(again.action, Action::Forward(_)) || !ours || key.has_signed(&frame[..again.len]));
+            }
             Action::Multicast(gaid) => program.tables().copies(gaid, &mut frame[..verdict.len], |_, copy| {
                 assert!(!ours || signed && key.has_signed(copy));
             }),

@@ -44,6 +44,13 @@ impl Execution for Program {
         Ok(match verdict.action {
             Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
             Action::Drop(reason) => Outcome::Drop(Some(reason)),
+            Action::Clone(endpoint) => {
+                let mut copies = vec![(endpoint, frame.clone())];
+                if let Action::Forward(other) = self.recirculate(&mut frame).action {
+                    copies.push((other, frame));
+                }
+                Outcome::Copies(copies)
+            }
             Action::Multicast(gaid) => {
                 let mut copies = Vec::new();
                 self.tables().copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));

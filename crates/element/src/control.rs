@@ -133,7 +133,8 @@ impl From<Refused> for Status {
         let code = match refused {
             Refused::Table(TableError::UnknownApplication(_) | TableError::UnknownEndpoint(_)) => Code::NotFound,
             Refused::Table(TableError::Range { .. }) => Code::OutOfRange,
-            Refused::Table(TableError::Overlap { .. }) => Code::AlreadyExists,
+            Refused::Table(TableError::Overlap { .. } | TableError::Taken { .. }) => Code::AlreadyExists,
+            Refused::Table(TableError::Twice(_)) => Code::InvalidArgument,
             Refused::ReadSize { .. } => Code::InvalidArgument,
             Refused::Endpoints { .. } | Refused::Kernel(_) => Code::ResourceExhausted,
         };

@@ -82,9 +82,22 @@ impl Switch {
                     out.queue(addr, frame);
                 }
             }
+            Action::Clone(endpoint) => self.forward_twice(endpoint, frame, out),
             Action::Multicast(gaid) => self.copy(gaid, frame, |addr, frame| out.queue(addr, frame)),
             // Counted by the program, by reason.
             Action::Drop(_) => {}
+        }
+    }
+
+    /// Sends a request to one server, and its clone, after a second pass, to another (NetClone §3.4).
+    fn forward_twice(&mut self, endpoint: u32, frame: &mut [u8], out: &mut Outbox<'_>) {
+        if let Some(addr) = self.routes.get(endpoint) {
+            out.queue(addr, frame);
+        }
+        if let Action::Forward(endpoint) = self.program.recirculate(frame).action
+            && let Some(addr) = self.routes.get(endpoint)
+        {
+            out.queue(addr, frame);
         }
     }
 

@@ -8,16 +8,23 @@ macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
+        clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Mutant { $( $(#[$doc])* $name, )* $( $(#[$delegate_doc])* $delegate, )* }
+        pub enum Mutant {
+            $( $(#[$doc])* $name, )*
+            $( $(#[$delegate_doc])* $delegate, )*
+            $( $(#[$clone_doc])* $clone, )*
+        }
 
         impl Mutant {
             /// All of *map*.
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
             /// All of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
+            /// All of *clone*.
+            pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
         }
     };
 }
@@ -212,6 +219,40 @@ mutants! {
         DelegateStallIgnored,
         /// The caller grants no more than the first replies.
         DelegateGrantForgotten,
+    }
+    clone {
+        /// The element does not note a server's state in the shadow of its table.
+        CloneShadowKept,
+        /// The element keeps what it has filtered: the next call with such an id is filtered, too.
+        CloneFilterKept,
+        /// The element filters no answer.
+        CloneUnfiltered,
+        /// The element filters a part of an answer because it has passed another part of it.
+        ClonePartsFiltered,
+        /// The element lets parts of both answers pass.
+        CloneAnswersMixed,
+        /// The element clones although a server is busy.
+        CloneWhileBusy,
+        /// The element clones what its caller does not want cloned.
+        CloneUnasked,
+        /// The element decides about each part of a request anew.
+        ClonePartsDecided,
+        /// The element drops requests whose group is of another version of the table.
+        CloneStaleDropped,
+        /// The element passes on a cancel of another version of the table: to a server that may be any.
+        CloneCancelStale,
+        /// The element believes a host that a request was cloned already.
+        CloneBelieved,
+        /// The element works on what another element has decided.
+        CloneSwitchIgnored,
+        /// The element takes an answer in the name of another server.
+        CloneSidUnchecked,
+        /// The element lets a caller number requests in another's name.
+        CloneIdUnchecked,
+        /// The element sends a request to the longer of two queues.
+        CloneLongest,
+        /// The element steers what is addressed to one server.
+        CloneDirectSteered,
     }
 }
 

@@ -151,6 +151,7 @@ enum Why {
     NotAdmitted,
     UnknownEndpoint,
     Unauthentic,
+    Filtered,
 }
 
 pub(super) fn write(case: &Case) -> String {
@@ -275,6 +276,7 @@ impl Why {
             Reason::NotAdmitted => Self::NotAdmitted,
             Reason::UnknownEndpoint => Self::UnknownEndpoint,
             Reason::Unauthentic => Self::Unauthentic,
+            Reason::Filtered => Self::Filtered,
         }
     }
 
@@ -287,6 +289,7 @@ impl Why {
             Self::NotAdmitted => Reason::NotAdmitted,
             Self::UnknownEndpoint => Reason::UnknownEndpoint,
             Self::Unauthentic => Reason::Unauthentic,
+            Self::Filtered => Reason::Filtered,
         }
     }
 }

@@ -143,7 +143,7 @@ impl Execution for Tested {
                 match verdict.action {
                     Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
                     Action::Drop(reason) => Outcome::Drop(Some(reason)),
-                    Action::Multicast(_) => panic!("user space has no application"),
+                    Action::Multicast(_) | Action::Clone(_) => panic!("user space has no application"),
                 }
             }
         })
