@@ -40,6 +40,7 @@ struct FakeController(Arc<Mutex<Book>>);
 impl Controller for FakeController {
     type RegisterApplicationStream = ReceiverStream<Result<ApplicationGrant, Status>>;
     type RegisterElementStream = ReceiverStream<Result<pathcall_proto::v1::ElementGrant, Status>>;
+    type JoinPoolStream = tokio_stream::Empty<Result<pathcall_proto::v1::PoolGrant, Status>>;
     type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
 
     async fn register_application(
@@ -88,6 +89,13 @@ impl Controller for FakeController {
 
     async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
         Err(Status::unimplemented("no part of this test"))
+    }
+
+    async fn join_pool(
+        &self,
+        _: Request<pathcall_proto::v1::JoinPoolRequest>,
+    ) -> Result<Response<Self::JoinPoolStream>, Status> {
+        Err(Status::unimplemented("no pools here"))
     }
 
     async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {

@@ -269,7 +269,8 @@ impl State {
 
     /// Ends what is over by now.
     fn expire(&mut self) {
-        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= self.now);
+        let now = self.now;
+        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= now);
         let elements: Vec<_> = self.elements.iter().filter(|(_, e)| over(e.lease)).map(|(&id, _)| id).collect();
         let owners: Vec<_> = self.applications.iter().filter(|(_, a)| over(a.lease)).map(|(&id, _)| id).collect();
         for element in elements {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_endpoint::clone::Scheme;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
 use pathcall_proto::manifest::Manifest;
@@ -14,6 +15,7 @@ use tonic::transport::Endpoint;
 
 use super::delegated::Delegating;
 use super::journal::{Journal, JournalError};
+use super::pool::{Pool, Terms};
 use super::session::Slot;
 use super::stats::Counters;
 use super::transport::Transport;
@@ -38,6 +40,8 @@ pub struct Builder {
     journal: Option<PathBuf>,
     node: Option<Node>,
     call_options: CallOptions,
+    scheme: Option<Scheme>,
+    coordinator: Option<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,10 +81,7 @@ impl Builder {
         D::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let endpoint = destination.try_into().map_err(|error| ConnectError::Destination(error.into()))?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+        let endpoint = usual(endpoint);
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
         Ok(Self {
@@ -89,6 +90,8 @@ impl Builder {
             journal: None,
             node: None,
             call_options: CallOptions::default(),
+            scheme: None,
+            coordinator: None,
             options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
         })
     }
@@ -158,6 +161,20 @@ impl Builder {
         self
     }
 
+    /// Makes cloned calls in this way, whatever their methods say of cloning and balance: what is to be compared
+    /// differs in nothing else. Budget, cancellation and the hedging policy, where the scheme hedges, are the
+    /// method's.
+    pub fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = Some(scheme);
+        self
+    }
+
+    /// Where a coordinator is, that takes the element's place for [`Scheme::Coordinator`].
+    pub fn coordinator(mut self, address: SocketAddr) -> Self {
+        self.coordinator = Some(address);
+        self
+    }
+
     /// Time-outs and more of calls that servers may pass on.
     pub fn call_options(mut self, options: CallOptions) -> Self {
         self.call_options = options;
@@ -195,7 +212,12 @@ impl Builder {
                 slot.invest_in(book.server);
             }
         }
+        let budget = self.catalogue.all_cloned().map(|method| method.budget).reduce(f64::min);
+        let terms = |budget| Terms { options: self.options, budget, coordinator: self.coordinator };
+        let pool = budget.map(|budget| Pool::follow(transport.clone(), terms(budget)));
         let inner = Inner {
+            pool,
+            scheme: self.scheme,
             transport,
             catalogue: self.catalogue,
             slots,
@@ -206,6 +228,15 @@ impl Builder {
         };
         Ok(Channel { inner: Arc::new(inner) })
     }
+}
+
+/// The server at this address, if it is one, with the usual options.
+pub(super) fn endpoint(address: &str) -> Option<Endpoint> {
+    Endpoint::from_shared(address.to_owned()).ok().filter(|endpoint| endpoint.uri().host().is_some()).map(usual)
+}
+
+fn usual(endpoint: Endpoint) -> Endpoint {
+    endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
 }
 
 /// The last cause: what tonic itself says is "transport error".

@@ -19,7 +19,7 @@
 
 mod call;
 pub mod directory;
-mod envelope;
+pub(crate) mod envelope;
 mod handlers;
 mod registry;
 pub(crate) mod respond;

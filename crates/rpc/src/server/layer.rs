@@ -38,10 +38,20 @@ impl ServerLayer {
     }
 }
 
-impl<S> Layer<S> for ServerLayer {
+impl<S, B> Layer<S> for ServerLayer
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     type Service = Layered<S>;
 
     fn layer(&self, services: S) -> Layered<S> {
+        if let Some(pool) = &self.inner.pool {
+            pool.start(services.clone());
+        }
         let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
         let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
         Layered { inner: Arc::clone(&self.inner), peer, services }

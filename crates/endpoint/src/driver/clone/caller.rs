@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use pathcall_wire::{Instant, TokenKey};
+use pathcall_wire::clone::{groups, pair};
+use pathcall_wire::{CloneFrame, Instant, TokenKey};
 use tokio::sync::oneshot;
 
 use super::super::Party;
 use super::super::link::Link;
 use super::super::shared::Shared;
-use super::{Desk, Table, addressed};
+use super::{Desk, Table};
 use crate::clone::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure, To};
 
 /// Why a call was not answered.
@@ -153,15 +154,24 @@ struct Calls {
 }
 
 impl Calls {
-    /// Where a frame goes. Without an element one for it goes to the server that it names.
-    fn road(&self, to: To, frame: &[u8]) -> Option<SocketAddr> {
-        match to {
-            To::Endpoint(server) => self.table.server(server),
-            To::Element => self.table.element.or_else(|| {
-                let (dst, _) = addressed(frame)?;
-                self.table.server(dst).or_else(|| self.table.addresses.first().copied())
-            }),
-        }
+    /// Where the frame of `len` bytes goes. Without an element one for it goes where an element that clones
+    /// nothing would send it: to the pair's first server.
+    fn road(&mut self, to: To, len: usize) -> Option<SocketAddr> {
+        let server = match (to, self.table.element) {
+            (To::Endpoint(server), _) => server,
+            (To::Element, Some(element)) => return Some(element),
+            (To::Element, None) => {
+                let servers = &self.table.pool.servers;
+                let mut frame = CloneFrame::new_checked(&mut self.desk.frame[..len]).ok()?;
+                if frame.base().dst() == 0 {
+                    let grp = frame.head().grp().checked_rem(groups(servers.len()))?;
+                    let (first, _) = pair(grp, servers.len())?;
+                    frame.base_mut().set_dst(*servers.get(usize::from(first))?);
+                }
+                frame.base().dst()
+            }
+        };
+        self.table.server(server)
     }
 
     fn end(&mut self, call: CallId, outcome: Result<Answer, CallError>) {
@@ -192,10 +202,11 @@ impl Party for Calls {
                 }
             }
             Command::Renew(table) => {
-                if table.pool != self.table.pool {
-                    self.caller.pool(table.pool.clone());
-                }
+                let other = table.pool != self.table.pool;
                 self.table = table;
+                if other {
+                    self.caller.pool(now, self.table.pool.clone());
+                }
             }
         }
     }
@@ -216,7 +227,7 @@ impl Party for Calls {
     fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         self.caller.poll(now);
         while let Some((to, len)) = self.caller.transmit(now, &mut self.desk.frame) {
-            if let Some(at) = self.road(to, &self.desk.frame[..len]) {
+            if let Some(at) = self.road(to, len) {
                 send(at, self.desk.leaving(len));
             }
         }

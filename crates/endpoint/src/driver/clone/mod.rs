@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CallerHandle::ask ─▶ Caller ══ requests ══▶ element ══▶ Worker ─▶ Works::next ─▶ a handler
-//!        answer ◀───────── ◀════ answers ════════════════ ◀──────── WorkerHandle::finish
+//!        answer ◀───────── ◀════ answers ════════════════ ◀──────── Replies::finish
 //! ```
 //!
 //! Each has one socket, or memory that it shares with the element. What is asked runs in the thread that asks, up
@@ -20,7 +20,7 @@ pub use caller::{CallError, CallerHandle, CallerTeller};
 pub use coordinator::CoordinatorHandle;
 use pathcall_wire::clone::CloneFrame;
 use pathcall_wire::{MAX_FRAME, TokenKey, token};
-pub use worker::{WorkerHandle, Works};
+pub use worker::{Replies, WorkerHandle, Works};
 
 use crate::clone::Pool;
 

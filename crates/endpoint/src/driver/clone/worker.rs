@@ -1,4 +1,4 @@
-//! A server's queue: [`Works::next`] gives what is to be worked on, [`WorkerHandle::finish`] takes the reply.
+//! A server's queue: [`Works::next`] gives what is to be worked on, [`Replies::finish`] takes the reply.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use super::super::Party;
 use super::super::link::Link;
 use super::super::shared::Shared;
 use super::{Desk, Learnt, Table, addressed, sender};
-use crate::clone::{To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
+use crate::clone::{MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 
 /// Elements and coordinators whose requests come here at most.
 const ROADS_MAX: usize = 16;
 
 enum Command {
-    Finish(WorkId, Bytes),
+    Finish(WorkId, Bytes, Bytes),
     Drop(WorkId),
     Renew(Table, u16),
 }
@@ -44,13 +44,50 @@ impl fmt::Debug for Handle {
 }
 
 /// What is to be worked on, each at once: never more than the queue has workers.
-#[derive(Debug)]
-pub struct Works(mpsc::UnboundedReceiver<Work>);
+pub struct Works {
+    works: mpsc::UnboundedReceiver<Work>,
+    replies: Replies,
+}
+
+/// Takes replies; what was begun is answered also when the queue stops.
+#[derive(Clone)]
+pub struct Replies(Arc<Shared<Queue>>);
 
 impl Works {
     /// The next request; `None` when the queue has stopped.
     pub async fn next(&mut self) -> Option<Work> {
-        self.0.recv().await
+        self.works.recv().await
+    }
+
+    /// Where replies go.
+    #[must_use]
+    pub fn replies(&self) -> Replies {
+        self.replies.clone()
+    }
+}
+
+impl Replies {
+    /// A request is done; `instead` is the reply if that is too long for frames.
+    pub fn finish(&self, id: WorkId, reply: Bytes, instead: Bytes) {
+        // A queue that has stopped answers nobody.
+        let _ = self.0.command(Command::Finish(id, reply, instead));
+    }
+
+    /// A request is not done, and will not be: its caller asks again.
+    pub fn drop_work(&self, id: WorkId) {
+        let _ = self.0.command(Command::Drop(id));
+    }
+}
+
+impl fmt::Debug for Works {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Works").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Replies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replies").finish_non_exhaustive()
     }
 }
 
@@ -65,22 +102,12 @@ impl WorkerHandle {
             desk: Desk::new(key),
             callers: Learnt::default(),
             roads: HashMap::new(),
-            give,
+            give: Some(give),
         };
         let shared = Shared::new(queue, link);
         tokio::spawn(Arc::clone(&shared).run());
-        (Self(Arc::new(Handle(shared))), Works(works))
-    }
-
-    /// A request is done.
-    pub fn finish(&self, id: WorkId, reply: Bytes) {
-        // A queue that has stopped answers nobody.
-        let _ = self.0.0.command(Command::Finish(id, reply));
-    }
-
-    /// A request is not done, and will not be: its caller asks again.
-    pub fn drop_work(&self, id: WorkId) {
-        let _ = self.0.0.command(Command::Drop(id));
+        let replies = Replies(Arc::clone(&shared));
+        (Self(Arc::new(Handle(shared))), Works { works, replies })
     }
 
     /// The pool has changed; this server is at place `sid`.
@@ -109,7 +136,8 @@ struct Queue {
     callers: Learnt,
     /// Where requests come from, by the element or coordinator that has decided about them.
     roads: HashMap<u16, SocketAddr>,
-    give: mpsc::UnboundedSender<Work>,
+    /// None when it is to stop.
+    give: Option<mpsc::UnboundedSender<Work>>,
 }
 
 impl Queue {
@@ -137,9 +165,13 @@ impl Queue {
 impl Party for Queue {
     type Command = Command;
 
-    fn command(&mut self, now: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
+    fn command(&mut self, _: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
         match command {
-            Command::Finish(id, reply) => self.worker.finish(now, id, reply),
+            Command::Finish(id, reply, instead) => {
+                let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
+                // What is done twice, or was never begun, is of a handle that is not this queue's.
+                let _ = self.worker.finish(id, reply);
+            }
             Command::Drop(id) => self.worker.drop_work(id),
             Command::Renew(table, sid) => {
                 self.worker.moved(sid);
@@ -166,7 +198,7 @@ impl Party for Queue {
         self.worker.poll(now);
         while let Some(work) = self.worker.begin(now) {
             let id = work.id;
-            if self.give.send(work).is_err() {
+            if self.give.as_ref().is_none_or(|give| give.send(work).is_err()) {
                 // Nobody works here any more.
                 self.worker.drop_work(id);
             }
@@ -188,10 +220,12 @@ impl Party for Queue {
         self.table.element
     }
 
-    fn close(&mut self, _: Instant) {}
+    fn close(&mut self, _: Instant) {
+        self.give = None;
+    }
 
-    /// A queue whose handle is gone serves nobody.
+    /// What was begun is to be answered.
     fn is_idle(&self) -> bool {
-        true
+        self.worker.is_empty()
     }
 }
