@@ -9,6 +9,7 @@ macro_rules! mutants {
         map { $( $(#[$doc:meta])* $name:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
         clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
+        clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +17,7 @@ macro_rules! mutants {
             $( $(#[$doc])* $name, )*
             $( $(#[$delegate_doc])* $delegate, )*
             $( $(#[$clone_doc])* $clone, )*
+            $( $(#[$hosts_doc])* $hosts, )*
         }
 
         impl Mutant {
@@ -23,8 +25,10 @@ macro_rules! mutants {
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
             /// All of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
-            /// All of *clone*.
+            /// All of *clone* in the element.
             pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
+            /// All of *clone* in hosts: callers, workers, coordinators.
+            pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
         }
     };
 }
@@ -253,6 +257,38 @@ mutants! {
         CloneLongest,
         /// The element steers what is addressed to one server.
         CloneDirectSteered,
+    }
+    clone_hosts {
+        /// The caller tells of every answer to a call.
+        CloneAnsweredTwice,
+        /// The caller puts parts of several answers together.
+        CloneAnswerPatched,
+        /// The caller takes answers for another incarnation.
+        CloneIncarnation,
+        /// The caller lets calls be cloned that may take effect only once.
+        CloneAnyCall,
+        /// The caller sends calls again that may take effect only once.
+        CloneAnyRepeated,
+        /// The caller sends no call a second time.
+        CloneNeverRepeated,
+        /// The caller waits for ever.
+        CloneNeverFails,
+        /// The caller sends as many extra requests as it likes.
+        CloneBudgetIgnored,
+        /// The caller goes on by way of an element that is silent.
+        CloneSilenceUnnoticed,
+        /// The caller never tries an element again that was silent.
+        CloneSilenceForEver,
+        /// The server works on every copy of a request.
+        CloneWorkedTwice,
+        /// The server queues clones although others wait.
+        CloneQueuedBusy,
+        /// The server queues whatever comes.
+        CloneQueueUnbounded,
+        /// The server keeps for ever what has come in part.
+        ClonePartialKept,
+        /// The coordinator does not note that a server is idle again.
+        CloneLoadKept,
     }
 }
 

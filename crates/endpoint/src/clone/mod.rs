@@ -25,7 +25,7 @@ mod worker;
 pub use caller::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure};
 pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats};
 pub use scheme::{Balance, Budget, Hedge, Options, ParseSchemeError, Scheme};
-pub use worker::{Work, WorkId, Worker, WorkerConfig, WorkerStats};
+pub use worker::{FinishError, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 
 /// Payload of the longest request or answer in bytes; longer ones go by HTTP/2.
 pub const MESSAGE_MAX: usize = pathcall_wire::clone::MAX_PARTS * pathcall_wire::clone::PART;

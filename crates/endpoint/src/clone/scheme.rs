@@ -164,7 +164,7 @@ impl fmt::Display for Scheme {
 
 /// No scheme has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("no scheme is called {0:?}; there are: {}", Scheme::ALL.map(Scheme::name).join(", "))]
+#[error("no scheme is called {0:?}; there are: {all}", all = Scheme::ALL.map(Scheme::name).join(", "))]
 pub struct ParseSchemeError(pub String);
 
 impl FromStr for Scheme {

@@ -85,7 +85,7 @@ impl Call {
             return Taken::Whole(Bytes::copy_from_slice(frame.payload()));
         }
         let (attempt, server) = (head.attempt(), (base.src(), base.src_incarnation()));
-        let mixed = mutant::on(Mutant::CloneAnswersMixed);
+        let mixed = mutant::on(Mutant::CloneAnswerPatched);
         let known = |partial: &Partial| partial.attempt == attempt && partial.server == server || mixed;
         let at = self.partial.iter().position(known).unwrap_or_else(|| {
             if self.partial.len() == PARTIAL_MAX {

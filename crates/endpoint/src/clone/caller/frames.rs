@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
     pub(super) parts: u16,
     pub(super) patience: u32,
     /// The part that is next.
-    part: u16,
+    pub(super) part: u16,
 }
 
 impl Outgoing {

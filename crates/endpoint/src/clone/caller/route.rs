@@ -115,7 +115,7 @@ impl Caller {
     fn send_by_element(&mut self, now: Instant, seq: u32, call: &mut Call) {
         let options = call.options;
         // Parts of a request that is sent again gather at one server: no part may be steered by itself.
-        let whole = call.parts == 1 || call.attempt == 0 || mutant::on(Mutant::ClonePartsScattered);
+        let whole = call.parts == 1 || call.attempt == 0;
         let mut flags = 0;
         if whole && options.balance == Balance::Shortest {
             flags |= CloneFlags::SHORTEST;
