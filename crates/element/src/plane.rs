@@ -13,7 +13,7 @@ use pathcall_proto::v1::CountersReply;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::kernel::{Attached, Kernel, Request, is_copies};
+use crate::kernel::{Attached, Kernel, Request, slow_of};
 use crate::polling::Polling;
 use crate::switch::{Refused, Switch};
 use crate::{Config, Error, Port};
@@ -210,7 +210,7 @@ impl Plane {
         let sent_on = self.slow.as_mut().map(|slow| {
             let link = &mut self.link;
             slow.exchange(looking, |_, from, _, frame| {
-                switch.send_on(is_copies(from.port()), frame, |addr, frame| link.queue(addr, frame));
+                switch.send_on(slow_of(from.port()), frame, |addr, frame| link.queue(addr, frame));
             })
         });
         let received =

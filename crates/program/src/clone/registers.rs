@@ -117,5 +117,5 @@ impl CloneRegisters {
 pub(crate) fn place_of(req_id: u64, slots: usize) -> usize {
     // 2^64 / golden ratio: ids that follow each other are far apart.
     let hash = req_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (hash * slots as u64 >> 32) as usize
+    ((hash * slots as u64) >> 32) as usize
 }
