@@ -52,7 +52,8 @@ pub mod channel {
     pub use pathcall_rpc::CALL_ID;
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
-    pub use pathcall_rpc::channel::stats::{ApplicationStats, CarriedStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::stats::{ApplicationStats, CallerStats, CarriedStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::{ParseSchemeError, Scheme};
 }
 
 /// Calls that servers pass on: handlers, what they can do, nodes.
@@ -65,8 +66,10 @@ pub mod delegate {
 
 /// Options and errors of a [`Server`], its layer, and what it counts.
 pub mod server {
-    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS};
-    pub use pathcall_rpc::server::{ApplicationStats, CarriedStats, Layered, ServerLayer, ServerStats};
+    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS, WORKERS};
+    pub use pathcall_rpc::server::{
+        ApplicationStats, CarriedStats, Layered, PoolStats, ServerLayer, ServerStats, WorkerStats,
+    };
 }
 
 /// Includes what `pathcall_build::compile` made of a protobuf package: tonic's stubs and `PATHCALL`,

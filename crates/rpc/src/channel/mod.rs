@@ -32,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use pathcall_endpoint::clone::Scheme;
+pub use pathcall_endpoint::clone::{ParseSchemeError, Scheme};
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;

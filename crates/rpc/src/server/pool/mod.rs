@@ -157,7 +157,7 @@ impl Shared {
         // Requests that were begun are done, whoever has the queue by then.
         let mut working = JoinSet::new();
         loop {
-            match self.live(&services, &mut working).await {
+            match self.live(services.clone(), &mut working).await {
                 Ended::Closed => break,
                 Ended::Anew => {}
             }
@@ -171,7 +171,7 @@ impl Shared {
     }
 
     /// From binding a socket until its endpoint is another one.
-    async fn live<S, B>(&self, services: &S, working: &mut JoinSet<()>) -> Ended
+    async fn live<S, B>(&self, services: S, working: &mut JoinSet<()>) -> Ended
     where
         S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
         S::Future: Send,
@@ -201,7 +201,7 @@ impl Shared {
         };
         *lock(&self.queue) = Some(queue.clone());
         self.granted.send_replace(Some(Arc::new(grant)));
-        working.spawn(answer::all(self.catalogue.clone(), services.clone(), works));
+        working.spawn(answer::all(self.catalogue.clone(), services, works));
         loop {
             let mut closed = self.closed.clone();
             let grant = tokio::select! {
