@@ -10,10 +10,10 @@ use common::{note, until, within};
 use pathcall_control::Place;
 use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::manifest::{Cloned, Manifest};
+use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
-use pathcall_rpc_stubs::PATHCALL;
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Pool, controller};
+use store::{LIMIT, Member, Pool, STORE, controller};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request};
@@ -36,7 +36,7 @@ async fn calls(client: &StoreClient<Channel>, count: usize) {
 async fn every_scheme_gives_the_same_answers() {
     let pool = Pool::start(3).await;
     for scheme in [None].into_iter().chain(Scheme::ALL.map(Some)) {
-        let mut builder = Channel::builder(pool.members[0].uri(), &PATHCALL).unwrap();
+        let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
         if let Some(scheme) = scheme {
             builder = builder.scheme(scheme);
         }
@@ -155,7 +155,7 @@ async fn long_messages_go_in_several_frames_or_by_grpc() {
 #[tokio::test]
 async fn what_may_not_be_done_twice_is_done_once() {
     let pool = Pool::start(3).await;
-    let channel = Channel::builder(pool.members[0].uri(), &PATHCALL).unwrap().scheme(Scheme::ClientClone);
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::ClientClone);
     let channel = channel.connect().await.unwrap();
     let mut tasks = JoinSet::new();
     for call in 0..200 {
@@ -248,7 +248,7 @@ async fn the_controller_may_fail_and_come_back() {
 #[tokio::test]
 async fn a_server_in_no_pool_is_called_by_grpc() {
     let alone = |controller: Option<&str>| {
-        let builder = Server::builder(&PATHCALL);
+        let builder = Server::builder(&STORE);
         match controller {
             Some(controller) => builder.controller(controller),
             None => builder,
@@ -263,7 +263,7 @@ async fn a_server_in_no_pool_is_called_by_grpc() {
         assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (0, 1));
     }
     let (address, _) = common::start_plain().await;
-    let channel = Channel::connect(format!("http://{address}"), &PATHCALL).await.unwrap();
+    let channel = Channel::connect(format!("http://{address}"), &STORE).await.unwrap();
     assert_eq!(StoreClient::new(channel).get(note("hello")).await.unwrap_err().code(), Code::Unimplemented);
 }
 
@@ -293,10 +293,21 @@ async fn workers_are_as_many_as_the_option_says_and_others_wait() {
 }
 
 #[tokio::test]
+async fn a_coordinator_queues_what_its_servers_have_no_worker_for() {
+    let pool = Pool::start(2).await;
+    let coordinator = Coordinator::start(&pool.members[0].uri(), "127.0.0.1:0".parse().unwrap(), 4).await.unwrap();
+    let builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::Coordinator);
+    let channel = builder.coordinator(coordinator.address()).connect().await.unwrap();
+    calls(&StoreClient::new(channel), 200).await;
+    let stats = coordinator.stats();
+    assert!(stats.requests >= 200 && stats.cloned > 0 && stats.queued > 0, "{stats:?}");
+}
+
+#[tokio::test]
 async fn the_budget_is_kept() {
     let pool = Pool::start(3).await;
-    let frugal: Vec<_> = PATHCALL.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
-    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..PATHCALL }));
+    let frugal: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..STORE }));
     let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().scheme(Scheme::ClientClone);
     let channel = channel.connect().await.unwrap();
     let began = Instant::now();

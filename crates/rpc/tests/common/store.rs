@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_proto::manifest::Manifest;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::store_client::StoreClient;
 use pathcall_rpc_stubs::store_server::{Store, StoreServer};
@@ -17,7 +18,11 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
 
-use super::until;
+use crate::common::until;
+
+/// The cloned methods alone: an application, which the others make, has one server.
+pub(crate) static STORE: Manifest =
+    Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, descriptor: PATHCALL.descriptor };
 
 /// Short leases, so that tests that wait for their end are short.
 pub(crate) const TIMING: Timing = Timing {
@@ -125,7 +130,7 @@ impl Member {
         let (began, dropped) = (Notify::new(), Notify::new());
         let kept = Arc::new(Kept { gets: AtomicU64::new(0), puts: AtomicU64::new(0), began, dropped, gate });
         let handler = Handler { name: address.to_string(), kept: Arc::clone(&kept) };
-        let options = Server::builder(&PATHCALL)
+        let options = Server::builder(&STORE)
             .controller(controller)
             .advertise(format!("http://{address}"))
             .data_address("127.0.0.1:0".parse().unwrap());
@@ -208,7 +213,7 @@ impl Pool {
     }
 
     pub(crate) async fn channel(&self) -> Channel {
-        Channel::connect(self.members[0].uri(), &PATHCALL).await.unwrap()
+        Channel::connect(self.members[0].uri(), &STORE).await.unwrap()
     }
 
     pub(crate) async fn client(&self) -> StoreClient<Channel> {
