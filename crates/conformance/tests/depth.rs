@@ -68,7 +68,7 @@ impl Tally {
 fn play(options: Options) -> Tally {
     let (mut tally, mut frames) = (Tally::default(), 0);
     for seed in 0.. {
-        let mut program = Program::new(SIZE);
+        let mut program = pathcall_conformance::program(SIZE);
         for (now, step) in Generator::new(seed, options).take(5_000).enumerate() {
             if matches!(step, Step::Remove(_)) {
                 tally.removed(&mut program, &step);
