@@ -6,11 +6,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::thread;
 
 use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
 use pathcall_proto::v1::CountersReply;
+use pathcall_wire::clone::switch_id;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -139,12 +139,6 @@ pub(crate) async fn keep_known(plane: PlaneHandle, mut registration: watch::Rece
             Err(Stopped) => return,
         }
     }
-}
-
-/// An element's id as frames have room for it: 16 bits, never 0.
-fn switch_id(element: u32) -> NonZeroU16 {
-    let id = element.wrapping_sub(1) % u32::from(u16::MAX) + 1;
-    NonZeroU16::new(id as u16).unwrap_or(NonZeroU16::MIN)
 }
 
 /// What the data thread owns.

@@ -50,10 +50,10 @@ impl Coordinator {
         let unavailable = |error: &dyn std::fmt::Display| Status::unavailable(format!("{server}: {error}"));
         let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|error| unavailable(&error))?;
         let channel = endpoint.connect().await.map_err(|error| unavailable(&error))?;
-        let link = Link::bind(listen).map_err(|error| Status::unavailable(format!("no UDP port at {listen}: {error}")))?;
+        let link =
+            Link::bind(listen).map_err(|error| Status::unavailable(format!("no UDP port at {listen}: {error}")))?;
         let address = link.local_addr();
-        let me =
-            FollowPoolRequest { udp_port: address.port().into(), incarnation: rand::random_range(1..=u32::MAX) };
+        let me = FollowPoolRequest { udp_port: address.port().into(), incarnation: rand::random_range(1..=u32::MAX) };
         let (view, stream) = follow(&channel, me).await?;
         let said = view.pool.as_ref().ok_or_else(|| Status::internal("a view of no pool"))?;
         let table = table::read(said)?;

@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 
 use common::{note, until, within};
 use pathcall_control::Place;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_endpoint::clone::{Ask, CallerConfig, Options, Scheme};
+use pathcall_endpoint::driver::clone::{CallerHandle, Table};
+use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::manifest::{Cloned, Manifest};
+use pathcall_proto::v1::FollowPoolRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::store_client::StoreClient;
@@ -302,6 +306,53 @@ async fn a_coordinator_queues_what_its_servers_have_no_worker_for() {
     calls(&StoreClient::new(channel), 200).await;
     let stats = coordinator.stats();
     assert!(stats.requests >= 200 && stats.cloned > 0 && stats.queued > 0, "{stats:?}");
+}
+
+/// A request as it travels, made by hand.
+fn sealed(path: &str, message: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(path.len()).unwrap().to_be_bytes();
+    [&[0; 8], &len[..], path.as_bytes(), &[0; 2], message].concat()
+}
+
+#[tokio::test]
+async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
+    let pool = Pool::start(1).await;
+    let link = Link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let udp_port = link.local_addr().port().into();
+    let mut peer = PeerClient::connect(pool.members[0].uri()).await.unwrap();
+    let mut views = peer.follow_pool(FollowPoolRequest { udp_port, incarnation: 9 }).await.unwrap().into_inner();
+    let view = views.message().await.unwrap().unwrap();
+    let said = view.pool.unwrap();
+    let table = Table {
+        pool: pathcall_endpoint::clone::Pool {
+            gaid: said.gaid,
+            version: said.version,
+            servers: said.servers.iter().map(|server| server.endpoint).collect(),
+        },
+        addresses: said.servers.iter().map(|server| server.data_address.parse().unwrap()).collect(),
+        ..Table::default()
+    };
+    let config = CallerConfig::new(view.endpoint, 9, table.pool.clone(), 1);
+    let caller = CallerHandle::spawn(config, table, None, link);
+    let ask = async |request: Vec<u8>| {
+        let ask = Ask { request: request.into(), options: Options::default() };
+        let reply = timeout(LIMIT, caller.ask(ask)).await.unwrap().unwrap().reply;
+        String::from_utf8_lossy(&reply).into_owned()
+    };
+    let done = ask(sealed("/rpctest.Store/Get", b"")).await;
+    assert!(done.contains("grpc-status\0\u{1}0"), "{done:?}");
+    // What may not be done twice, what is not there, the layer's own, and nonsense.
+    for path in ["/rpctest.Store/Put", "/rpctest.Store/None", "/pathcall.v1.Peer/Join", "no path", ""] {
+        let refused = ask(sealed(path, b"")).await;
+        assert!(refused.contains("grpc-status\0\u{2}12"), "{path}: {refused:?}");
+    }
+    for nonsense in [vec![], vec![0; 9], vec![0xff; 100], vec![0xff; 60_000]] {
+        let refused = ask(nonsense).await;
+        assert!(refused.contains("grpc-status\0\u{1}3"), "{refused:?}");
+    }
+    assert_eq!((pool.members[0].puts(), pool.members[0].gets()), (0, 1));
+    let wrong = peer.follow_pool(FollowPoolRequest { udp_port: 70_000, incarnation: 9 }).await.unwrap_err();
+    assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, "70000 is not a UDP port"));
 }
 
 #[tokio::test]

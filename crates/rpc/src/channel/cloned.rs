@@ -124,10 +124,9 @@ fn seal(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Optio
 
 /// How a call is made: as its method says, or by what it is to be compared with.
 fn options(method: &Cloned, scheme: Option<Scheme>, deadline: Duration) -> Options {
-    let hedge = method.hedging.map(|hedging| Hedge {
-        delay: Duration::from_nanos(hedging.delay_ns),
-        max_attempts: hedging.max_attempts,
-    });
+    let hedge = method
+        .hedging
+        .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
     let Some(scheme) = scheme else {
         let balance = match method.balance {
             manifest::Balance::Random => Balance::Random,
