@@ -95,6 +95,12 @@ impl Session {
         self.heard.load(Ordering::Relaxed)
     }
 
+    /// As [`has_heard`](Self::has_heard), of words that a call is worked on as well.
+    pub(super) fn anything_came(&self) -> bool {
+        let CallerStats { answered, redundant, working, .. } = self.caller.stats();
+        answered + redundant + working > 0
+    }
+
     /// Frames don't get through, or nobody is there: calls go by gRPC for a while.
     pub(super) fn give_up(&self) {
         self.over.send_replace(true);

@@ -1,4 +1,5 @@
 //! Servers of a pool, each in a runtime of its own, so that it can end as a process does.
+#![allow(dead_code)] // each test file uses its part
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) const TIMING: Timing = Timing {
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a server's handlers share with the tests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Calls that may be done twice, and calls that may not.
     pub(crate) gets: AtomicU64,
@@ -62,6 +63,10 @@ impl Drop for OnDrop {
 }
 
 impl Handler {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), kept: Arc::default() }
+    }
+
     async fn answer(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.kept.gets.fetch_add(1, Ordering::SeqCst);
         let user = request.metadata().get("user").cloned();
@@ -126,10 +131,8 @@ impl Member {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
-        let gate = watch::Sender::new(false);
-        let (began, dropped) = (Notify::new(), Notify::new());
-        let kept = Arc::new(Kept { gets: AtomicU64::new(0), puts: AtomicU64::new(0), began, dropped, gate });
-        let handler = Handler { name: address.to_string(), kept: Arc::clone(&kept) };
+        let handler = Handler::new(&address.to_string());
+        let kept = Arc::clone(&handler.kept);
         let options = Server::builder(&STORE)
             .controller(controller)
             .advertise(format!("http://{address}"))
