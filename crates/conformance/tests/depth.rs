@@ -8,7 +8,7 @@ use pathcall_program::Program;
 use pathcall_wire::{CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, TokenKey};
 
 /// Frames that are looked at.
-const FRAMES: usize = 100_000;
+const FRAMES: usize = 130_000;
 
 /// How often each thing happened, by name.
 #[derive(Default)]
