@@ -3,6 +3,7 @@
 
 mod arrays;
 mod ballots;
+mod calls;
 mod hostile;
 mod keys;
 mod locks;
@@ -28,6 +29,7 @@ fn cases() -> Vec<(&'static str, Case)> {
         ("generations", keys::generations()),
         ("locks", locks::locks()),
         ("ballots", ballots::ballots()),
+        ("calls", calls::calls()),
         ("refusals", hostile::refusals()),
         ("hostile", hostile::hostile()),
         ("tables", hostile::tables()),
