@@ -251,6 +251,26 @@ async fn the_controller_may_fail_and_come_back() {
 }
 
 #[tokio::test]
+async fn servers_may_fail_while_the_controller_is_away() {
+    let mut pool = Pool::start(3).await;
+    let channel = pool.channel().await;
+    let client = StoreClient::new(channel.clone());
+    calls(&client, 20).await;
+    pool.controller.take().unwrap().shutdown().await;
+    pool.members.remove(0).kill();
+    calls(&client, 100).await;
+    let mut putting = client.clone();
+    let put = async {
+        while putting.put(note("once")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, put).await.expect("gRPC calls go to one that lives");
+    calls(&client, 100).await;
+    assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
+}
+
+#[tokio::test]
 async fn a_server_in_no_pool_is_called_by_grpc() {
     let alone = |controller: Option<&str>| {
         let builder = Server::builder(&STORE);
