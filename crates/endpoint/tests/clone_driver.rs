@@ -171,6 +171,41 @@ async fn a_queue_that_stops_answers_what_it_has_begun() {
 }
 
 #[tokio::test]
+async fn clones_that_come_together_are_wanted_while_workers_are_free() {
+    let link = link();
+    let address = link.local_addr();
+    let config = WorkerConfig::new(GAID, 1, 1, 0, 8);
+    let (handle, mut works) = WorkerHandle::spawn(config, Table::default(), None, link);
+    // All of them wait in the socket when the queue first looks.
+    let element = std::net::UdpSocket::bind(FREE).unwrap();
+    for seq in 1..=9 {
+        let base = BaseRepr {
+            gaid: GAID,
+            src: CALLER,
+            src_incarnation: INCARNATION,
+            dst: 1,
+            seq,
+            ..BaseRepr::new(Kind::CloneRequest)
+        };
+        let head = CloneRepr { req_id: seq.into(), clo: 2, switch_id: 1, parts: 1, ..CloneRepr::default() };
+        let mut frame = vec![0; pathcall_wire::MAX_FRAME];
+        let len = emit(&base, &head, b"clone", &mut frame);
+        element.send_to(&frame[..len], address).unwrap();
+    }
+    for _ in 0..8 {
+        timeout(LIMIT, works.next()).await.expect("a worker is free").expect("a request");
+    }
+    let stats = async {
+        while handle.stats().queued + handle.stats().clones_dropped < 9 {
+            tokio::task::yield_now().await;
+        }
+        handle.stats()
+    };
+    let stats = timeout(LIMIT, stats).await.unwrap();
+    assert_eq!((stats.clones, stats.clones_dropped), (9, 0), "the last one waits alone: {stats:?}");
+}
+
+#[tokio::test]
 async fn a_coordinator_clones_to_idle_servers() {
     let (one, at_one) = echo(1, 0, None);
     let (two, at_two) = echo(2, 1, None);

@@ -152,6 +152,17 @@ impl Queue {
         }
     }
 
+    /// Gives out what a worker is free for.
+    fn begin(&mut self, now: Instant) {
+        while let Some(work) = self.worker.begin(now) {
+            let id = work.id;
+            if self.give.as_ref().is_none_or(|give| give.send(work).is_err()) {
+                // Nobody works here any more.
+                self.worker.drop_work(id);
+            }
+        }
+    }
+
     /// Where a frame goes: to the pool's element what that has decided about, whatever a request said of where it
     /// is; by the road of its request what another one has.
     fn road(&self, to: To, frame: &[u8]) -> Option<SocketAddr> {
@@ -186,18 +197,14 @@ impl Party for Queue {
         if self.desk.admits(frame) {
             self.note(from, frame);
             self.worker.receive(now, frame);
+            // At once: what a worker is free for does not wait, and a clone that comes in the same batch is wanted.
+            self.begin(now);
         }
     }
 
     fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         self.worker.poll(now);
-        while let Some(work) = self.worker.begin(now) {
-            let id = work.id;
-            if self.give.as_ref().is_none_or(|give| give.send(work).is_err()) {
-                // Nobody works here any more.
-                self.worker.drop_work(id);
-            }
-        }
+        self.begin(now);
         while let Some((to, len)) = self.worker.transmit(now, &mut self.desk.frame) {
             if let Some(at) = self.road(to, &self.desk.frame[..len]) {
                 send(at, self.desk.leaving(len));
