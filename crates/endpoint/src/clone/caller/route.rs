@@ -34,7 +34,7 @@ impl Caller {
         call.unanswered += 1;
         let pause = self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max);
         call.retry_at = (!mutant::on(Mutant::CloneNeverRepeated)).then(|| now + pause);
-        if call.by_element && self.silence.missed(now) {
+        if call.by_element && !std::mem::replace(&mut call.missed, true) && self.silence.missed(now) {
             self.stats.silent += 1;
         }
         if call.attempt < u8::MAX && self.extra(now) {
@@ -126,6 +126,7 @@ impl Caller {
         }
         let (grp, idx) = (self.group(options.balance), self.draw.below(self.config.filter_tables.into()));
         call.by_element = true;
+        call.missed = false;
         call.requests += 1;
         self.outgoing.push_back(Outgoing {
             grp,
@@ -158,6 +159,7 @@ impl Caller {
     fn send_to(&mut self, seq: u32, call: &mut Call, server: u32, by_element: bool) {
         call.asks(server);
         call.by_element = by_element;
+        call.missed = false;
         call.requests += 1;
         self.outgoing.push_back(Outgoing {
             to: if by_element { To::Element } else { To::Endpoint(server) },
