@@ -43,7 +43,8 @@ impl Caller {
             let by_element = call.by_element || self.steers(&call);
             match call.working.take().filter(|server| self.config.pool.servers.contains(server)) {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.silence.answers()),
-                None if by_element && self.silence.passes(now) => self.send_by_element(now, seq, &mut call),
+                // Only what is new tries an element that is silent, or a call alone would try nothing else.
+                None if by_element && self.silence.answers() => self.send_by_element(now, seq, &mut call),
                 None => self.send_past(seq, &mut call),
             }
         }
@@ -61,7 +62,7 @@ impl Caller {
             if self.extra(now) {
                 call.attempt += 1;
                 self.stats.hedged += 1;
-                if self.steers(&call) && self.silence.passes(now) {
+                if self.steers(&call) && self.silence.answers() {
                     self.send_by_element(now, seq, &mut call);
                 } else {
                     self.send_past(seq, &mut call);
