@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pathcall_program::{Endpoint, Pool};
+use pathcall_program::{CloneSize, Endpoint, Pool};
 use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
-use pathcall_xdp::{Kernel, Ran};
+use pathcall_xdp::{Config, Kernel, Ran};
 
+use crate::common::frames::SIZE;
 use crate::common::{address, config, loaded};
 use crate::{Sender, deadline, on_two_processors, turn};
 
@@ -16,9 +17,11 @@ const CALLERS: [u32; 2] = [1, 2];
 /// By SID.
 const SERVERS: [u32; 2] = [11, 12];
 const INCARNATION: u32 = 4;
+/// Calls that both answer before they wait for each other.
+const BATCH: u32 = 64;
 
 fn kernel() -> Option<Kernel> {
-    let mut kernel = loaded(Kernel::load(&config(crate::common::frames::SIZE)))?;
+    let mut kernel = loaded(Kernel::load(&Config { clones: CloneSize::default(), ..config(SIZE) }))?;
     kernel.own(*crate::ELEMENT.ip()).expect("an empty table");
     kernel.install_pool(&Pool { gaid: GAID, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
     for endpoint in CALLERS.into_iter().chain(SERVERS) {
@@ -46,25 +49,28 @@ fn of_two_answers_at_once_one_passes() {
     let until = deadline();
     let passed = on_two_processors(&kernel, until, |mut sender| {
         let mut passed = HashSet::new();
-        for call in 1.. {
-            sender.meet(&at, call);
-            if call > ended.load(Ordering::Acquire) {
+        for batch in 1.. {
+            sender.meet(&at, batch);
+            if batch > ended.load(Ordering::Acquire) {
                 break;
             }
             if sender.me == 0 && !sender.goes_on() && ended.load(Ordering::Acquire) == u32::MAX {
                 // One more: the other may be in it already.
-                ended.store(call + 1, Ordering::Release);
+                ended.store(batch + 1, Ordering::Release);
             }
-            let head = CloneRepr { req_id: call.into(), sid: sender.me as u16, clo: ORIGINAL, ..CloneRepr::default() };
-            match sender.send(&frame(Kind::CloneReply, SERVERS[sender.me], head)) {
-                Ran::Out(..) => drop(passed.insert(call)),
-                Ran::Dropped => {}
-                other => panic!("{other:?}"),
+            for call in batch * BATCH..(batch + 1) * BATCH {
+                let (req_id, sid) = (call.into(), sender.me as u16);
+                let head = CloneRepr { req_id, sid, clo: ORIGINAL, ..CloneRepr::default() };
+                match sender.send(&frame(Kind::CloneReply, SERVERS[sender.me], head)) {
+                    Ran::Out(..) => drop(passed.insert(call)),
+                    Ran::Dropped => {}
+                    other => panic!("{other:?}"),
+                }
             }
         }
         passed
     });
-    let calls = u64::from(ended.into_inner());
+    let calls = u64::from(ended.into_inner()) * u64::from(BATCH);
     let counters = kernel.pools().expect("read")[0].2;
     let [first, second] = &passed;
     println!("{calls} calls, {} and {} answers passed", first.len(), second.len());
