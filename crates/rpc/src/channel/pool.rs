@@ -206,6 +206,7 @@ impl Follower {
         let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
         let caller = CallerHandle::spawn(CallerConfig { budget, ..config }, pool, key, link);
+        let caller = caller.busy_poll(self.terms.options.busy_poll);
         let session = Arc::new(Session { caller, heard: AtomicBool::new(false), over: watch::Sender::new(false) });
         self.learn(view.pool.as_ref());
         self.tell.send_replace(State::Frames(Arc::clone(&session)));
