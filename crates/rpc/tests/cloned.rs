@@ -384,14 +384,14 @@ async fn the_budget_is_kept() {
     let channel = channel.connect().await.unwrap();
     let began = Instant::now();
     let client = StoreClient::new(channel.clone());
-    for _ in 0..20 {
+    for _ in 0..30 {
         calls(&client, 100).await;
     }
     let stats = channel.stats().pool;
     let extra = stats.twice + stats.repeated + stats.hedged;
     // The share of the calls, what it begins with, and what time pays for.
-    let allowed = 0.05 * 2000.0 + 100.0 + 10.0 * began.elapsed().as_secs_f64() + 1.0;
+    let allowed = 0.05 * 3000.0 + 500.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
     assert!(stats.refused > 0 && (extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
     let done: u64 = pool.members.iter().map(Member::gets).sum();
-    assert!(done as f64 <= 2000.0 + allowed, "{done}");
+    assert!(done as f64 <= 3000.0 + allowed, "{done}");
 }

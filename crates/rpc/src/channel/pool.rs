@@ -36,6 +36,11 @@ const PLAIN_PAUSE: Duration = Duration::from_secs(10);
 /// When no server of the pool is reached for so long, calls by frames fail.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
+/// Extra requests at one time, and in a second, that no calls have paid for: when a server dies, those that it had are
+/// to be sent again at once.
+const BURST: f64 = 500.0;
+const PER_SECOND: f64 = 100.0;
+
 /// How a channel is in a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
@@ -202,7 +207,7 @@ impl Follower {
         let (view, mut stream) = self.anybody(me).await?;
         let pool = read(&view, self.terms.coordinator)?;
         let (gaid, endpoint) = (pool.pool.gaid, view.endpoint);
-        let budget = Budget { share: self.terms.budget, ..Budget::default() };
+        let budget = Budget { share: self.terms.budget, burst: BURST, per_second: PER_SECOND };
         let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
         let caller = CallerHandle::spawn(CallerConfig { budget, ..config }, pool, key, link);
