@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Answer, Ask, AskError, CallerConfig, CoordinatorConfig, Failure, MESSAGE_MAX, Options, Pool, Scheme, WorkerConfig,
+    Answer, Ask, AskError, CallerConfig, CoordinatorConfig, Failure, MESSAGE_MAX, Options, Pool, Scheme, Work,
+    WorkerConfig,
 };
-use pathcall_endpoint::driver::clone::{CallError, CallerHandle, CoordinatorHandle, Table, WorkerHandle, Works};
+use pathcall_endpoint::driver::clone::{CallError, CallerHandle, CoordinatorHandle, Order, Table, WorkerHandle, Works};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_wire::clone::emit;
 use pathcall_wire::{BaseRepr, CloneRepr, Flags, Kind, TokenKey};
@@ -49,9 +50,18 @@ fn echo(endpoint: u32, sid: u16, key: Option<TokenKey>) -> (WorkerHandle, Socket
 
 async fn answer(mut works: Works, endpoint: u32) {
     let replies = works.replies();
-    while let Some(work) = works.next().await {
+    while let Some(order) = works.next().await {
+        let Order::Begin(work) = order else { continue };
         let reply = [&work.request[..], &[endpoint as u8]].concat();
         replies.finish(work.id, reply.into(), Bytes::from_static(b"too long"));
+    }
+}
+
+/// The next request.
+async fn begun(works: &mut Works) -> Work {
+    match timeout(LIMIT, works.next()).await.expect("a worker is free") {
+        Some(Order::Begin(work)) => work,
+        other => panic!("a request, got {other:?}"),
     }
 }
 
@@ -163,12 +173,46 @@ async fn a_queue_that_stops_answers_what_it_has_begun() {
     let (handle, mut works) = WorkerHandle::spawn(WorkerConfig::new(GAID, 1, 1, 0, 1), Table::default(), None, link);
     let (caller, _) = caller(table(1, &[(1, address)]), None);
     let asking = tokio::spawn(async move { ask(&caller, "what", Scheme::Random.options()).await });
-    let work = timeout(LIMIT, works.next()).await.unwrap().expect("a request");
+    let work = begun(&mut works).await;
     let replies = works.replies();
     drop(handle);
-    assert_eq!(timeout(LIMIT, works.next()).await.unwrap().map(|work| work.id), None, "nothing more");
+    assert!(timeout(LIMIT, works.next()).await.unwrap().is_none(), "nothing more");
     replies.finish(work.id, Bytes::from_static(b"done"), Bytes::new());
     assert_eq!(asking.await.unwrap().expect("an answer").reply, "done");
+}
+
+#[tokio::test]
+async fn servers_hear_that_a_call_is_given_up() {
+    for scheme in [Scheme::Random, Scheme::Clone, Scheme::CloneShortest, Scheme::ClientClone] {
+        let (one, two) = (link(), link());
+        let pool = table(1, &[(1, one.local_addr()), (2, two.local_addr())]);
+        let start = |endpoint, sid, link| {
+            let config = WorkerConfig::new(GAID, endpoint, 1, sid, 1);
+            WorkerHandle::spawn(config, Table::default(), None, link)
+        };
+        let ((one, mut at_one), (two, mut at_two)) = (start(1, 0, one), start(2, 1, two));
+        let (caller, _) = caller(pool, None);
+        // One is at work at each, others wait, and all are given up.
+        let asks = (0..16).map(|_| {
+            let ask = Ask { request: "what".into(), options: scheme.options() };
+            let caller = caller.clone();
+            tokio::spawn(async move { caller.ask(ask).await })
+        });
+        let asks: Vec<_> = asks.collect();
+        let (a, b) = (begun(&mut at_one).await.id, begun(&mut at_two).await.id);
+        asks.iter().for_each(tokio::task::JoinHandle::abort);
+        for (works, id) in [(&mut at_one, a), (&mut at_two, b)] {
+            let unwanted = timeout(LIMIT, works.next()).await.expect("it hears of it");
+            assert!(matches!(unwanted, Some(Order::Unwanted(unwanted)) if unwanted == id), "{scheme}: {unwanted:?}");
+            works.replies().drop_work(id);
+        }
+        let empty = async {
+            while one.waiting() + two.waiting() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, empty).await.expect("what has not begun is not begun");
+    }
 }
 
 #[tokio::test]
@@ -194,7 +238,7 @@ async fn clones_that_come_together_are_wanted_while_workers_are_free() {
         element.send_to(&frame[..len], address).unwrap();
     }
     for _ in 0..8 {
-        timeout(LIMIT, works.next()).await.expect("a worker is free").expect("a request");
+        begun(&mut works).await;
     }
     let stats = async {
         while handle.stats().queued + handle.stats().clones_dropped < 9 {

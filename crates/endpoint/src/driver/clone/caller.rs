@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use pathcall_wire::clone::{groups, pair};
-use pathcall_wire::{CloneFrame, Instant, TokenKey};
+use pathcall_wire::{CloneFrame, Instant, Kind, TokenKey};
 use tokio::sync::oneshot;
 
 use super::super::Party;
@@ -90,7 +90,7 @@ impl CallerHandle {
         Self { busy_poll, ..self }
     }
 
-    /// Makes one call. Dropping the future gives it up: its answer is not waited for.
+    /// Makes one call. Dropping the future gives it up: servers that may have it are told so.
     ///
     /// # Errors
     /// [`CallError`].
@@ -179,8 +179,11 @@ impl Calls {
                 let mut frame = CloneFrame::new_checked(&mut self.desk.frame[..len]).ok()?;
                 if frame.base().dst() == 0 {
                     let grp = frame.head().grp().checked_rem(groups(servers.len()))?;
-                    let (first, _) = pair(grp, servers.len())?;
-                    frame.base_mut().set_dst(*servers.get(usize::from(first))?);
+                    let (first, second) = pair(grp, servers.len())?;
+                    // Who has it already is named by a cancellation, which is for the other one.
+                    let other = frame.kind() == Kind::CloneCancel && frame.head().sid() == first;
+                    let sid = if other { second } else { first };
+                    frame.base_mut().set_dst(*servers.get(usize::from(sid))?);
                 }
                 frame.base().dst()
             }
