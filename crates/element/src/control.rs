@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 
-use pathcall_program::{Application, Endpoint, TableError};
+use pathcall_program::{Application, Endpoint, Pool, TableError};
 use pathcall_proto::v1::element_server::Element;
 use pathcall_proto::v1::{
-    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallRequest, LastSeenReply, LastSeenRequest,
-    ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest,
-    SetEndpointsRequest, SetGroupRequest,
+    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallPoolRequest, InstallRequest, LastSeenReply,
+    LastSeenRequest, ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest,
+    ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
 };
 use pathcall_wire::TokenKey;
 use tonic::{Code, Request, Response, Status};
@@ -86,6 +86,13 @@ impl Element for Control {
     async fn set_group(&self, request: Request<SetGroupRequest>) -> Reply<ElementReply> {
         let SetGroupRequest { boot_id, gaid, endpoints } = request.into_inner();
         self.change(boot_id, move |plane| plane.switch().set_group(gaid, &endpoints)).await
+    }
+
+    async fn install_pool(&self, request: Request<InstallPoolRequest>) -> Reply<ElementReply> {
+        let InstallPoolRequest { boot_id, gaid, version, servers, token_key } = request.into_inner();
+        let key = token_key.map(|key| TokenKey::new(key.into()));
+        let pool = Pool { gaid, version, servers };
+        self.change(boot_id, move |plane| plane.switch().install_pool(pool, key)).await
     }
 
     async fn read_registers(&self, request: Request<ReadRegistersRequest>) -> Reply<ReadRegistersReply> {

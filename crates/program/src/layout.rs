@@ -9,8 +9,22 @@ use crate::{CloneSize, Size};
 /// Stages in the order in which a frame passes them; an [`Array`] names its stage by place. Those from
 /// `number` to `filter` are of calls to pools, those before of *map*.
 pub const STAGES: [&str; 16] = [
-    "admit", "generation", "once", "round", "count", "lock", "grant", "map", "number", "group", "load", "shadow",
-    "request", "address", "filter", "emit",
+    "admit",
+    "generation",
+    "once",
+    "round",
+    "count",
+    "lock",
+    "grant",
+    "map",
+    "number",
+    "group",
+    "load",
+    "shadow",
+    "request",
+    "address",
+    "filter",
+    "emit",
 ];
 /// The element's tables for calls to pools.
 const CLONES: CloneSize = CloneSize::DEFAULT;
@@ -114,7 +128,15 @@ pub const ARRAYS: [Array; 14] = [
         after: &[10, 11],
     },
     // Id, gaid, server.
-    Array { name: "filters", stage: 14, per: Per::Fingerprint, fields: &[32, 32, 32, 16], steps: 1, visited: 1, after: &[] },
+    Array {
+        name: "filters",
+        stage: 14,
+        per: Per::Fingerprint,
+        fields: &[32, 32, 32, 16],
+        steps: 1,
+        visited: 1,
+        after: &[],
+    },
 ];
 
 impl Array {

@@ -14,9 +14,9 @@ pub(crate) fn admit(entry: &mut Entry, endpoints: &Endpoints, now: Instant, call
         entry.counters.unauthentic += 1;
         return Err(Refused::Unauthentic);
     }
-    let lives = endpoints.get(&base.src).is_some_and(|sender| {
-        sender.gaid == base.gaid && sender.incarnation == base.src_incarnation
-    });
+    let lives = endpoints
+        .get(&base.src)
+        .is_some_and(|sender| sender.gaid == base.gaid && sender.incarnation == base.src_incarnation);
     if !lives {
         entry.counters.not_admitted += 1;
         return Err(Refused::NotAdmitted);

@@ -49,7 +49,8 @@ impl Tables {
     /// application's.
     pub fn install_pool(&mut self, pool: Pool) -> Result<(), TableError> {
         let gaid = pool.gaid;
-        let range = |what, end: usize, size: usize| TableError::Range { what, first: 0, end: end as u64, size: size as u64 };
+        let range =
+            |what, end: usize, size: usize| TableError::Range { what, first: 0, end: end as u64, size: size as u64 };
         if self.has_application(gaid) {
             return Err(TableError::Taken { gaid, what: "an application" });
         }

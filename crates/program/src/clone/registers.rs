@@ -52,7 +52,7 @@ pub struct Fingerprint {
     pub sid: u16,
 }
 
-/// All arrays of calls. They take no memory before the first pool is installed.
+/// All arrays of calls. They take memory with the first pool, and are free again with the last one.
 #[derive(Debug)]
 pub struct CloneRegisters {
     size: CloneSize,
@@ -99,6 +99,13 @@ impl CloneRegisters {
         }
     }
 
+    /// Gives the memory back, with the last pool; numbers go on.
+    pub(crate) fn release(&mut self) {
+        let numbers = self.numbers.peek(0, 1)[0];
+        *self = Self::new(self.size);
+        self.numbers.reset(0, 1, numbers);
+    }
+
     /// Takes the loads of a pool's servers to their new places.
     pub(crate) fn rearrange(&mut self, place: usize, before: &[u32], after: &[u32]) {
         let at = place * MAX_SERVERS;
@@ -117,5 +124,5 @@ impl CloneRegisters {
 pub(crate) fn place_of(req_id: u64, slots: usize) -> usize {
     // 2^64 / golden ratio: ids that follow each other are far apart.
     let hash = req_id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (hash * slots as u64 >> 32) as usize
+    ((hash * slots as u64) >> 32) as usize
 }
