@@ -212,6 +212,8 @@ mutants! {
         DelegateStallIgnored,
         /// The caller grants no more than the first replies.
         DelegateGrantForgotten,
+        /// The server does not say that a long request is on its way to it.
+        DelegateArrivingUnsaid,
     }
 }
 

@@ -29,7 +29,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
@@ -43,6 +42,7 @@ use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
 use crate::application::Catalogue;
 use crate::deadline::Deadline;
+use crate::delegate::respond::Habits;
 
 /// A connection to a server, for any number of stubs: cloning it is cheap.
 ///
@@ -84,7 +84,7 @@ struct Inner {
     slots: BTreeMap<&'static str, Slot>,
     journal: Option<Journal>,
     delegating: Delegating,
-    call_options: CallOptions,
+    habits: Habits,
     counters: Counters,
 }
 

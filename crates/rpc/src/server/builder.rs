@@ -20,7 +20,9 @@ use super::hosted::Hosted;
 use super::registration::{Controller, Owner};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
-use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
+use crate::delegate::trace::Sink;
+use crate::delegate::{Serving, Traces};
 
 /// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
 /// array are on their way at once.
@@ -43,6 +45,7 @@ pub struct Builder {
     lease: Duration,
     shared_memory: bool,
     handlers: Option<Serving>,
+    habits: Habits,
 }
 
 /// Why a server could not start.
@@ -104,6 +107,7 @@ impl Builder {
             lease: LEASE,
             shared_memory: true,
             handlers: None,
+            habits: Habits::default(),
         }
     }
 
@@ -180,6 +184,12 @@ impl Builder {
         self
     }
 
+    /// Has the calls traced that the layer makes of callers without Pathcall, and takes the traces.
+    pub fn traces(mut self, traces: impl Traces) -> Self {
+        self.habits.traces = Some(Sink::new(traces));
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used. While the lease of a server that
     /// has died still holds a name, its end is waited for: some seconds.
@@ -207,6 +217,7 @@ impl Builder {
             applications,
             controller,
             handlers: self.handlers,
+            habits: self.habits,
             closed: watch::Sender::new(false),
             _registrations: registrations,
         };

@@ -36,6 +36,7 @@ pub use self::layer::{Layered, ServerLayer};
 use self::registration::Controller;
 use crate::application::Catalogue;
 use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
 
 /// Owner of the applications of a manifest: holds the truth of their maps, and lets callers in.
 ///
@@ -71,6 +72,8 @@ struct Inner {
     controller: Option<Controller>,
     /// Of methods that servers may pass on.
     handlers: Option<Serving>,
+    /// How they are called for who does not speak Pathcall.
+    habits: Habits,
     /// True when the server is to end: all members are let go then.
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.
