@@ -161,7 +161,9 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
         match ended {
             Ok(()) => {
                 let mut expected = BTreeMap::new();
-                names.iter().for_each(|name| *expected.entry(name.clone()).or_insert(0) += if name == "many" { 50 } else { 1 });
+                names
+                    .iter()
+                    .for_each(|name| *expected.entry(name.clone()).or_insert(0) += if name == "many" { 50 } else { 1 });
                 got.retain(|_, count| *count > 0);
                 assert!(kind > 2 && got == expected, "expected {expected:?}, got {got:?}");
                 tally.complete.fetch_add(1, Ordering::Relaxed);
@@ -238,6 +240,7 @@ async fn nothing_is_left_of_calls_whatever_becomes_of_them() {
     println!("{tally:?}\nwarm {warm:?}\nend  {end:?}");
     assert!(end.descriptors <= warm.descriptors && end.tasks <= warm.tasks, "warm {warm:?}, in the end {end:?}");
     assert!(end.memory < warm.memory + SLACK_BYTES, "warm {warm:?}, in the end {end:?}");
-    let [complete, failed, given_up] = [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
+    let [complete, failed, given_up] =
+        [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
     assert!(complete > 50 && failed > 10 && given_up > 10, "{tally:?}");
 }

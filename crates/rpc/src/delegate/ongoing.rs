@@ -10,8 +10,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::delegate;
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::driver::node::{Call, Reply};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -26,7 +26,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) enum Next {
     Item(Bytes),
     /// The end. `silent`: no server said that; the one that was called may be another one now.
-    Ended { status: Status, silent: bool },
+    Ended {
+        status: Status,
+        silent: bool,
+    },
 }
 
 /// A call in progress. Dropped before its end it is aborted.

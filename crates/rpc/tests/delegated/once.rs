@@ -137,7 +137,8 @@ async fn dies(how: Dies) {
     timeout(LIMIT, store.there.notified()).await.expect("it comes so far");
     drop(serving);
     process.kill();
-    let (_process, _serving) = Process::start(NodeConfig { listen: at, ..NodeConfig::default() }, fetches(&store, Dies::Never)).await;
+    let (_process, _serving) =
+        Process::start(NodeConfig { listen: at, ..NodeConfig::default() }, fetches(&store, Dies::Never)).await;
     let (texts, client) = timeout(LIMIT, call).await.expect("in time").expect("no panic");
     assert_eq!(texts.expect("complete"), ["a done"], "{how:?}");
     let runs = if how == Dies::BeforeItsEffect { 2 } else { 1 };
@@ -190,7 +191,8 @@ async fn what_was_passed_on_is_passed_on_again_by_a_stubs_call() {
     timeout(LIMIT, store.there.notified()).await.expect("it comes so far");
     drop(serving);
     process.kill();
-    let (_process, _serving) = Process::start(NodeConfig { listen: at, ..NodeConfig::default() }, fetches(&store, Dies::Never)).await;
+    let (_process, _serving) =
+        Process::start(NodeConfig { listen: at, ..NodeConfig::default() }, fetches(&store, Dies::Never)).await;
     let (texts, ended) = timeout(LIMIT, call).await.expect("in time").expect("no panic");
     ended.expect("complete");
     assert_eq!(texts, ["index", "x done", "y done"]);

@@ -114,7 +114,9 @@ async fn it_is_given_up_by_time_or_by_hand() {
     let options = CallOptions { ping_period: Duration::from_millis(50), ..CallOptions::default() };
     let client = client(&house, Transport::Flows).await.options(options);
     let call = || client.call::<Note>().request::<DocsFetch>("store-a", &note("for ever")).expect("known");
-    let status = all(call().timeout(Duration::from_millis(100)).begin().expect("room")).await.1.expect_err("late");
+    let replies = call().timeout(Duration::from_secs(1)).begin().expect("room");
+    timeout(LIMIT, house.seen.began.notified()).await.expect("the handler is there");
+    let status = all(replies).await.1.expect_err("late");
     assert_eq!(status.code(), Code::DeadlineExceeded);
     timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
     let replies = call().begin().expect("room");

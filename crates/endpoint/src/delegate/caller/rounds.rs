@@ -250,7 +250,9 @@ impl Caller {
         }
         let next = pong.first.saturating_add(listed);
         if listed > 0 && next <= pong.requests && pong.requests <= self.config.requests_max {
-            for number in next..=pong.requests {
+            // Once for each, not for each page of them.
+            let watched = call.completion.watched(pong.context, pong.requests);
+            for number in next.max(watched.saturating_add(1))..=pong.requests {
                 let branch = pong.context.request(number);
                 if !call.completion.is_resolved(branch) {
                     rounds.watched.entry(branch).or_insert(Watched::unlocated(now));

@@ -82,7 +82,9 @@ impl Demo {
         }
         // The application fails where a pixel differs.
         let image = self.image.display();
-        print(&format!("\n{table}{traces}image, equal bit for bit to the one that a single machine renders: {image}\n"))?;
+        print(&format!(
+            "\n{table}{traces}image, equal bit for bit to the one that a single machine renders: {image}\n"
+        ))?;
         Ok(differing)
     }
 
