@@ -228,10 +228,11 @@ async fn slow_network(listener: tokio::net::TcpListener, to: SocketAddr) {
 #[tokio::test]
 async fn a_long_request_that_is_passed_on_may_take_longer_than_the_time_out() {
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-    let reached = Some(listener.local_addr().expect("bound"));
+    let reached = listener.local_addr().expect("bound");
     // Another address of the loopback: the same port is free there, or the test says so.
-    let listen = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), reached.expect("bound").port()));
-    let config = NodeConfig { listen, transport: Transport::Tcp, reached, ..NodeConfig::default() };
+    let listen = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), reached.port()));
+    let (transport, reached) = (Transport::Tcp, Some(reached));
+    let config = NodeConfig { listen, transport, reached, ..NodeConfig::default() };
     let (far, requests) = Node::start(&config).await.expect("starts");
     tokio::spawn(slow_network(listener, listen));
     tokio::spawn(async move { work(requests.receive().await).await });
