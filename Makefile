@@ -18,6 +18,8 @@ demo:
 test: lint
 	$(CARGO) test --workspace
 	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
+	$(CARGO) test -p pathcall-rpc --features otel --lib otel
+	$(CARGO) test -p pathcall-rpc --features otel --test otel
 	$(MAKE) mutants
 	$(MAKE) sim
 	$(MAKE) xdp
@@ -25,6 +27,7 @@ test: lint
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p pathcall-rpc --features otel --all-targets -- -D warnings
 	$(CARGO) clippy -p pathcall-sim -p pathcall-conformance --features mutants --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
@@ -44,9 +47,12 @@ mutants:
 xdp:
 	bpf/test
 
-# The same as sim, more of it; for hours with SEEDS=1000000.
+# The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that
+# are killed: flat memory, descriptors and tasks. `make test` has a short one of those.
+SOAK_S ?= 600
 soak: SEEDS = 10000
 soak: sim
+	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test --release -p pathcall-rpc --test soak -- --nocapture
 
 # Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.
 SECONDS ?= 10

@@ -61,11 +61,14 @@ pub mod coordinator {
     pub use pathcall_rpc::coordinator::{Coordinator, CoordinatorStats};
 }
 
-/// Calls that servers pass on: handlers, what they can do, nodes.
+/// Calls that servers pass on: handlers, what they can do, nodes; callers and traces.
 pub mod delegate {
+    #[cfg(feature = "otel")]
+    pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
-        Call, CallOptions, Directory, Handlers, Method, Node, NodeConfig, NodeStats, Order, Serving, StartError,
-        Target, Tls, Transport,
+        Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
+        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Tls, Trace,
+        Traced, Traces, Transport, Tree,
     };
 }
 

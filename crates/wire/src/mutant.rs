@@ -223,6 +223,8 @@ mutants! {
         DelegateStallIgnored,
         /// The caller grants no more than the first replies.
         DelegateGrantForgotten,
+        /// The server does not say that a long request is on its way to it.
+        DelegateArrivingUnsaid,
     }
     clone {
         /// The element does not note a server's state in the shadow of its table.

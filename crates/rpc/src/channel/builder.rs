@@ -21,6 +21,9 @@ use super::stats::Counters;
 use super::transport::Transport;
 use super::{Channel, Inner};
 use crate::application::{Catalogue, Disagreement};
+use crate::delegate::Traces;
+use crate::delegate::respond::Habits;
+use crate::delegate::trace::Sink;
 
 /// Reliable flows that a channel asks for in each application. A large call is split over them.
 pub const FLOWS: u32 = 4;
@@ -39,9 +42,9 @@ pub struct Builder {
     options: Options,
     journal: Option<PathBuf>,
     node: Option<Node>,
-    call_options: CallOptions,
     scheme: Option<Scheme>,
     coordinator: Option<SocketAddr>,
+    habits: Habits,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -89,9 +92,9 @@ impl Builder {
             catalogue,
             journal: None,
             node: None,
-            call_options: CallOptions::default(),
             scheme: None,
             coordinator: None,
+            habits: Habits::default(),
             options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
         })
     }
@@ -175,9 +178,16 @@ impl Builder {
         self
     }
 
-    /// Time-outs and more of calls that servers may pass on.
+    /// Time-outs and more of calls that servers may pass on. A request with [`CallOptions`] among its extensions
+    /// is made by these.
     pub fn call_options(mut self, options: CallOptions) -> Self {
-        self.call_options = options;
+        self.habits.options = options;
+        self
+    }
+
+    /// Has calls that servers may pass on traced, and takes the traces, when they have ended.
+    pub fn traces(mut self, traces: impl Traces) -> Self {
+        self.habits.traces = Some(Sink::new(traces));
         self
     }
 
@@ -223,7 +233,7 @@ impl Builder {
             slots,
             journal,
             delegating: Delegating::by(self.node),
-            call_options: self.call_options,
+            habits: self.habits,
             counters: Counters::default(),
         };
         Ok(Channel { inner: Arc::new(inner) })

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 pub use pathcall_endpoint::clone::{ParseSchemeError, Scheme};
-use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
@@ -48,6 +47,7 @@ use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
 use crate::application::Catalogue;
 use crate::deadline::Deadline;
+use crate::delegate::respond::Habits;
 
 /// A connection to a server, for any number of stubs: cloning it is cheap.
 ///
@@ -97,7 +97,7 @@ struct Inner {
     pool: Option<Pool>,
     /// How their calls are made, if not as they say.
     scheme: Option<Scheme>,
-    call_options: CallOptions,
+    habits: Habits,
     counters: Counters,
 }
 

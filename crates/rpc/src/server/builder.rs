@@ -21,7 +21,9 @@ use super::pool::{Pooled, Terms};
 use super::registration::{Controller, Owner};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
-use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
+use crate::delegate::trace::Sink;
+use crate::delegate::{Serving, Traces};
 
 /// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
 /// array are on their way at once.
@@ -49,6 +51,7 @@ pub struct Builder {
     handlers: Option<Serving>,
     pool: Option<String>,
     workers: Option<usize>,
+    habits: Habits,
 }
 
 /// Why a server could not start.
@@ -112,6 +115,7 @@ impl Builder {
             handlers: None,
             pool: None,
             workers: None,
+            habits: Habits::default(),
         }
     }
 
@@ -203,6 +207,12 @@ impl Builder {
         self
     }
 
+    /// Has the calls traced that the layer makes of callers without Pathcall, and takes the traces.
+    pub fn traces(mut self, traces: impl Traces) -> Self {
+        self.habits.traces = Some(Sink::new(traces));
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used. While the lease of a server that
     /// has died still holds a name, its end is waited for: some seconds.
@@ -233,6 +243,7 @@ impl Builder {
             controller,
             handlers: self.handlers,
             closed,
+            habits: self.habits,
             _registrations: registrations,
         };
         Ok(Server { inner: Arc::new(inner) })

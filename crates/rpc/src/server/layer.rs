@@ -16,7 +16,6 @@ use tower::{Layer, Service};
 use super::Inner;
 use super::peer::PeerService;
 use crate::deadline::Deadline;
-use crate::delegate::CallOptions;
 use crate::delegate::respond::respond;
 use crate::message::frame;
 use crate::names::REQUEST_BYTES_MAX;
@@ -147,7 +146,7 @@ impl Inner {
     async fn delegated(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         let Some(handlers) = &self.handlers else { return Err(Status::unimplemented("")) };
         let deadline = Deadline::of(request.headers());
-        respond(handlers.node(), handlers.address(), CallOptions::default(), request, deadline, || {}).await
+        respond(handlers.node(), handlers.address(), &self.habits, request, deadline, || {}).await
     }
 
     /// Reads the map for a query.

@@ -40,6 +40,7 @@ pub use self::pool::{PoolStats, WorkerStats};
 use self::registration::Controller;
 use crate::application::Catalogue;
 use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
 
 /// Owner of the applications of a manifest: holds the truth of their maps, and lets callers in.
 ///
@@ -77,6 +78,8 @@ struct Inner {
     pool: Option<Pooled>,
     /// Of methods that servers may pass on.
     handlers: Option<Serving>,
+    /// How they are called for who does not speak Pathcall.
+    habits: Habits,
     /// True when the server is to end: all members are let go then.
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.
