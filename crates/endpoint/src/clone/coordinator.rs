@@ -203,12 +203,8 @@ impl Coordinator {
                 None => self.stats.ignored += 1,
             };
         }
-        let key = Key {
-            caller: base.src(),
-            incarnation: base.src_incarnation(),
-            seq: base.seq(),
-            attempt: head.attempt(),
-        };
+        let key =
+            Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq(), attempt: head.attempt() };
         if !self.flights.contains_key(&key) {
             self.stats.requests += 1;
             if self.waiting >= self.config.queue_max {

@@ -15,8 +15,7 @@ fn request(seq: u32, head: CloneRepr, payload: &[u8]) -> Vec<u8> {
 }
 
 fn frame(kind: Kind, seq: u32, head: CloneRepr, payload: &[u8]) -> Vec<u8> {
-    let base =
-        BaseRepr { gaid: 9, epoch: 4, src: 5, src_incarnation: 77, dst: 11, seq, ..BaseRepr::new(kind) };
+    let base = BaseRepr { gaid: 9, epoch: 4, src: 5, src_incarnation: 77, dst: 11, seq, ..BaseRepr::new(kind) };
     let head = CloneRepr { parts: head.parts.max(1), ..head };
     let mut out = vec![0; MAX_FRAME];
     let len = emit(&base, &head, payload, &mut out);
@@ -132,7 +131,8 @@ fn parts_of_all_attempts_make_the_request() {
     assert_eq!(work.request.len(), PART + 3);
     worker.finish(work.id, Bytes::from(vec![3; 2 * PART + 1])).expect("it is at work");
     let parts = sent(&mut worker);
-    let heads: Vec<_> = parts.iter().map(|(_, _, head, part)| (head.part, head.parts, head.attempt, part.len())).collect();
+    let heads: Vec<_> =
+        parts.iter().map(|(_, _, head, part)| (head.part, head.parts, head.attempt, part.len())).collect();
     assert_eq!(heads, [(0, 3, 1, PART), (1, 3, 1, PART), (2, 3, 1, 1)]);
     assert!(worker.is_empty() && worker.memory() == 0);
 }
