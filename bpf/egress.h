@@ -9,7 +9,7 @@
  * one hop less to go, so that a loop of routes ends it. */
 #pragma once
 
-#include "context.h"
+#include "address.h"
 
 #define L4_AT (sizeof(struct ethhdr) + sizeof(struct iphdr))
 #define ECN_MASK 3
@@ -22,6 +22,7 @@
 enum slow {
 	SLOW_FORWARD = 1,
 	SLOW_MULTICAST = 2,
+	SLOW_CLONE = 3,
 };
 
 static __always_inline __u16 fold(__u64 sum)
@@ -181,15 +182,31 @@ static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow
 	return XDP_PASS;
 }
 
-/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application. */
-static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forwarded)
+/* Sends a request to the two servers of its pair: each is behind an interface of its own, or user space
+ * makes the second pass. */
+static __always_inline int leave_twice(struct xdp_md *xdp, struct context *c)
+{
+	/* What the decision has left: both SIDs. */
+	__u32 first = c->grp < c->sid ? c->grp : c->sid, second = c->grp < c->sid ? c->sid : c->grp;
+	__u32 place = c->pool.place, pair = (place * PAIRED_MAX + first) * PAIRED_MAX + second;
+	__u32 *here = bpf_map_lookup_elem(&cloned_here, &place);
+	void *both = here && *here && second < PAIRED_MAX ? bpf_map_lookup_elem(&pairs, &pair) : 0;
+
+	return both ? bpf_redirect_map(both, 0, BPF_F_BROADCAST) : hand_up(xdp, c->len, SLOW_CLONE);
+}
+
+/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application, or
+ * to two servers. */
+static __always_inline int leave(struct xdp_md *xdp, struct context *c, int action)
 {
 	__u32 ifindex, *copied;
 	void *members;
 
+	if (action == TWICE)
+		return leave_twice(xdp, c);
 	if (shorten(xdp, c->len))
 		return XDP_ABORTED;
-	if (forwarded) {
+	if (action == FORWARD) {
 		ifindex = address(xdp, &c->to, c->len, c->passing);
 		if (ifindex)
 			return ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
@@ -202,7 +219,40 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forw
 	return hand_up(xdp, c->len, SLOW_MULTICAST);
 }
 
-/* A copy of a multicast frame, about to leave by an interface that one member is behind. */
+/* The second pass of a request, about to leave by an interface that one server of its pair is behind: that
+ * of the clone (Algorithm 1, lines 11 to 13), or of the original. */
+static __always_inline int copy_call(struct xdp_md *xdp, struct frame *frame)
+{
+	struct pc_base *base = frame->base;
+	struct pc_clone *head = (void *)(base + 1);
+	__u32 gaid = bpf_ntohl(base->gaid), id = bpf_ntohl(base->dst), place, never = 0;
+	struct server *server;
+	struct endpoint *to;
+	struct pool *pool;
+
+	if ((void *)(head + 1) > frame->end)
+		return XDP_DROP;
+	pool = bpf_map_lookup_elem(&pools, &gaid);
+	server = pool ? server_of(pool, bpf_ntohs(head->sid)) : 0;
+	if (!server)
+		return XDP_DROP;
+	if (server->ifindex == xdp->egress_ifindex) {
+		head->clo = PC_CLO_CLONE;
+		id = server->endpoint;
+		count_element(frames_out, 1);
+	}
+	to = addressed(base, id, gaid);
+	if (!to)
+		return XDP_DROP;
+	if (address(xdp, &to->at, bpf_ntohs(base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
+		return XDP_PASS;
+	/* As below. */
+	place = pool->place;
+	bpf_map_update_elem(&cloned_here, &place, &never, BPF_EXIST);
+	return XDP_DROP;
+}
+
+/* A copy of a multicast frame or of a request, about to leave by an interface that one member is behind. */
 SEC("xdp/devmap")
 int copy(struct xdp_md *xdp)
 {
@@ -214,6 +264,8 @@ int copy(struct xdp_md *xdp)
 
 	if (!frame.base)
 		return XDP_DROP;
+	if (is_call(&frame))
+		return copy_call(xdp, &frame);
 	gaid = bpf_ntohl(frame.base->gaid);
 	application = bpf_map_lookup_elem(&applications, &gaid);
 	if (!application)

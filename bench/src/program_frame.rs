@@ -127,7 +127,7 @@ mod kernel {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     use anyhow::{Result, bail};
-    use pathcall_program::Size;
+    use pathcall_program::{CloneSize, Size};
     use pathcall_xdp::{Config, Kernel, Packet, Ran};
 
     use crate::traffic::{ENDPOINTS, Shape, WINDOW};
@@ -147,8 +147,9 @@ mod kernel {
     impl Switch {
         pub(super) fn new(shape: Shape) -> Result<Self> {
             let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
+            let (size, clones) = (Size::default(), CloneSize::default());
             let mut kernel =
-                Kernel::load(&Config { size: Size::default(), data_port, slow_port, routed: false, inlined: false })?;
+                Kernel::load(&Config { size, clones, data_port, slow_port, routed: false, inlined: false })?;
             kernel.own(*ELEMENT.ip())?;
             kernel.install(&shape.application())?;
             for endpoint in ENDPOINTS {

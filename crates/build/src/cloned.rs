@@ -134,9 +134,10 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Wrong> {
         _ => 0,
     };
     // A6: more than five are treated as five; we say so instead.
-    let max_attempts = u8::try_from(attempts).ok().filter(|attempts| (2..=5).contains(attempts)).ok_or_else(|| {
-        (format!("has the maxAttempts {attempts}, expected 2 to 5"), "the first request is counted")
-    })?;
+    let max_attempts = u8::try_from(attempts)
+        .ok()
+        .filter(|attempts| (2..=5).contains(attempts))
+        .ok_or_else(|| (format!("has the maxAttempts {attempts}, expected 2 to 5"), "the first request is counted"))?;
     let text = match value(policy, "hedgingDelay") {
         Some(Value::String(text)) => text,
         _ => String::new(),

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest, SetGroupRequest,
+    CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
+    SetGroupRequest,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

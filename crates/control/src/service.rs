@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest, PoolGrant,
-    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
+    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest,
+    PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use tokio::sync::{mpsc, oneshot, watch};

@@ -31,7 +31,10 @@ async fn answers_come_when_the_element_has_its_tables() {
     assert_eq!(tables.endpoints[&first.endpoint].incarnation, 9);
     assert_eq!(tables.groups[&grant.gaid], [first.endpoint]);
 
-    client.release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint, server: 0 }).await.unwrap();
+    client
+        .release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint, server: 0 })
+        .await
+        .unwrap();
     element.until(|tables| !tables.endpoints.contains_key(&first.endpoint)).await;
     assert!(element.tables().groups[&grant.gaid].is_empty());
 
@@ -335,7 +338,8 @@ async fn a_pool_is_told_of_who_joins_and_who_fails() {
     assert_eq!(next(&mut first).await.pool.as_ref(), Some(&both));
     assert_eq!(both.servers.iter().map(|server| server.incarnation).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(both.token_key, alone.token_key);
-    let table = |pool: &PoolTable| (pool.version, pool.servers.iter().map(|server| server.endpoint).collect::<Vec<_>>());
+    let table =
+        |pool: &PoolTable| (pool.version, pool.servers.iter().map(|server| server.endpoint).collect::<Vec<_>>());
     assert_eq!(element.tables().pools[&both.gaid], table(&both));
     let caller = RegisterEndpointRequest { server: both.servers[1].endpoint, flows: 0, ..caller(both.gaid, 9) };
     let caller = other.register_endpoint(caller).await.unwrap().into_inner().endpoint;

@@ -117,6 +117,7 @@ pub(crate) use without::Kernel;
 mod with {
     use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
+    use pathcall_program::CloneSize;
     use pathcall_xdp::{Config, Mode, Packet};
     use rustix::time::{ClockId, clock_gettime};
 
@@ -177,9 +178,11 @@ mod with {
             let link = Link::bind(up).map_err(|source| Error::bind(crate::Port::Data, up, source))?;
             let (data_port, slow_port) = (request.data.port(), link.local_addr().port());
             let Request { size, inlined, .. } = *request;
-            let config = Config { size, data_port, slow_port, routed: true, inlined };
+            let clones = CloneSize::default();
+            let config = Config { size, clones, data_port, slow_port, routed: true, inlined };
             let mut program = pathcall_xdp::Kernel::load(&config)?;
             program.own(ip)?;
+            program.number_after(crate::switch::first_number())?;
             let mut attached = Vec::new();
             for interface in request.interfaces {
                 let native = program.attach(interface)? == Mode::Native;
@@ -213,10 +216,6 @@ mod with {
 
         pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Untaken> {
             Ok(self.program.set_switch_id(switch_id)?)
-        }
-
-        pub(crate) fn number_after(&mut self, last: u64) -> Result<(), Untaken> {
-            Ok(self.program.number_after(last)?)
         }
 
         pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Untaken> {
@@ -307,7 +306,6 @@ mod without {
         pub(crate) fn install(&mut self, _: &Application) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn install_pool(&mut self, _: &Pool) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn set_switch_id(&mut self, _: NonZeroU16) -> Result<(), Untaken> { match *self {} }
-        pub(crate) fn number_after(&mut self, _: u64) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn remove(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn reset(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), Untaken> { match *self {} }

@@ -54,7 +54,8 @@ pub(crate) enum Refused {
 
 impl Switch {
     pub(crate) fn new(size: Size, congestion_bytes: usize, kernel: Option<Kernel>) -> Self {
-        let (program, routes) = (Program::new(size), Routes::default());
+        let (mut program, routes) = (Program::new(size), Routes::default());
+        program.number_after(first_number());
         Self { program, routes, started: time::Instant::now(), congestion_bytes, kernel }
     }
 
@@ -143,6 +144,11 @@ impl Switch {
         }
         true
     }
+}
+
+/// Where an element begins to number calls: answers to calls of a start before are no answers to those of now.
+pub(crate) fn first_number() -> u64 {
+    rand::random_range(0..1 << 62)
 }
 
 /// What commands do. A refused one has changed nothing, but for a list, which is taken up to the

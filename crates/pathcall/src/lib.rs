@@ -56,6 +56,11 @@ pub mod channel {
     pub use pathcall_rpc::channel::{ParseSchemeError, Scheme};
 }
 
+/// What clones calls in a host, to be compared with.
+pub mod coordinator {
+    pub use pathcall_rpc::coordinator::{Coordinator, CoordinatorStats};
+}
+
 /// Calls that servers pass on: handlers, what they can do, nodes.
 pub mod delegate {
     pub use pathcall_rpc::delegate::{

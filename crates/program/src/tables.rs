@@ -197,7 +197,11 @@ impl Tables {
     /// # Errors
     /// [`TableError::UnknownApplication`].
     pub fn remove(&mut self, gaid: u32) -> Result<(), TableError> {
-        if self.pools.remove(&gaid).is_none() {
+        if self.pools.remove(&gaid).is_some() {
+            if self.pools.is_empty() {
+                self.clones.release();
+            }
+        } else {
             let entry = self.applications.remove(&gaid).ok_or(TableError::UnknownApplication(gaid))?;
             self.zero(&entry.application);
         }

@@ -15,9 +15,8 @@ use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{PoolStatus, StatusRequest};
 use pathcall_rpc::Channel;
-use pathcall_rpc_stubs::PATHCALL;
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Options, Pool, controller};
+use store::{LIMIT, Member, Options, Pool, STORE, controller};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -86,7 +85,7 @@ async fn calls(client: &StoreClient<Channel>, count: usize) {
 async fn idle_servers_get_clones_and_callers_one_answer() {
     for change in [(|options| options) as fn(Options) -> Options, |options| options.authenticate_frames(true)] {
         let (_controller, _element, members) = network(3, change).await;
-        let channel = Channel::connect(members[0].uri(), &PATHCALL).await.unwrap();
+        let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
         let mut client = StoreClient::new(channel.clone());
         for call in 0..100 {
             let text = format!("call {call}");
@@ -100,7 +99,7 @@ async fn idle_servers_get_clones_and_callers_one_answer() {
         assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
         assert!(members.iter().all(|member| member.gets() > 0));
         for scheme in Scheme::ALL.into_iter().filter(|scheme| *scheme != Scheme::Coordinator) {
-            let builder = Channel::builder(members[0].uri(), &PATHCALL).unwrap().scheme(scheme);
+            let builder = Channel::builder(members[0].uri(), &STORE).unwrap().scheme(scheme);
             calls(&StoreClient::new(builder.connect().await.unwrap()), 50).await;
         }
     }
@@ -110,7 +109,7 @@ async fn idle_servers_get_clones_and_callers_one_answer() {
 async fn calls_go_on_without_their_element_and_with_it_when_it_is_back() {
     let (controller, first, members) = network(2, |options| options).await;
     let addresses = [first.data_addr(), first.control_addr()];
-    let channel = Channel::connect(members[0].uri(), &PATHCALL).await.unwrap();
+    let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
     let client = StoreClient::new(channel.clone());
     calls(&client, 50).await;
     first.shutdown().await;
@@ -165,7 +164,7 @@ async fn servers_that_are_killed_are_missed_by_nobody() {
     let _element = element(&controller.url(), [FREE.parse().unwrap(); 2]).await;
     let mut processes: Vec<_> = (0..3).map(|_| Process::start(&controller.url())).collect();
     until_pool(&controller.url(), |pool| servers(pool) == 3 && pool.element > 0).await;
-    let channel = Channel::connect(processes[0].1.clone(), &PATHCALL).await.unwrap();
+    let channel = Channel::connect(processes[0].1.clone(), &STORE).await.unwrap();
     let client = StoreClient::new(channel);
     calls(&client, 50).await;
     for left in [2, 1] {

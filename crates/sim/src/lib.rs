@@ -28,6 +28,7 @@ pub mod queue;
 pub mod random;
 pub mod scenario;
 
+mod ability;
 mod caller;
 mod element;
 mod hostile;

@@ -7,6 +7,8 @@
 //! A call is named by its caller's endpoint, the base header's `seq` and the attempt; the base header's
 //! `epoch` is the version of the group table that `grp` was drawn under. TYPE is the base header's kind.
 
+use core::num::NonZeroU16;
+
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
 use crate::{Error, Kind, TokenKey};
@@ -112,6 +114,16 @@ pub const fn caller_id(endpoint: u32, seq: u32, attempt: u8) -> u64 {
 #[must_use]
 pub const fn is_id_of(req_id: u64, endpoint: u32) -> bool {
     req_id >> CALLER_SHIFT == caller_id(endpoint, 0, 0) >> CALLER_SHIFT
+}
+
+/// An element's number, from 1, as its frames carry it: in 16 bits, and never 0.
+#[must_use]
+pub const fn switch_id(element: u32) -> NonZeroU16 {
+    let id = element.wrapping_sub(1) % u16::MAX as u32 + 1;
+    match NonZeroU16::new(id as u16) {
+        Some(id) => id,
+        None => NonZeroU16::MIN,
+    }
 }
 
 /// A whole clone frame, checked: base header, clone header, payload.
@@ -285,6 +297,12 @@ mod tests {
             assert_eq!((is_id_of(id, 7), is_id_of(id, 8), is_id_of(id & !CALLER_ID, 7)), (true, false, false));
         }
         assert!(is_id_of(caller_id(u32::MAX, 1, 1), u32::MAX));
+    }
+
+    #[test]
+    fn every_element_has_a_switch_id() {
+        let ids = [1, 2, u16::MAX.into(), u32::from(u16::MAX) + 1, 0, u32::MAX].map(|element| switch_id(element).get());
+        assert_eq!(ids, [1, 2, u16::MAX, 1, 1, u16::MAX]);
     }
 
     #[test]

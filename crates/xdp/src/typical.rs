@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{Application, CloneSize, Endpoint, Size};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MapFlags, MapRepr};
@@ -107,7 +107,8 @@ impl Typical {
         let width = if matches!(self, Self::Pairs(_)) { KEYED_WIDTH } else { LINEAR_LANES };
         let size = Size { rows: ROWS as usize, lanes: ROWS as usize * width, slots: 1 };
         let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
-        let config = Config { size, data_port, slow_port, routed: false, inlined: false };
+        let clones = CloneSize::default();
+        let config = Config { size, clones, data_port, slow_port, routed: false, inlined: false };
         let mut kernel = Kernel::load(&config)?;
         kernel.own(*ELEMENT.ip())?;
         kernel.install(&Application {

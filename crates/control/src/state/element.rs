@@ -6,10 +6,10 @@ use std::time::Duration;
 use pathcall_proto::v1::{ElementApplication, ElementGrant, EndpointEntry, RegisterElementRequest};
 use pathcall_wire::Instant;
 
-use super::push::{ENTRIES_MAX, ElementPool, Subject};
+use super::push::{ENTRIES_MAX, Subject};
 use super::{
-    CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, PoolRecord, Push, Ranges, Refusal, Registrant,
-    State, TEXT_MAX, Waiter, Waiting, check_data_address, record, shortened,
+    CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges, Refusal, Registrant, State,
+    TEXT_MAX, Waiter, Waiting, check_data_address, record, shortened,
 };
 
 impl State {
@@ -136,28 +136,6 @@ impl State {
         }
     }
 
-    /// Pushes the table of a pool's servers.
-    pub(super) fn push_pool(&mut self, gaid: u32) {
-        let Some(PoolRecord { version, token_key, element: Some(element), .. }) =
-            self.pools.get(&gaid).map(|pool| &pool.record)
-        else {
-            return;
-        };
-        let (version, token_key, element) = (*version, *token_key, *element);
-        let servers = self.pools.get(&gaid).map(|pool| pool.record.serving()).unwrap_or_default();
-        let pool = ElementPool { gaid, version, servers, token_key };
-        self.push(element, Push::InstallPool(pool), Subject::Application(gaid));
-    }
-
-    /// Pushes the entries of a pool's endpoints.
-    pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
-        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
-        for endpoints in endpoints.chunks(ENTRIES_MAX) {
-            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint)).collect();
-            self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
-        }
-    }
-
     /// Pushes whom a multicast of the application reaches: the callers that work through the element.
     pub(super) fn push_group(&mut self, gaid: u32) {
         let Some(element) = self.element_of(gaid) else { return };
@@ -177,7 +155,7 @@ impl State {
     }
 
     /// Pushes a change to an element in service; one that is not gets its whole tables when it returns.
-    fn push(&mut self, id: u32, push: Push, subject: Subject) {
+    pub(super) fn push(&mut self, id: u32, push: Push, subject: Subject) {
         let Some(element) = self.elements.get_mut(&id).filter(|element| !element.lease.is_over()) else { return };
         if element.unconfirmed.is_empty() {
             element.progress = self.now;
@@ -344,12 +322,6 @@ impl State {
     fn installed_on(&self, id: u32) -> Vec<u32> {
         let on = |a: &super::Application| a.record.memory.is_some_and(|memory| memory.element == id);
         self.applications.iter().filter(|(_, a)| on(a)).map(|(&gaid, _)| gaid).collect()
-    }
-
-    /// Pools whose table an element has.
-    fn pools_on(&self, id: u32) -> Vec<u32> {
-        let on = |pool: &super::Pool| pool.record.element == Some(id);
-        self.pools.iter().filter(|(_, pool)| on(pool)).map(|(&gaid, _)| gaid).collect()
     }
 
     /// Callers of an application that work through its element, ascending.

@@ -11,7 +11,7 @@
 //! [`State::restore`] makes the same state of what was committed.
 //!
 //! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
-//! leases slots to callers, `pool` has servers that answer the same calls, `element` keeps the tables of elements by `push`; `ranges` is the
+//! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of them), `element` keeps the tables of elements by `push`; `ranges` is the
 //! reservation itself, `quarantine` what delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
@@ -28,6 +28,7 @@ mod caller;
 mod element;
 mod event;
 mod pool;
+mod pool_tables;
 mod push;
 mod quarantine;
 mod ranges;
@@ -279,7 +280,8 @@ impl State {
         for gaid in owners {
             self.disown(gaid);
         }
-        let servers = self.pools.iter().flat_map(|(&gaid, pool)| pool.leases.iter().map(move |(&id, &at)| (gaid, id, at)));
+        let servers =
+            self.pools.iter().flat_map(|(&gaid, pool)| pool.leases.iter().map(move |(&id, &at)| (gaid, id, at)));
         let servers: Vec<_> = servers.filter(|&(_, _, lease)| over(lease)).collect();
         for (gaid, server, _) in servers {
             self.forget_server(gaid, server);

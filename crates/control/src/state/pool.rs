@@ -17,14 +17,14 @@
 use std::collections::BTreeMap;
 
 use pathcall_proto::v1::{
-    EndpointEntry, JoinPoolRequest, PoolGrant, PoolServer, PoolTable, RegisterEndpointRequest, ReleaseEndpointRequest,
+    JoinPoolRequest, PoolGrant, PoolServer, PoolTable, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_wire::clone::MAX_SERVERS;
 
 use super::application::next_epoch;
 use super::{
     CALLERS_MAX, CallId, EndpointRecord, Lease, Output, POOLS_MAX, PoolRecord, PoolServerRecord, Refusal, Registrant,
-    State, TEXT_MAX, Waiting, check_data_address, record, shortened,
+    State, TEXT_MAX, Waiting, check_data_address, shortened,
 };
 
 /// The server of a caller that no server vouches for: no endpoint has this id.
@@ -193,56 +193,6 @@ impl State {
         self.changed.pools.insert(gaid);
     }
 
-    /// Gives a pool without an element one, if there is any, and if there are servers.
-    pub(super) fn offer_pool(&mut self, gaid: u32) {
-        let takes = |element: &super::Element| element.serving && !element.refused.contains(&gaid);
-        let element = self.elements.iter().find(|(_, element)| takes(element)).map(|(&id, _)| id);
-        let Some(pool) = self.pools.get_mut(&gaid).filter(|pool| pool.record.element.is_none()) else { return };
-        let Some(element) = element.filter(|_| pool.record.servers.iter().any(|server| server.serving)) else { return };
-        pool.record.element = Some(element);
-        pool.untold = true;
-        self.changed.pools.insert(gaid);
-        self.install_pool(gaid);
-    }
-
-    /// Pushes all that an element needs to know of a pool.
-    pub(super) fn install_pool(&mut self, gaid: u32) {
-        let Some(pool) = self.pools.get(&gaid) else { return };
-        let servers = pool.record.servers.iter().map(|server| server.endpoint);
-        let endpoints = servers.chain(pool.callers.values().copied()).collect();
-        self.push_pool(gaid);
-        self.push_pool_endpoints(gaid, endpoints);
-    }
-
-    /// Takes the element away from a pool; its callers send to the servers themselves.
-    pub(super) fn withdraw_pool(&mut self, gaid: u32) {
-        let Some(pool) = self.pools.get_mut(&gaid) else { return };
-        let Some(element) = pool.record.element.take() else { return };
-        pool.untold = true;
-        let servers = pool.record.servers.iter().map(|server| server.endpoint);
-        let endpoints: Vec<u32> = servers.chain(pool.callers.values().copied()).collect();
-        self.changed.pools.insert(gaid);
-        let Some(known) = self.elements.get_mut(&element) else { return };
-        let waiters = known.waiters.extract_if(.., |waiter| waiter.who.concerns(gaid)).collect::<Vec<_>>();
-        record::insert(&mut known.record.stale_applications, gaid);
-        endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
-        self.changed.elements.insert(element);
-        self.push_removals(element, &endpoints, &[gaid]);
-        for waiter in waiters {
-            if let Waiting::Endpoint { call, gaid, endpoint } = waiter.who {
-                self.tell_caller(call, gaid, endpoint);
-            }
-        }
-    }
-
-    fn remove_pool_endpoints(&mut self, gaid: u32, endpoints: &[u32]) {
-        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
-        let Some(known) = self.elements.get_mut(&element) else { return };
-        endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
-        self.changed.elements.insert(element);
-        self.push_removals(element, endpoints, &[]);
-    }
-
     /// Tells the servers how their pool stands as soon as the element, if there is one, has confirmed it.
     pub(super) fn tell_pool_when_confirmed(&mut self, gaid: u32) {
         let Some(pool) = self.pools.get(&gaid) else { return };
@@ -270,10 +220,11 @@ impl State {
     /// A pool as its servers and callers see it.
     fn pool_table(&self, gaid: u32) -> Option<PoolTable> {
         let PoolRecord { version, element, token_key, ref servers, .. } = self.pools.get(&gaid)?.record;
+        let number = element.unwrap_or_default();
         let element = element.and_then(|element| self.elements.get(&element));
         let servers = servers.iter().filter(|server| server.serving).cloned().map(PoolServer::from).collect();
         let element_address = element.map(|element| element.record.data_address.clone()).unwrap_or_default();
-        Some(PoolTable { gaid, version, servers, element_address, token_key })
+        Some(PoolTable { gaid, version, servers, element_address, token_key, element: number })
     }
 
     /// As [`pool_table`](Self::pool_table), for operators: without its key.
@@ -333,17 +284,6 @@ impl State {
             pool.callers.remove(&(caller.incarnation, caller.data_address));
         }
         self.remove_pool_endpoints(caller.gaid, &[endpoint]);
-    }
-
-    /// The entry of a pool's endpoint, server or caller, as an element needs it.
-    pub(super) fn pool_entry(&self, gaid: u32, endpoint: u32) -> Option<EndpointEntry> {
-        let pool = self.pools.get(&gaid)?;
-        let server = pool.record.servers.iter().find(|server| server.endpoint == endpoint);
-        let (incarnation, data_address) = match server {
-            Some(server) => (server.incarnation, server.data_address.clone()),
-            None => self.endpoints.get(&endpoint).map(|caller| (caller.incarnation, caller.data_address.clone()))?,
-        };
-        Some(EndpointEntry { endpoint, incarnation, data_address, gaid, slot_base: 0, slots: 0 })
     }
 }
 

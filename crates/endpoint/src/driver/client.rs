@@ -318,14 +318,7 @@ impl Party for Caller {
         }
     }
 
-    fn handle(
-        &mut self,
-        now: Instant,
-        _: SocketAddr,
-        frame: &mut [u8],
-        ce: bool,
-        send: impl FnMut(SocketAddr, &[u8]),
-    ) {
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let (client, mut roads) = self.split(send);
         match ce {
             true => client.handle_marked(now, frame, &mut roads),

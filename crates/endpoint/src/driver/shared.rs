@@ -235,14 +235,7 @@ mod tests {
     impl Party for Listener {
         type Command = ();
         fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
-        fn handle(
-            &mut self,
-            _: Instant,
-            _: SocketAddr,
-            frame: &mut [u8],
-            _: bool,
-            _: impl FnMut(SocketAddr, &[u8]),
-        ) {
+        fn handle(&mut self, _: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
             let _ = self.heard.send(frame.to_vec());
         }
         fn poll(&mut self, _: Instant, _: impl FnMut(SocketAddr, &[u8])) {}

@@ -52,7 +52,7 @@ pub struct Fingerprint {
     pub sid: u16,
 }
 
-/// All arrays of calls. They take no memory before the first pool is installed.
+/// All arrays of calls. They take memory with the first pool, and are free again with the last one.
 #[derive(Debug)]
 pub struct CloneRegisters {
     size: CloneSize,
@@ -97,6 +97,13 @@ impl CloneRegisters {
             self.requests = RegisterArray::new(of_requests.stage, requests, Cloned::default());
             self.filters = RegisterArray::new(of_filters.stage, filters * slots, Fingerprint::default());
         }
+    }
+
+    /// Gives the memory back, with the last pool; numbers go on.
+    pub(crate) fn release(&mut self) {
+        let numbers = self.numbers.peek(0, 1)[0];
+        *self = Self::new(self.size);
+        self.numbers.reset(0, 1, numbers);
     }
 
     /// Takes the loads of a pool's servers to their new places.

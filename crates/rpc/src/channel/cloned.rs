@@ -1,5 +1,6 @@
 //! Calls that a pool of servers answers: by frames if they fit, else by gRPC to one of them.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -54,14 +55,14 @@ impl Inner {
     async fn by_frames(&self, method: &Cloned, session: &Session, request: Bytes, deadline: Deadline) -> Outcome {
         self.counters.cloned.add();
         let options = options(method, self.scheme, deadline.left().unwrap_or(NO_DEADLINE));
-        let asked = session.ask(Ask { request, options });
+        let mut asked = pin!(session.ask(Ask { request, options }));
         let answer = if session.has_heard() {
             asked.await
         } else {
-            match tokio::time::timeout(FIRST_ANSWER_MAX, asked).await {
+            match tokio::time::timeout(FIRST_ANSWER_MAX, &mut asked).await {
                 Ok(answer) => answer,
-                // Others may have had answers meanwhile: then frames get through, and this is a slow call.
-                Err(_) if session.has_heard() => return Outcome::Again,
+                // Frames get through, and this is a slow call: its server says so, or others have had answers.
+                Err(_) if session.anything_came() => asked.await,
                 Err(_) => {
                     session.give_up();
                     return Outcome::ByGrpc;
@@ -124,10 +125,9 @@ fn seal(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Optio
 
 /// How a call is made: as its method says, or by what it is to be compared with.
 fn options(method: &Cloned, scheme: Option<Scheme>, deadline: Duration) -> Options {
-    let hedge = method.hedging.map(|hedging| Hedge {
-        delay: Duration::from_nanos(hedging.delay_ns),
-        max_attempts: hedging.max_attempts,
-    });
+    let hedge = method
+        .hedging
+        .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
     let Some(scheme) = scheme else {
         let balance = match method.balance {
             manifest::Balance::Random => Balance::Random,

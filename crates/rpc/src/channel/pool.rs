@@ -11,7 +11,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pathcall_endpoint::clone::{Answer, Ask, Budget, CallerConfig, CallerStats};
 use pathcall_endpoint::driver::clone::{CallError, CallerHandle, Table};
@@ -93,6 +93,12 @@ impl Session {
     /// Whether frames are known to get through.
     pub(super) fn has_heard(&self) -> bool {
         self.heard.load(Ordering::Relaxed)
+    }
+
+    /// As [`has_heard`](Self::has_heard), of words that a call is worked on as well.
+    pub(super) fn anything_came(&self) -> bool {
+        let CallerStats { answered, redundant, working, .. } = self.caller.stats();
+        answered + redundant + working > 0
     }
 
     /// Frames don't get through, or nobody is there: calls go by gRPC for a while.
@@ -200,8 +206,7 @@ impl Follower {
         let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
         let caller = CallerHandle::spawn(CallerConfig { budget, ..config }, pool, key, link);
-        let session =
-            Arc::new(Session { caller, heard: AtomicBool::new(false), over: watch::Sender::new(false) });
+        let session = Arc::new(Session { caller, heard: AtomicBool::new(false), over: watch::Sender::new(false) });
         self.learn(view.pool.as_ref());
         self.tell.send_replace(State::Frames(Arc::clone(&session)));
         let mut over = session.over.subscribe();
@@ -213,12 +218,12 @@ impl Follower {
             let view = match view {
                 Ok(Some(view)) => view,
                 // The server is gone, or is to end: another one knows how the pool is.
-                Ok(None) | Err(_) => match tokio::time::timeout(ALONE_MAX, self.somebody(me)).await {
-                    Ok((view, again)) => {
+                Ok(None) | Err(_) => match self.somebody(me).await {
+                    Some((view, again)) => {
                         stream = again;
                         view
                     }
-                    Err(_) => break Ended::Alone,
+                    None => break Ended::Alone,
                 },
             };
             match read(&view, self.terms.coordinator) {
@@ -251,19 +256,24 @@ impl Follower {
         Ok((link, me))
     }
 
-    /// Follows the first that lets it, trying for as long as it takes.
-    async fn somebody(&mut self, me: Me) -> (PoolView, Streaming<PoolView>) {
+    /// Follows the first that lets it, trying for as long as any of them lives; `None`: none does for long.
+    async fn somebody(&mut self, me: Me) -> Option<(PoolView, Streaming<PoolView>)> {
         let mut pause = PAUSE_MIN;
-        loop {
-            if let Ok(following) = self.anybody(me).await {
-                return following;
+        let mut heard = Instant::now();
+        while heard.elapsed() < ALONE_MAX {
+            match self.anybody(me).await {
+                Ok(following) => return Some(following),
+                Err(error) if lives(&error) => heard = Instant::now(),
+                Err(_) => {}
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+        None
     }
 
-    /// Follows the first that lets it: those that were not followed last before the one that was.
+    /// Follows the first that lets it: those that were not followed last before the one that was. If none does,
+    /// gRPC calls go to one that lives, and what that says is the error.
     async fn anybody(&mut self, me: Me) -> Result<(PoolView, Streaming<PoolView>), Status> {
         let mut candidates: Vec<Transport> = self.known.clone();
         let was = self.transport.uri().clone();
@@ -280,7 +290,14 @@ impl Follower {
                     self.transport = transport;
                     return Ok(following);
                 }
-                Err(error) => said = error,
+                Err(error) => {
+                    if lives(&error) && !lives(&said) {
+                        *lock(&self.current) = transport.clone();
+                    }
+                    if lives(&error) || !lives(&said) {
+                        said = error;
+                    }
+                }
             }
         }
         Err(said)
@@ -315,6 +332,11 @@ async fn follow(transport: &Transport, me: Me) -> Result<(PoolView, Streaming<Po
         Ok(outcome) => outcome,
         Err(_) => Err(Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs()))),
     }
+}
+
+/// Whether it is a server that says so: what is not reached is unavailable.
+fn lives(error: &Status) -> bool {
+    !matches!(error.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded)
 }
 
 fn read(view: &PoolView, coordinator: Option<SocketAddr>) -> Result<Table, Status> {

@@ -55,11 +55,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn read(
-        &self,
-        applications: impl Iterator<Item = ApplicationStats>,
-        pool: CallerStats,
-    ) -> ChannelStats {
+    pub(super) fn read(&self, applications: impl Iterator<Item = ApplicationStats>, pool: CallerStats) -> ChannelStats {
         ChannelStats {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),

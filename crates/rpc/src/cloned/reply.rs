@@ -165,7 +165,10 @@ mod tests {
         let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
         let sealed = of_response(response(b"message", trailers.clone()), 100).await;
         let (parts, body) = opened(sealed).into_parts();
-        assert_eq!((&parts.headers["seen"], &parts.headers[CONTENT_TYPE]), (&"yes".parse().unwrap(), &"application/grpc".parse().unwrap()));
+        assert_eq!(
+            (&parts.headers["seen"], &parts.headers[CONTENT_TYPE]),
+            (&"yes".parse().unwrap(), &"application/grpc".parse().unwrap())
+        );
         let body = body.collect().await.unwrap();
         assert_eq!(body.trailers(), Some(&trailers));
         assert_eq!(frame::open(&body.to_bytes()).unwrap(), "message");

@@ -4,7 +4,7 @@ use pathcall_endpoint::clone::Pool;
 use pathcall_endpoint::driver::clone::Table;
 use pathcall_proto::v1::PoolTable;
 use pathcall_wire::TokenKey;
-use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::clone::{MAX_SERVERS, switch_id};
 use tonic::Status;
 
 /// The table, if its addresses are some.
@@ -20,7 +20,8 @@ pub(crate) fn read(said: &PoolTable) -> Result<Table, Status> {
         text => Some(address(text)?),
     };
     let servers = said.servers.iter().map(|server| server.endpoint).collect();
-    Ok(Table { pool: Pool { gaid: said.gaid, version: said.version, servers }, addresses, element })
+    let pool = Pool { gaid: said.gaid, version: said.version, servers };
+    Ok(Table { pool, addresses, element, switch_id: if said.element == 0 { 0 } else { switch_id(said.element).get() } })
 }
 
 /// What signs the pool's frames.
@@ -38,7 +39,13 @@ mod tests {
     fn nonsense_is_refused() {
         let server = |address: &str| PoolServer { endpoint: 7, data_address: address.into(), ..PoolServer::default() };
         let said = |servers, element_address: &str| {
-            read(&PoolTable { gaid: 1, version: 2, servers, element_address: element_address.into(), token_key: None })
+            read(&PoolTable {
+                gaid: 1,
+                version: 2,
+                servers,
+                element_address: element_address.into(),
+                ..PoolTable::default()
+            })
         };
         let table = said(vec![server("10.0.0.1:9")], "").unwrap();
         assert_eq!((table.pool.servers, table.element), (vec![7], None));

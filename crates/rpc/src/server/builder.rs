@@ -245,7 +245,8 @@ impl Builder {
 
     /// This server's part in a pool, if there are methods that one answers and a controller that knows it.
     fn pooled(&self, controller: Option<&Controller>, closed: &watch::Sender<bool>) -> Option<Pooled> {
-        let services: BTreeSet<&str> = self.catalogue.all_cloned().filter_map(|method| service_of(method.path)).collect();
+        let services: BTreeSet<&str> =
+            self.catalogue.all_cloned().filter_map(|method| service_of(method.path)).collect();
         if services.is_empty() {
             return None;
         }

@@ -34,9 +34,9 @@ use tokio::task::JoinSet;
 
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
+pub use self::layer::{Layered, ServerLayer};
 use self::pool::Pooled;
 pub use self::pool::{PoolStats, WorkerStats};
-pub use self::layer::{Layered, ServerLayer};
 use self::registration::Controller;
 use crate::application::Catalogue;
 use crate::delegate::Serving;

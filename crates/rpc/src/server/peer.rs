@@ -15,8 +15,8 @@ use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest, NameReply,
-    NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest,
+    NameReply, NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::{mpsc, watch};

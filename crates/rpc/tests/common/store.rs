@@ -1,4 +1,5 @@
 //! Servers of a pool, each in a runtime of its own, so that it can end as a process does.
+#![allow(dead_code)] // each test file uses its part
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_proto::manifest::Manifest;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::store_client::StoreClient;
 use pathcall_rpc_stubs::store_server::{Store, StoreServer};
@@ -17,7 +19,11 @@ use tonic::metadata::MetadataValue;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
 
-use super::until;
+use crate::common::until;
+
+/// The cloned methods alone: an application, which the others make, has one server.
+pub(crate) static STORE: Manifest =
+    Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, descriptor: PATHCALL.descriptor };
 
 /// Short leases, so that tests that wait for their end are short.
 pub(crate) const TIMING: Timing = Timing {
@@ -29,7 +35,7 @@ pub(crate) const TIMING: Timing = Timing {
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a server's handlers share with the tests.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Calls that may be done twice, and calls that may not.
     pub(crate) gets: AtomicU64,
@@ -57,6 +63,10 @@ impl Drop for OnDrop {
 }
 
 impl Handler {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), kept: Arc::default() }
+    }
+
     async fn answer(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.kept.gets.fetch_add(1, Ordering::SeqCst);
         let user = request.metadata().get("user").cloned();
@@ -121,11 +131,9 @@ impl Member {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
-        let gate = watch::Sender::new(false);
-        let (began, dropped) = (Notify::new(), Notify::new());
-        let kept = Arc::new(Kept { gets: AtomicU64::new(0), puts: AtomicU64::new(0), began, dropped, gate });
-        let handler = Handler { name: address.to_string(), kept: Arc::clone(&kept) };
-        let options = Server::builder(&PATHCALL)
+        let handler = Handler::new(&address.to_string());
+        let kept = Arc::clone(&handler.kept);
+        let options = Server::builder(&STORE)
             .controller(controller)
             .advertise(format!("http://{address}"))
             .data_address("127.0.0.1:0".parse().unwrap());
@@ -208,7 +216,7 @@ impl Pool {
     }
 
     pub(crate) async fn channel(&self) -> Channel {
-        Channel::connect(self.members[0].uri(), &PATHCALL).await.unwrap()
+        Channel::connect(self.members[0].uri(), &STORE).await.unwrap()
     }
 
     pub(crate) async fn client(&self) -> StoreClient<Channel> {

@@ -130,7 +130,9 @@ pub fn generate(seed: u64) -> Plan {
         .collect();
     let scheme = random.happens(Chance::percent(60)).then(|| random.pick(&Scheme::ALL));
     let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
-    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme)).collect();
+    let small = random.happens(Chance::percent(50));
+    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme, small)).collect();
+    calls.extend((0..callers.len()).flat_map(last_calls));
     calls.sort_by_key(|call| call.at);
     let chance = |random: &mut Random, most: u64| match calm {
         true => Chance(0),
@@ -175,11 +177,12 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
     let count = random.range(1..=8) as usize;
     let mut servers: Vec<ServerPlan> = (0..count)
         .map(|_| {
-            let shortest = Duration::from_micros(random.pick(&[10, 100, 3_000]));
+            let (shortest, times) = random.pick(&[(10, 20), (100, 1), (100, 20), (3_000, 3)]);
+            let shortest = Duration::from_micros(shortest);
             ServerPlan {
                 workers: random.range(1..=4) as usize,
                 queue_max: if calm { 1_000 } else { random.pick(&[1, 3, 100]) },
-                service: (shortest, shortest * random.pick(&[1, 3, 20])),
+                service: (shortest, shortest * times),
                 member: random.happens(Chance::percent(80)),
                 lies: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
             }
@@ -189,7 +192,14 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
     servers
 }
 
-fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>) -> CallPlan {
+/// Calls after the faults, by way of the element, if it is there.
+fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
+    let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
+    let at = |nth: u32| Instant(0) + FAULTS + Duration::from_millis(400) + Duration::from_millis(150) * nth;
+    (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
+}
+
+fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool) -> CallPlan {
     let mut options = scheme.map_or_else(|| any_options(random), Scheme::options);
     options.idempotent = random.happens(Chance::percent(85));
     options.cancel = random.happens(Chance::percent(30));
@@ -197,12 +207,14 @@ fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>) -> CallPlan
     options.deadline = Duration::from_millis(random.pick(&[5, 100, 1_000, 4_000, 4_000]));
     let len = |random: &mut Random| match random.below(10) {
         0..=5 => random.below(200) as usize,
+        _ if small => random.below(PART as u64) as usize,
         6..=7 => PART + random.range(0..=1) as usize,
         8 => random.below(5 * PART as u64) as usize,
         _ => random.below(64 * PART as u64) as usize,
     };
+    let latest = Duration::from_millis(random.pick(&[2, 200, 1_800]));
     CallPlan {
-        at: Instant(0) + random.up_to(Duration::from_millis(random.pick(&[2, 200, 1_800]))),
+        at: Instant(0) + random.up_to(latest),
         caller: random.index(callers),
         options,
         request: len(random),
@@ -212,10 +224,8 @@ fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>) -> CallPlan
 }
 
 fn any_options(random: &mut Random) -> Options {
-    let hedge = Hedge {
-        delay: Duration::from_micros(random.range(100..=5_000)),
-        max_attempts: random.range(1..=4) as u8,
-    };
+    let hedge =
+        Hedge { delay: Duration::from_micros(random.range(100..=5_000)), max_attempts: random.range(1..=4) as u8 };
     Options {
         clone: random.happens(Chance::percent(60)),
         twice: random.happens(Chance::percent(15)),

@@ -217,7 +217,10 @@ fn what_cannot_be_joined_says_why() {
         world.refusal(call).unwrap().to_string()
     };
     assert_eq!(refused(&|request| request.name.clear()), "name: expected 1 to 255 bytes, got \"\"");
-    assert_eq!(refused(&|request| request.data_address = "here".into()), "data_address: expected ip:port, got \"here\"");
+    assert_eq!(
+        refused(&|request| request.data_address = "here".into()),
+        "data_address: expected ip:port, got \"here\""
+    );
     let tokens = "the frames of pool \"kv\" carry no tokens, and this server wants some: all servers of a pool say the \
                   same of tokens";
     assert_eq!(refused(&|request| request.authenticate = true), tokens);

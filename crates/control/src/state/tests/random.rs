@@ -248,7 +248,9 @@ impl History {
                 assert_eq!(self.endpoints.entry(server.endpoint).or_insert_with(|| named.clone()), &named);
             }
         }
-        let known = |gaid| snapshot.applications.iter().any(|a| a.gaid == gaid) || snapshot.pools.iter().any(|p| p.gaid == gaid);
+        let known = |gaid| {
+            snapshot.applications.iter().any(|a| a.gaid == gaid) || snapshot.pools.iter().any(|p| p.gaid == gaid)
+        };
         assert!(snapshot.endpoints.iter().all(|caller| known(caller.gaid)), "a caller of nothing");
     }
 

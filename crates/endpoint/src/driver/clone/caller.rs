@@ -211,14 +211,7 @@ impl Party for Calls {
         }
     }
 
-    fn handle(
-        &mut self,
-        now: Instant,
-        _: SocketAddr,
-        frame: &mut [u8],
-        _: bool,
-        _: impl FnMut(SocketAddr, &[u8]),
-    ) {
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
         if self.desk.admits(frame) {
             self.caller.receive(now, frame);
         }

@@ -72,14 +72,7 @@ impl Party for Desked {
         self.table = table;
     }
 
-    fn handle(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        frame: &mut [u8],
-        _: bool,
-        _: impl FnMut(SocketAddr, &[u8]),
-    ) {
+    fn handle(&mut self, now: Instant, from: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
         if !self.desk.admits(frame) {
             return;
         }

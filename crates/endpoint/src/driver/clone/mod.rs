@@ -36,6 +36,8 @@ pub struct Table {
     pub addresses: Vec<SocketAddr>,
     /// Where the element is, or the coordinator in its place.
     pub element: Option<SocketAddr>,
+    /// What the element's frames carry as switch id.
+    pub switch_id: u16,
 }
 
 impl Table {
@@ -100,10 +102,9 @@ impl Learnt {
     }
 }
 
-/// The endpoint that a frame is addressed to, and the element that has decided about it.
-fn addressed(frame: &[u8]) -> Option<(u32, u16)> {
-    let frame = CloneFrame::new_checked(frame).ok()?;
-    Some((frame.base().dst(), frame.head().switch_id()))
+/// The element that has decided about a frame.
+fn switch_id(frame: &[u8]) -> Option<u16> {
+    CloneFrame::new_checked(frame).ok().map(|frame| frame.head().switch_id())
 }
 
 /// The endpoint that a frame comes from, and the element that has decided about it.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::super::Party;
 use super::super::link::Link;
 use super::super::shared::Shared;
-use super::{Desk, Learnt, Table, addressed, sender};
+use super::{Desk, Learnt, Table, sender, switch_id};
 use crate::clone::{MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 
 /// Elements and coordinators whose requests come here at most.
@@ -134,7 +134,7 @@ struct Queue {
     desk: Desk,
     /// Callers whose requests came past the element.
     callers: Learnt,
-    /// Where requests come from, by the element or coordinator that has decided about them.
+    /// Where requests come from that others than the pool's element have decided about, by switch id.
     roads: HashMap<u16, SocketAddr>,
     /// None when it is to stop.
     give: Option<mpsc::UnboundedSender<Work>>,
@@ -152,13 +152,15 @@ impl Queue {
         }
     }
 
-    /// Where a frame goes: answers take the road by which requests come.
+    /// Where a frame goes: to the pool's element what that has decided about, whatever a request said of where it
+    /// is; by the road of its request what another one has.
     fn road(&self, to: To, frame: &[u8]) -> Option<SocketAddr> {
-        let switch = || addressed(frame).map(|(_, switch)| switch);
-        match to {
-            To::Endpoint(caller) => self.callers.find(caller),
-            To::Element => switch().and_then(|switch| self.roads.get(&switch).copied()).or(self.table.element),
-        }
+        let To::Endpoint(caller) = to else {
+            let switch = switch_id(frame)?;
+            let its_own = self.table.element.filter(|_| switch == self.table.switch_id);
+            return its_own.or_else(|| self.roads.get(&switch).copied()).or(self.table.element);
+        };
+        self.callers.find(caller)
     }
 }
 
@@ -180,14 +182,7 @@ impl Party for Queue {
         }
     }
 
-    fn handle(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        frame: &mut [u8],
-        _: bool,
-        _: impl FnMut(SocketAddr, &[u8]),
-    ) {
+    fn handle(&mut self, now: Instant, from: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
         if self.desk.admits(frame) {
             self.note(from, frame);
             self.worker.receive(now, frame);

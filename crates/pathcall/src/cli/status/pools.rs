@@ -10,16 +10,7 @@ use crate::cli::table::Table;
 pub(super) fn table(status: &StatusReply) -> Table<11> {
     let counters = ApplicationCounters::of(status);
     let mut table = Table::new([
-        "pool",
-        "gaid",
-        "version",
-        "servers",
-        "callers",
-        "element",
-        "tokens",
-        "requests",
-        "cloned",
-        "answers",
+        "pool", "gaid", "version", "servers", "callers", "element", "tokens", "requests", "cloned", "answers",
         "filtered",
     ]);
     for pool in &status.pools {

@@ -9,8 +9,8 @@ use http_body_util::Full;
 use pathcall_endpoint::clone::{Work, WorkId};
 use pathcall_endpoint::driver::clone::{Replies, Works};
 use tokio::task::JoinSet;
-use tonic::body::Body;
 use tonic::Status;
+use tonic::body::Body;
 use tower::{Service, ServiceExt};
 
 use super::REPLY_MAX;

@@ -196,9 +196,8 @@ impl Shared {
             return if self.pause(&mut pause).await { Ended::Closed } else { Ended::Anew };
         };
         let gaid = grant.pool.as_ref().map(|table| table.gaid);
-        let same = |grant: &PoolGrant| {
-            grant.endpoint == endpoint && grant.pool.as_ref().map(|table| table.gaid) == gaid
-        };
+        let same =
+            |grant: &PoolGrant| grant.endpoint == endpoint && grant.pool.as_ref().map(|table| table.gaid) == gaid;
         *lock(&self.queue) = Some(queue.clone());
         self.granted.send_replace(Some(Arc::new(grant)));
         working.spawn(answer::all(self.catalogue.clone(), services, works));
@@ -218,7 +217,10 @@ impl Shared {
                 }
             };
             if !same(&grant) {
-                tracing::info!(pool = self.terms.name, "known to the controller under another endpoint: beginning anew");
+                tracing::info!(
+                    pool = self.terms.name,
+                    "known to the controller under another endpoint: beginning anew"
+                );
                 return Ended::Anew;
             }
             if let Some((table, sid)) = place(&grant) {

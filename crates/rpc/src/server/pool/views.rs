@@ -46,8 +46,8 @@ impl Views {
         incarnation: u32,
     ) -> Result<Self, Status> {
         let now = granted.borrow().clone().filter(|_| !*closed.borrow());
-        let Some(grant) = now else { return Err(Status::unavailable("this server is in no pool now")) };
-        let Some(table) = &grant.pool else { return Err(Status::unavailable("this server's pool is none")) };
+        let Some(grant) = now else { return Err(Status::failed_precondition("this server is in no pool now")) };
+        let Some(table) = &grant.pool else { return Err(Status::failed_precondition("this server's pool is none")) };
         let request = RegisterEndpointRequest {
             gaid: table.gaid,
             incarnation,
@@ -56,7 +56,9 @@ impl Views {
             server: grant.endpoint,
         };
         let registered = controller.register(request).await;
-        let endpoint = registered.map_err(|error| Status::unavailable(error.message()))?.endpoint;
+        // Not UNAVAILABLE: this server is there.
+        let refused = |error: Status| Status::failed_precondition(format!("the controller says: {}", error.message()));
+        let endpoint = registered.map_err(refused)?.endpoint;
         let release = ReleaseEndpointRequest { gaid: table.gaid, endpoint, server: grant.endpoint };
         Ok(Self {
             endpoint,
