@@ -1,7 +1,7 @@
 //! What must be so, whatever happens: one whole answer or a failure at the deadline; no clone that was not allowed;
 //! no more load than the budget; bounds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pathcall_endpoint::clone::{Answer, Event};
@@ -126,7 +126,9 @@ pub(super) struct Known {
 struct Sent {
     calls: u64,
     requests: u64,
-    /// By call number and attempt: a frame that the network repeats may be cloned twice, which is not the caller's.
+    /// By call number and attempt, how often each came to the element: what the network repeats is not the caller's.
+    came: BTreeMap<(u32, u8), u32>,
+    /// Those that were cloned when they came first.
     cloned: BTreeSet<(u32, u8)>,
 }
 
@@ -159,12 +161,26 @@ impl<'a> Judge<'a> {
         self.within_budget(now, caller)
     }
 
+    /// A request comes to the element.
+    pub(super) fn steered(&mut self, caller: usize, frame: &CloneFrame<&[u8]>) {
+        if frame.kind() == Kind::CloneRequest && frame.head().part() == 0 {
+            let name = (frame.base().seq(), frame.head().attempt());
+            if let Some(sent) = self.sent.get_mut(caller) {
+                *sent.came.entry(name).or_default() += 1;
+            }
+        }
+    }
+
     /// A request is cloned.
     pub(super) fn cloned(&mut self, now: Instant, caller: usize, frame: &CloneFrame<&[u8]>) -> Result<(), Wrong> {
-        self.sent[caller].cloned.insert((frame.base().seq(), frame.head().attempt()));
+        let (name, sent) = ((frame.base().seq(), frame.head().attempt()), &mut self.sent[caller]);
+        if sent.came.get(&name) == Some(&1) {
+            sent.cloned.insert(name);
+        }
         self.within_budget(now, caller)
     }
 
+    /// Whether all that a caller has sent was paid for.
     fn within_budget(&self, now: Instant, caller: usize) -> Result<(), Wrong> {
         let (sent, budget) = (&self.sent[caller], self.plan.callers[caller].budget);
         let extra = (sent.requests + sent.cloned.len() as u64).saturating_sub(sent.calls);
@@ -230,12 +246,16 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
+    /// Whether a caller may send as much as it takes: who may send nothing twice may fail if anything is lost.
+    pub(super) fn is_generous(&self, caller: usize) -> bool {
+        self.plan.callers[caller].budget.burst >= 10.0
+    }
+
     /// Whether servers could be reached for so long that a call should have been answered.
     fn must_be_answered(&self, call: usize) -> bool {
         let plan = &self.plan.calls[call];
         let made = self.calls[call].made.unwrap_or_default();
-        // Who may send nothing twice may fail if anything is lost.
-        let generous = self.plan.callers[plan.caller].budget.burst >= 10.0;
+        let generous = self.is_generous(plan.caller);
         let calm_for = (made + plan.options.deadline).since(self.plan.faults_until.max(made));
         (plan.options.idempotent || self.plan.is_calm()) && generous && calm_for >= ANSWERED
     }

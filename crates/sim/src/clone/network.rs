@@ -90,6 +90,12 @@ impl World<'_> {
         if self.element.silent {
             return Ok(());
         }
+        // What a stranger makes of a request may be cloned first: then it is not the caller's, either.
+        if let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
+            && let Some(caller) = frame.base().src().checked_sub(CALLER)
+        {
+            self.judge.steered(caller as usize, &frame);
+        }
         let leaving = self.element.receive(self.now, bytes)?;
         for frame in leaving {
             self.leaves(&frame)?;

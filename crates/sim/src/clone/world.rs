@@ -197,7 +197,7 @@ impl<'a> World<'a> {
                 return Err(Wrong::Left(format!("caller {index}")));
             }
             // Its last calls have found the element again, if it is there.
-            if !caller.by_element() && !self.element.silent {
+            if self.judge.is_generous(index) && !caller.by_element() && !self.element.silent {
                 return Err(Wrong::Past(index));
             }
         }

@@ -27,6 +27,8 @@ pub(super) struct Call {
     pub(super) reserved: u64,
     /// Whether the newest attempt went by way of the element.
     pub(super) by_element: bool,
+    /// Whether nobody answered that one in time: the element is blamed once for each.
+    pub(super) missed: bool,
     /// Sent again then; never again when `None`.
     pub(super) retry_at: Option<Instant>,
     /// How often nobody answered.
@@ -63,6 +65,7 @@ impl Call {
             requests: 0,
             reserved: 0,
             by_element: false,
+            missed: false,
             retry_at: None,
             unanswered: 0,
             hedge_at: None,

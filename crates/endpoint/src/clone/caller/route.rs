@@ -34,7 +34,7 @@ impl Caller {
         call.unanswered += 1;
         let pause = self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max);
         call.retry_at = (!mutant::on(Mutant::CloneNeverRepeated)).then(|| now + pause);
-        if call.by_element && self.silence.missed(now) {
+        if call.by_element && !std::mem::replace(&mut call.missed, true) && self.silence.missed(now) {
             self.stats.silent += 1;
         }
         if call.attempt < u8::MAX && self.extra(now) {
@@ -43,7 +43,8 @@ impl Caller {
             let by_element = call.by_element || self.steers(&call);
             match call.working.take().filter(|server| self.config.pool.servers.contains(server)) {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.silence.answers()),
-                None if by_element && self.silence.passes(now) => self.send_by_element(now, seq, &mut call),
+                // Only what is new tries an element that is silent, or a call alone would try nothing else.
+                None if by_element && self.silence.answers() => self.send_by_element(now, seq, &mut call),
                 None => self.send_past(seq, &mut call),
             }
         }
@@ -61,7 +62,7 @@ impl Caller {
             if self.extra(now) {
                 call.attempt += 1;
                 self.stats.hedged += 1;
-                if self.steers(&call) && self.silence.passes(now) {
+                if self.steers(&call) && self.silence.answers() {
                     self.send_by_element(now, seq, &mut call);
                 } else {
                     self.send_past(seq, &mut call);
@@ -126,6 +127,7 @@ impl Caller {
         }
         let (grp, idx) = (self.group(options.balance), self.draw.below(self.config.filter_tables.into()));
         call.by_element = true;
+        call.missed = false;
         call.requests += 1;
         self.outgoing.push_back(Outgoing {
             grp,
@@ -158,6 +160,7 @@ impl Caller {
     fn send_to(&mut self, seq: u32, call: &mut Call, server: u32, by_element: bool) {
         call.asks(server);
         call.by_element = by_element;
+        call.missed = false;
         call.requests += 1;
         self.outgoing.push_back(Outgoing {
             to: if by_element { To::Element } else { To::Endpoint(server) },

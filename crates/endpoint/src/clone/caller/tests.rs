@@ -227,6 +227,29 @@ fn calls_go_past_a_silent_element_and_come_back() {
 }
 
 #[test]
+fn a_call_alone_goes_past_a_silent_element() {
+    let mut caller = Caller::new(Instant(0), CallerConfig { retry_max: Duration::from_millis(100), ..config() });
+    ask(&mut caller, ms(0), Options::default());
+    for at in 1..1_000 {
+        caller.poll(ms(at));
+    }
+    let ways: Vec<bool> = sent(&mut caller).iter().map(|sent| sent.to == To::Element).collect();
+    assert!(ways.len() > 8 && ways[..3] == [true; 3] && ways[3..].iter().all(|by_element| !by_element), "{ways:?}");
+}
+
+#[test]
+fn an_element_is_blamed_once_for_a_request() {
+    let budget = Budget { share: 0.0, burst: 1.0, per_second: 0.0 };
+    let mut caller = Caller::new(Instant(0), CallerConfig { budget, ..config() });
+    ask(&mut caller, ms(0), Options::default());
+    for at in 1..1_000 {
+        caller.poll(ms(at));
+    }
+    // The budget paid for a clone, and so for no repeat.
+    assert!(caller.by_element() && caller.stats().refused > 3, "{:?}", caller.stats());
+}
+
+#[test]
 fn c_clone_asks_two_servers_and_cancels_one() {
     let mut caller = caller();
     ask(&mut caller, ms(0), Options { cancel: true, ..Scheme::ClientClone.options() });

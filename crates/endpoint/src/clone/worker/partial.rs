@@ -77,7 +77,8 @@ impl Partials {
             self.order.push_back((now, key));
         }
         let partial = self.partials.get_mut(&key)?;
-        if asked.attempt() > partial.asked.attempt() {
+        // Parts that came to the element before the first do not know that the request is cloned.
+        if (asked.attempt(), asked.clo()) > (partial.asked.attempt(), partial.asked.clo()) {
             partial.asked = asked;
         }
         let before = partial.assembly.memory();

@@ -138,6 +138,21 @@ fn parts_of_all_attempts_make_the_request() {
 }
 
 #[test]
+fn an_answer_says_that_its_request_was_cloned_whichever_part_came_first() {
+    for parts in [[0, 1], [1, 0]] {
+        let mut worker = Worker::new(CONFIG);
+        for part in parts {
+            let clo = if part == 0 { ORIGINAL } else { 0 };
+            let payload = if part == 0 { vec![1; PART] } else { Vec::new() };
+            worker.receive(ms(0), &request(1, CloneRepr { part, parts: 2, clo, ..plain() }, &payload));
+        }
+        let work = worker.begin(ms(0)).expect("all parts are there");
+        worker.finish(work.id, Bytes::new()).expect("it is at work");
+        assert_eq!(sent(&mut worker)[0].2.clo, ORIGINAL, "{parts:?}");
+    }
+}
+
+#[test]
 fn memory_and_time_for_parts_are_bounded() {
     let config = WorkerConfig { partial_max: 2, memory_max: 3 * PART, ..CONFIG };
     let mut worker = Worker::new(config);
