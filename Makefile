@@ -10,7 +10,7 @@ SEEDS ?= 2000
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
 demo:
-	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy
+	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall \
 	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(or $(CARGO_TARGET_DIR),target)/release/pathcall) \
 	  demo $(if $(TESTBED),--testbed $(BED))
