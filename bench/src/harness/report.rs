@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
-        let Metric { case, peer_name, unit, better, expected, peer_is_limit, limit } = metric;
+        let Metric { case, peer_name, unit, better, expected, limit, limit_of_peer } = metric;
         let (ours_median, peer_median) = (median(ours), median(peer));
         Self {
             figure,
@@ -58,7 +58,7 @@ impl Row {
             better,
             ratio: ours_median / peer_median,
             expected,
-            limit: limit.or(peer_is_limit.then_some(peer_median)),
+            limit: limit.or(limit_of_peer.map(|ratio| ratio * peer_median)),
             reps: ours.len(),
             min: ours.iter().copied().fold(f64::INFINITY, f64::min),
             max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),

@@ -8,16 +8,21 @@ macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
+        flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Mutant { $( $(#[$doc])* $name, )* $( $(#[$delegate_doc])* $delegate, )* }
+        pub enum Mutant {
+            $( $(#[$doc])* $name, )* $( $(#[$delegate_doc])* $delegate, )* $( $(#[$flow_doc])* $flow, )*
+        }
 
         impl Mutant {
             /// All of *map*.
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
             /// All of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
+            /// All of flows whose receivers acknowledge at once.
+            pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
         }
     };
 }
@@ -212,6 +217,12 @@ mutants! {
         DelegateStallIgnored,
         /// The caller grants no more than the first replies.
         DelegateGrantForgotten,
+    }
+    flow {
+        /// Nothing is sent again before its time-out if nothing is acknowledged.
+        FlowEndNotProbed,
+        /// What later ones have overtaken waits for its time-out, or until many have.
+        FlowOvertakenWaits,
     }
 }
 

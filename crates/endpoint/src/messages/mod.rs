@@ -32,6 +32,10 @@ use outgoing::Outgoing;
 /// Bytes of the longest message.
 pub const MESSAGE_MAX: usize = 256 << 20;
 
+/// A probe of what was not acknowledged waits for so long at least: less than the timers of most runtimes tell
+/// apart, more than a host takes that has a processor.
+const EARLY: Duration = Duration::from_micros(250);
+
 /// What a node decides for itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -60,7 +64,7 @@ impl Config {
         Self {
             node,
             seed,
-            timing: Timing::default(),
+            timing: Timing { early: Some(EARLY), ..Timing::default() },
             idle: Duration::from_secs(30),
             queue: 1 << 30,
             memory: 1 << 30,

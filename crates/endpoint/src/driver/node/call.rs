@@ -153,12 +153,14 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        if self.outcome.is_some() {
+            self.node.look(|state, _| state.calls.remove(&self.id));
+            return;
+        }
         self.node.with(|state, now| {
             state.calls.remove(&self.id);
-            if self.outcome.is_none() {
-                let (caller, _, mut out) = state.split(now);
-                caller.abort(now, self.id, &mut out);
-            }
+            let (caller, _, mut out) = state.split(now);
+            caller.abort(now, self.id, &mut out);
         });
     }
 }

@@ -137,6 +137,13 @@ impl Shared {
         done
     }
 
+    /// Does something under the lock that leads to no message.
+    pub(super) fn look<R>(&self, f: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let mut state = self.lock();
+        let now = self.now();
+        f(&mut state, now)
+    }
+
     pub(super) fn stats(&self) -> NodeStats {
         let state = self.lock();
         let messages = match &state.below {
