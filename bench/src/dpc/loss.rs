@@ -32,7 +32,7 @@ const AT_ONCE: usize = 64;
 /// As many times the time without loss as the slowest in a hundred may take.
 const SLOWER: f64 = 3.0;
 /// Simulated links' delays, and pauses between the begins of calls, in microseconds.
-const SIMULATED: [(u64, u64); 3] = [(50, 1_000), (50, 40), (5_000, 1_000)];
+const SIMULATED: [(u64, u64); 3] = [(50, 1_000), (50, 40), (5_000, 5_000)];
 
 fn run(bench: &mut Bench) -> Result<()> {
     let calls = bench.size(CALLS, CALLS_QUICK);

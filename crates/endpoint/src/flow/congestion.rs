@@ -6,6 +6,8 @@ use pathcall_wire::W_MAX;
 
 /// Items in flight before anything is known of the path.
 const INITIAL: f64 = 64.0;
+/// Where round trips do not vary, the answer is no later than the time-out (RFC 6298, 2.3).
+const GRANULARITY: Duration = Duration::from_millis(1);
 /// The window never gets smaller.
 const LEAST: f64 = 2.0;
 
@@ -88,6 +90,6 @@ impl Rtt {
     }
 
     pub(super) fn rto(&self) -> Option<Duration> {
-        self.smoothed.map(|(mean, deviation)| mean + deviation * 4)
+        self.smoothed.map(|(mean, deviation)| mean + (deviation * 4).max(GRANULARITY))
     }
 }

@@ -206,6 +206,17 @@ fn what_one_later_has_overtaken_is_sent_again_a_quarter_of_a_round_trip_later() 
 }
 
 #[test]
+fn round_trips_that_never_vary_do_not_time_out() {
+    let mut flow = Flow::new(Timing::default());
+    for i in 0..50 {
+        let seq = flow.send(at(20 * i), 0);
+        let answer = at(20 * i + 20);
+        assert_eq!(again(&mut flow, answer), [], "{i}");
+        flow.ack(answer, seq, false);
+    }
+}
+
+#[test]
 fn without_early_recovery_only_time_outs_tell() {
     let mut flow = Flow { timing: Timing::default(), ..early() };
     flow.send(at(100), 1);
