@@ -7,7 +7,7 @@ use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
 use pathcall_endpoint::map::{Dest, Grant, Lanes, Modify, Operation, Outbox, Output, Renewal};
-use pathcall_wire::{Base, Flags, Instant, Kind, MapFrame};
+use pathcall_wire::{Base, Flags, Instant, Kind, MAX_UNSIGNED, MapFrame};
 
 const SERVER: u32 = 1;
 const CALLER: u32 = 10;
@@ -29,6 +29,8 @@ struct Pair {
     now: Instant,
     /// Whether an element admits what goes up, and what comes down.
     met: [bool; 2],
+    /// The longest frame that it meets in one piece.
+    whole: usize,
     /// Where each frame went, of either party.
     sent: Vec<(Dest, Kind)>,
 }
@@ -74,7 +76,7 @@ impl Pair {
             timing: Timing::default(),
         });
         server.join(Instant(0), member(0)).expect("room");
-        Self { client, server, now: Instant(0), met, sent: Vec::new() }
+        Self { client, server, now: Instant(0), met, whole: usize::MAX, sent: Vec::new() }
     }
 
     /// Carries all frames until there are none; those to the element itself are lost.
@@ -104,7 +106,7 @@ impl Pair {
     fn carries(&mut self, to: Dest, frame: &mut [u8], direction: usize) -> bool {
         let kind = MapFrame::new_checked(&*frame).expect("a frame").kind();
         self.sent.push((to, kind));
-        if self.met[direction] {
+        if self.met[direction] && frame.len() <= self.whole {
             let mut base = Base::new_checked(frame).expect("a frame");
             let flags = base.flags() & !Flags::NOT_ADMITTED;
             base.set_flags(flags);
@@ -141,6 +143,14 @@ fn one_that_admits_one_way_or_none_is_not() {
         pair.settle();
         assert_eq!(pair.roads(), [Some(Dest::Element), None], "{met:?}: its frames are sent to it");
     }
+}
+
+#[test]
+fn one_that_a_full_frame_comes_to_in_fragments_is_not() {
+    let mut pair = Pair::new([true; 2]);
+    pair.whole = MAX_UNSIGNED - 1;
+    pair.settle();
+    assert_eq!(pair.roads(), [Some(Dest::Element), None]);
 }
 
 #[test]

@@ -112,6 +112,14 @@ pub enum Kind {
     /// Caller to server: do you hear me? The answer is a [`Kind::MapAck`], whose `round` is 1 if an element
     /// has admitted the question on its way. With `round` 1: one has admitted such an answer, too.
     MapHello = 30,
+    /// Caller to a pool of servers: a call, which the element steers and may clone (NetClone: REQ).
+    CloneRequest = 32,
+    /// Server to caller: the answer (NetClone: RESP).
+    CloneReply = 33,
+    /// Caller to a pool: the call that server `sid` has answered need not be begun elsewhere.
+    CloneCancel = 34,
+    /// Server to caller: your call is here and not yet answered.
+    CloneWorking = 35,
 }
 
 impl Kind {
@@ -150,8 +158,19 @@ impl Kind {
             28 => Self::MapLease,
             29 => Self::MapLent,
             30 => Self::MapHello,
+            32 => Self::CloneRequest,
+            33 => Self::CloneReply,
+            34 => Self::CloneCancel,
+            35 => Self::CloneWorking,
             _ => return Err(Error::Value { field: "kind", value: value as u64 }),
         })
+    }
+
+    /// Whether a [`crate::CloneHeader`] follows the base header; otherwise a map header.
+    #[inline]
+    #[must_use]
+    pub const fn is_clone(self) -> bool {
+        matches!(self, Self::CloneRequest | Self::CloneReply | Self::CloneCancel | Self::CloneWorking)
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! UDP │ base 44 B │ token 8 B, if flagged │ map 28 B │ bitmap │ lanes │ payload
+//!                                         │ clone 32 B │ payload
 //! ```
 //!
 //! In the order a frame is met: [`base`] says who sends what to whom under which admission;
 //! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
-//! Fig. 14); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
+//! Fig. 14), [`clone`] that of calls which the element steers (NetClone Fig. 3); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
 //! clock's type that every state machine is handed. [`link`] is what links say to each other beneath the
 //! frames. [`delegate`] has the messages of calls that servers pass on, which transports carry whole;
 //! [`messages`] is what one of these transports says over UDP.
@@ -20,6 +21,7 @@
 mod header;
 
 pub mod base;
+pub mod clone;
 pub mod delegate;
 pub mod link;
 pub mod map;
@@ -30,6 +32,7 @@ pub mod time;
 pub mod token;
 
 pub use base::{Base, BaseRepr, Flags, Kind};
+pub use clone::{CloneFlags, CloneFrame, CloneHeader, CloneRepr};
 pub use header::FieldSpec;
 pub use map::{MapFlags, MapFrame, MapHeader, MapRepr, OpType, Target};
 pub use mutant::Mutant;

@@ -264,7 +264,11 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
     /// The first thing found wrong.
     pub fn new_checked(bytes: T) -> Result<Self, Error> {
         let got = bytes.as_ref().len();
-        let start = Base::new_checked(bytes.as_ref())?.header_len();
+        let base = Base::new_checked(bytes.as_ref())?;
+        if Kind::parse(base.kind())?.is_clone() {
+            return Err(Error::Value { field: "kind", value: base.kind().into() });
+        }
+        let start = base.header_len();
         let expected = start + MapHeader::LEN;
         if got < expected {
             return Err(Error::Short { expected, got });

@@ -2,7 +2,7 @@
 
 use pathcall_wire::base::flip;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapRepr, Mutant, mutant};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, Mutant, mutant};
 
 use super::super::Dest;
 use super::{ClientConfig, Place};
@@ -37,7 +37,16 @@ pub(super) fn bare(base: &BaseRepr, flags: u16, out: &mut [u8]) -> usize {
     bare_of(base, flags, 0, out)
 }
 
-/// The same with a tag.
+/// The same, filled up with zeros: as long as `out`, the longest frame that this link ever carries.
+pub(super) fn full(base: &BaseRepr, out: &mut [u8]) -> usize {
+    let flags = MapFlags::BARE;
+    let fill = out.len() - frame_len(flags, 0, 0);
+    let map = MapRepr { flags, payload_len: fill as u16, ..MapRepr::default() };
+    emit(base, &map, out).payload_mut().fill(0);
+    out.len()
+}
+
+/// A bare frame with a tag.
 pub(super) fn bare_of(base: &BaseRepr, flags: u16, tag: u32, out: &mut [u8]) -> usize {
     let map = MapRepr { flags, tag, ..MapRepr::default() };
     let len = frame_len(flags, 0, 0);

@@ -31,8 +31,9 @@ impl MapClient {
             Item::Hello => {
                 // An element on the way takes its mark off; `round`: that is known, both ways.
                 let flags = Flags::CROSS | Flags::NOT_ADMITTED;
+                // It is as long as a frame can be: an element on the way sees none that came in fragments.
                 let base = frame::base(Kind::MapHello, place, flags, config.inline.into(), config);
-                let len = frame::bare(&base, MapFlags::BARE, scratch);
+                let len = frame::full(&base, scratch);
                 let mut send = send;
                 send(Dest::Endpoint(config.server), &scratch[..len], 0);
             }

@@ -39,15 +39,21 @@ impl Shared {
     }
 
     fn send_bare(&mut self, base: &BaseRepr, out: &mut impl Outbox) -> Option<()> {
-        let map = MapRepr { flags: MapFlags::BARE, ..MapRepr::default() };
-        let len = frame_len(map.flags, 0, 0);
-        emit(base, &map, self.scratch.get_mut(..len)?);
+        self.send_filled(base, 0, out)
+    }
+
+    /// Sends a bare frame with so many zeros in it.
+    fn send_filled(&mut self, base: &BaseRepr, fill: u16, out: &mut impl Outbox) -> Option<()> {
+        let map = MapRepr { flags: MapFlags::BARE, payload_len: fill, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, fill.into());
+        emit(base, &map, self.scratch.get_mut(..len)?).payload_mut().fill(0);
         self.send(Dest::Endpoint(base.dst), len, out);
         Some(())
     }
 
     /// Answers a greeting: `round` says whether an element has admitted it on its way, and the answer's mark
-    /// whether one admits that. Hears from a caller that both are so.
+    /// whether one admits that. Hears from a caller that both are so. As long as what it answers: an element on
+    /// the way sees no frame that came in fragments.
     pub(super) fn greeted(&mut self, frame: &MapFrame<&[u8]>, out: &mut impl Outbox) -> Option<()> {
         let base = frame.base();
         let met = !base.has(Flags::NOT_ADMITTED) && base.epoch() == self.config.epoch && self.config.grant.is_some();
@@ -55,7 +61,7 @@ impl Shared {
         state.inline |= met && base.round() == 1 && state.member.element;
         let answer = self.answer(Kind::MapAck, frame);
         let base = BaseRepr { flags: answer.flags | Flags::NOT_ADMITTED, round: met.into(), ..answer };
-        self.send_bare(&base, out)
+        self.send_filled(&base, frame.map().payload_len(), out)
     }
 
     pub(super) fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {
