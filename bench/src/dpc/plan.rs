@@ -114,8 +114,14 @@ impl Plan {
 }
 
 /// Servers, when all have started; clones share it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Servers<A = SocketAddr>(Arc<OnceLock<Vec<A>>>);
+
+impl<A> Default for Servers<A> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
 
 impl<A: Clone> Servers<A> {
     pub(super) fn are(&self, all: Vec<A>) {
