@@ -93,7 +93,8 @@ fn calls_that_are_passed_on_take_few_instructions_and_survive_losses() {
     let real = pathcall_testbed::root_tests("calls_that_are_passed_on_take_few_instructions_and_survive_losses");
     let json = std::fs::read_to_string(out.join("bench/dpc-loss.json")).expect("numbers");
     let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
-    let complete: Vec<_> = rows.iter().filter(|row| row["case"].as_str().is_some_and(|c| c.contains("complete"))).collect();
+    let complete: Vec<_> =
+        rows.iter().filter(|row| row["case"].as_str().is_some_and(|c| c.contains("complete"))).collect();
     assert_eq!(complete.len(), if real { 5 } else { 3 }, "{stdout}");
     assert!(complete.iter().all(|row| row["ours"].as_f64() == Some(1_000.0)), "a call has failed: {stdout}{stderr}");
     if !real {

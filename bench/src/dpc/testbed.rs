@@ -70,9 +70,5 @@ fn beside(
     let expected = if pattern.depth() == 1 { ONE_HOP } else { 1.0 - SHARE * (1.0 - bound) };
     let metric = Metric::new(case, peer_name, "us", Better::Lower).expect(expected).limit_of_peer(bound);
     let median = |took| percentiles(took).map(|[p50, _]| [p50]);
-    bench.compare(
-        [metric],
-        || median(field.took(ours, number, calls)?),
-        || median(field.took(peer, number, calls)?),
-    )
+    bench.compare([metric], || median(field.took(ours, number, calls)?), || median(field.took(peer, number, calls)?))
 }

@@ -32,10 +32,7 @@ pub(crate) struct Server {
 
 /// Starts one, which runs as long as the runtime does.
 pub(crate) async fn serve(at: SocketAddr, plan: Plan, servers: Servers<Server>) -> Result<Server> {
-    let visit = move |step: Step, call: Call<Item>| {
-        let done = visit(step, call, plan.clone(), servers.clone());
-        async move { done.await }
-    };
+    let visit = move |step: Step, call: Call<Item>| visit(step, call, plan.clone(), servers.clone());
     let node = NodeConfig { listen: at, ..NodeConfig::default() };
     let serving = Handlers::new().node(node).handle::<pb::delegated::ShapesVisit, _, _>(visit).start().await?;
     let listener = TcpListener::bind(at).await.context("no port for a server")?;
