@@ -105,7 +105,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             row.peer_name.clone(),
             row.unit.to_owned(),
             format!("{:.2}x", row.ratio),
-            row.expected.map_or_else(|| "-".to_owned(), |expected| format!("{sign} {expected}x{verdict}")),
+            row.expected.map_or_else(|| "-".to_owned(), |expected| format!("{sign} {}x{verdict}", short(expected))),
             of_limit.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
         ]);
     }
@@ -121,6 +121,11 @@ pub(crate) fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// A ratio in as many digits as it takes, and three at most.
+fn short(ratio: f64) -> f64 {
+    (ratio * 1000.0).round() / 1000.0
 }
 
 /// Three or four digits that matter.

@@ -265,7 +265,7 @@ impl Worker {
     pub fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|timer| timer.0);
         let aborted = self.aborted_order.front().map(|aborted| aborted.0);
-        timer.into_iter().chain(aborted).min()
+        super::earlier(timer, aborted)
     }
 
     /// What the application is told next.

@@ -143,10 +143,13 @@ impl Call {
 
     /// The application has taken an item: its server may send another.
     fn taken(&self, from: Option<Id>, item: Bytes) -> Reply {
-        self.node.with(|state, now| {
-            let (caller, _, mut out) = state.split(now);
-            caller.consumed(self.id, from, &mut out);
-        });
+        // A sole reply waits for nobody's grant, nor does any after it.
+        if from.is_some() {
+            self.node.with(|state, now| {
+                let (caller, _, mut out) = state.split(now);
+                caller.consumed(self.id, from, &mut out);
+            });
+        }
         Reply::Item(item)
     }
 }

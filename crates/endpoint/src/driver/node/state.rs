@@ -21,7 +21,7 @@ use super::request::Waiting;
 use super::{NodeConfig, NodeStats, Transport};
 use crate::delegate::caller::{Caller, CallerConfig, CallerEvent};
 use crate::delegate::worker::{Worker, WorkerConfig, WorkerEvent};
-use crate::delegate::{Outbox, Peer, for_caller};
+use crate::delegate::{Outbox, Peer, earlier, for_caller};
 use crate::driver::link::{Link, Looking, Readiness};
 use crate::driver::streams::{Sink, Streams};
 use crate::messages::{self, Event, Messages};
@@ -339,7 +339,7 @@ impl State {
             Below::Flows(flows) => flows.1.deadline(),
             Below::Streams(_) => None,
         };
-        [self.caller.next_deadline(), self.worker.next_deadline(), below].into_iter().flatten().min()
+        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), below)
     }
 
     fn is_blocked(&self) -> bool {
