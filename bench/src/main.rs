@@ -83,6 +83,9 @@ struct Args {
     /// Make so many calls of one hop, with --only, and nothing else: for whoever counts their instructions
     #[arg(long, value_name = "CALLS", requires = "only", hide = true)]
     one_hop: Option<usize>,
+    /// How --one-hop calls
+    #[arg(long, value_name = "FACE", default_value = "nodes", hide = true)]
+    by: dpc::Face,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
     out: PathBuf,
@@ -104,7 +107,7 @@ fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     if let (Some(calls), Some(side)) = (args.one_hop, args.only) {
-        return dpc::one_hop(side, calls);
+        return dpc::one_hop(args.by, side, calls);
     }
     let chosen = choose(&args.figures)?;
     let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));

@@ -30,7 +30,7 @@ use pathcall_sim::delegate::shapes::{Node, Shape, short_reads};
 
 use crate::harness::{Bench, Better, Curves, Figure, Line, Metric, Points};
 
-pub(crate) use instructions::one_hop;
+pub(crate) use instructions::{Face, one_hop};
 
 /// In the order of the thesis: simulated, then real.
 pub(crate) const FIGURES: [Figure; 11] = [
