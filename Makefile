@@ -40,7 +40,8 @@ sim:
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program.
 mutants:
-	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants --test clone_mutants --test clone_performance
+	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants \
+	  --test delegate_loss --test clone_mutants --test clone_performance
 
 # The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
 # says what is lacking.

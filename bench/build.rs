@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("many.nf"), filters)?;
 
     let here = PathBuf::from("proto");
-    pathcall_build::compile(&[here.join("bench.proto"), out.join("many.proto")], &[&here, &out])?;
+    let protos = [here.join("bench.proto"), here.join("shapes.proto"), out.join("many.proto")];
+    pathcall_build::compile(&protos, &[&here, &out])?;
     // As stubs are made without Pathcall.
     let stock = pathcall_build::configure().tonic(|tonic| tonic.codec_path("tonic_prost::ProstCodec"));
     Ok(stock.compile(&[here.join("stock.proto")], &[&here])?)

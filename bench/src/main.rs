@@ -6,9 +6,10 @@
 //!
 //! `make bench` makes all figures, `make bench FIGURE=name` one. See `docs/bench.md` for what each
 //! shows. In the order of the paths they measure: the switch program alone, links, an element on a link,
-//! calls through stubs, calls between hosts of a testbed.
+//! calls through stubs, calls between hosts of a testbed; then calls that servers pass on.
 
 mod bed;
+mod dpc;
 mod element_rate;
 mod harness;
 mod links;
@@ -51,7 +52,7 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
-/// All figures, in the order in which they are made.
+/// All figures of *map* and *clone*, in the order in which they are made; those of *delegate* come after them.
 const FIGURES: [Figure; 27] = [
     program_frame::FIGURE,
     links::FIGURE,
@@ -107,6 +108,12 @@ struct Args {
     /// laedge, netclone, netclone+jsq
     #[arg(long = "scheme", value_name = "NAME", value_delimiter = ',')]
     schemes: Vec<Scheme>,
+    /// Make so many calls of one hop, with --only, and nothing else: for whoever counts their instructions
+    #[arg(long, value_name = "CALLS", requires = "only", hide = true)]
+    one_hop: Option<usize>,
+    /// How --one-hop calls
+    #[arg(long, value_name = "FACE", default_value = "nodes", hide = true)]
+    by: dpc::Face,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
     out: PathBuf,
@@ -124,8 +131,11 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     if args.list {
-        FIGURES.iter().for_each(|figure| println!("{:<20}{}", figure.name, figure.about));
+        figures().for_each(|figure| println!("{:<20}{}", figure.name, figure.about));
         return Ok(());
+    }
+    if let (Some(calls), Some(side)) = (args.one_hop, args.only) {
+        return dpc::one_hop(args.by, side, calls);
     }
     let chosen = choose(&args.figures)?;
     let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));
@@ -143,21 +153,25 @@ fn run(args: &Args) -> Result<()> {
             continue;
         }
         println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
-        harness::write_json(&numbers.join(figure.name).with_extension("json"), &rows)?;
-        harness::draw(&pictures.join(figure.name).with_extension("svg"), figure.name, &rows)?;
+        harness::write_json(&numbers.join(format!("{}.json", figure.name)), &rows)?;
+        harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
         curves.iter().try_for_each(|curves| harness::write_curves(&numbers, &pictures, figure.name, curves))?;
         panels.iter().try_for_each(|panels| harness::write_panels(&numbers, &pictures, figure.name, panels))?;
     }
     Ok(())
 }
 
+fn figures() -> impl Iterator<Item = Figure> {
+    FIGURES.into_iter().chain(dpc::FIGURES)
+}
+
 /// The figures of these names; all, for none.
 fn choose(names: &[String]) -> Result<Vec<Figure>> {
     if names.is_empty() {
-        return Ok(FIGURES.into());
+        return Ok(figures().collect());
     }
-    let find = |name: &String| match FIGURES.iter().find(|figure| figure.name == name) {
-        Some(figure) => Ok(*figure),
+    let find = |name: &String| match figures().find(|figure| figure.name == name) {
+        Some(figure) => Ok(figure),
         None => bail!("there is no figure {name:?}; --list names them"),
     };
     names.iter().map(find).collect()

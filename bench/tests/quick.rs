@@ -101,6 +101,58 @@ fn figures_of_stores_have_rows_or_say_why_not() {
     }
 }
 
+/// What is exact comes out as the thesis has it: no row that is expected is missed.
+#[test]
+fn simulated_figures_of_delegate_have_what_is_expected() {
+    let figures = [
+        ("dpc-fig6.1", "10 hops"),
+        ("dpc-fig6.2", "20 servers at once"),
+        ("dpc-fig6.4", "10 bounces"),
+        ("dpc-fig6.5", "IS2"),
+        ("dpc-fig6.6", "IS7, client"),
+        ("dpc-fig6.7", "IS7, at most"),
+        ("dpc-table6.3", "IS6B, at the client"),
+        ("dpc-bytes", "IS7, longest request"),
+    ];
+    let out = directory("simulated");
+    let names = figures.map(|(figure, _)| figure);
+    let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &names[..]].concat(), &out);
+    assert!(done, "{stderr}");
+    for (figure, row) in figures {
+        assert!(stdout.contains(&format!("| {row} ")), "{figure}: {row}: {stdout}");
+        assert!(out.join(format!("bench/{figure}.json")).is_file(), "{figure}");
+        assert!(out.join(format!("figures/{figure}.svg")).is_file(), "{figure}");
+    }
+    assert!(out.join("figures/dpc-fig6.7-IS2.svg").is_file() && out.join("figures/dpc-fig6.1-curves.svg").is_file());
+    assert!(!stdout.contains("missed"), "{stdout}");
+}
+
+/// Instructions are counted where valgrind is; calls on lossy links all complete, in the simulator and, as root,
+/// between hosts.
+#[test]
+fn calls_that_are_passed_on_take_few_instructions_and_survive_losses() {
+    let out = directory("delegate");
+    let figures = ["dpc-instructions", "dpc-loss", "testbed-delegate"];
+    let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &figures[..]].concat(), &out);
+    assert!(done, "{stderr}");
+    let counted = stdout.contains("| 1 hop ") && stdout.contains("| instructions |");
+    assert!(counted || stderr.contains("dpc-instructions: not made: there is no valgrind"), "{stdout}{stderr}");
+    let real = pathcall_testbed::root_tests("calls_that_are_passed_on_take_few_instructions_and_survive_losses");
+    let json = std::fs::read_to_string(out.join("bench/dpc-loss.json")).expect("numbers");
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
+    let complete: Vec<_> =
+        rows.iter().filter(|row| row["case"].as_str().is_some_and(|c| c.contains("complete"))).collect();
+    assert_eq!(complete.len(), if real { 5 } else { 3 }, "{stdout}");
+    assert!(complete.iter().all(|row| row["ours"].as_f64() == Some(1_000.0)), "a call has failed: {stdout}{stderr}");
+    if !real {
+        assert!(stderr.contains("dpc-loss: not made: ") && stderr.contains("testbed-delegate: not made: "), "{stderr}");
+        return;
+    }
+    for row in ["10 hops", "look-up, 10 documents, stubs", "ray, 10 bounces", "IS7, stubs"] {
+        assert!(stdout.contains(&format!("| {row} ")), "{row}: {stdout}");
+    }
+}
+
 /// On testbeds: where there is none, the figure says why.
 #[test]
 fn figures_on_testbeds_have_rows_or_say_why_not() {

@@ -47,8 +47,8 @@ pub(crate) struct Metric {
     unit: &'static str,
     better: Better,
     expected: Option<f64>,
-    peer_is_limit: bool,
     limit: Option<f64>,
+    limit_of_peer: Option<f64>,
 }
 
 impl Metric {
@@ -60,7 +60,7 @@ impl Metric {
         better: Better,
     ) -> Self {
         let (case, peer_name) = (case.into(), peer_name.into());
-        Self { case, peer_name, unit, better, expected: None, peer_is_limit: false, limit: None }
+        Self { case, peer_name, unit, better, expected: None, limit_of_peer: None, limit: None }
     }
 
     /// The ratio, ours to the peer's, that we mean to reach.
@@ -70,12 +70,17 @@ impl Metric {
 
     /// The peer is the best that the machine gives, with nothing behind it.
     pub(crate) fn peer_is_limit(self) -> Self {
-        Self { peer_is_limit: true, ..self }
+        self.limit_of_peer(1.0)
     }
 
     /// The best that the path gives, where the peer is something else.
     pub(crate) fn limit(self, limit: f64) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// The best is this multiple of the peer's, whatever that comes to.
+    pub(crate) fn limit_of_peer(self, ratio: f64) -> Self {
+        Self { limit_of_peer: Some(ratio), ..self }
     }
 }
 
@@ -195,8 +200,8 @@ impl Bench {
 /// Writes lines of a figure, `<figure>-<name>.json` and `.svg`: see [`curves`].
 pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves: &Curves) -> Result<()> {
     let name = format!("{figure}-{}", curves.name);
-    report::write_json(&numbers.join(&name).with_extension("json"), curves)?;
-    let path = pictures.join(&name).with_extension("svg");
+    report::write_json(&numbers.join(format!("{name}.json")), curves)?;
+    let path = pictures.join(format!("{name}.svg"));
     curves::draw(&path, figure, curves).map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Row {
 
 impl Row {
     pub(super) fn new(figure: &'static str, metric: Metric, ours: &[f64], peer: &[f64]) -> Self {
-        let Metric { case, peer_name, unit, better, expected, peer_is_limit, limit } = metric;
+        let Metric { case, peer_name, unit, better, expected, limit, limit_of_peer } = metric;
         let (ours_median, peer_median) = (median(ours), median(peer));
         Self {
             figure,
@@ -58,7 +58,7 @@ impl Row {
             better,
             ratio: ours_median / peer_median,
             expected,
-            limit: limit.or(peer_is_limit.then_some(peer_median)),
+            limit: limit.or(limit_of_peer.map(|ratio| ratio * peer_median)),
             reps: ours.len(),
             min: ours.iter().copied().fold(f64::INFINITY, f64::min),
             max: ours.iter().copied().fold(f64::NEG_INFINITY, f64::max),
@@ -105,7 +105,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             row.peer_name.clone(),
             row.unit.to_owned(),
             format!("{:.2}x", row.ratio),
-            row.expected.map_or_else(|| "-".to_owned(), |expected| format!("{sign} {expected}x{verdict}")),
+            row.expected.map_or_else(|| "-".to_owned(), |expected| format!("{sign} {}x{verdict}", short(expected))),
             of_limit.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
         ]);
     }
@@ -121,6 +121,11 @@ pub(crate) fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// A ratio in as many digits as it takes, and three at most.
+fn short(ratio: f64) -> f64 {
+    (ratio * 1000.0).round() / 1000.0
 }
 
 /// Three or four digits that matter.

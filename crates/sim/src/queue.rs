@@ -32,6 +32,12 @@ impl<E> EventQueue<E> {
         self.heap.push(Entry { at, number: self.inserted, event });
     }
 
+    /// When the next event happens.
+    #[must_use]
+    pub fn next_at(&self) -> Option<Instant> {
+        self.heap.peek().map(|entry| entry.at)
+    }
+
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))

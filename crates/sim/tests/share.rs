@@ -57,6 +57,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
                 probe: (long, long),
                 silent: long * 5,
                 give_up: long * 9,
+                early: None,
                 congestion_control: true,
             },
             callers: (0..workers).map(caller).collect(),

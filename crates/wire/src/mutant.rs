@@ -10,6 +10,7 @@ macro_rules! mutants {
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
         clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
         clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
+        flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +19,7 @@ macro_rules! mutants {
             $( $(#[$delegate_doc])* $delegate, )*
             $( $(#[$clone_doc])* $clone, )*
             $( $(#[$hosts_doc])* $hosts, )*
+            $( $(#[$flow_doc])* $flow, )*
         }
 
         impl Mutant {
@@ -29,6 +31,8 @@ macro_rules! mutants {
             pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
             /// All of *clone* in hosts: callers, workers, coordinators.
             pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
+            /// All of flows whose receivers acknowledge at once.
+            pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
         }
     };
 }
@@ -291,6 +295,12 @@ mutants! {
         ClonePartialKept,
         /// The coordinator does not note that a server is idle again.
         CloneLoadKept,
+    }
+    flow {
+        /// Nothing is sent again before its time-out if nothing is acknowledged.
+        FlowEndNotProbed,
+        /// What later ones have overtaken waits for its time-out, or until many have.
+        FlowOvertakenWaits,
     }
 }
 

@@ -6,6 +6,8 @@ use pathcall_wire::W_MAX;
 
 /// Items in flight before anything is known of the path.
 const INITIAL: f64 = 64.0;
+/// Where round trips do not vary, the answer is no later than the time-out (RFC 6298, 2.3).
+const GRANULARITY: Duration = Duration::from_millis(1);
 /// The window never gets smaller.
 const LEAST: f64 = 2.0;
 
@@ -40,8 +42,18 @@ impl Window {
 
     /// Halves the window, once for all signals about what was in flight at the time.
     pub(super) fn shrink(&mut self, seq: u32, next_seq: u32) {
+        self.shrink_to(0.5, seq, next_seq);
+    }
+
+    /// A loss where there is no queue is hardly congestion's: the window keeps four fifths (TCP Veno, Fu and Liew
+    /// 2003), once as well.
+    pub(super) fn ease(&mut self, seq: u32, next_seq: u32) {
+        self.shrink_to(0.8, seq, next_seq);
+    }
+
+    fn shrink_to(&mut self, share: f64, seq: u32, next_seq: u32) {
         if self.adapts && seq >= self.recover {
-            self.size = (self.size / 2.0).max(LEAST);
+            self.size = (self.size * share).max(LEAST);
             self.threshold = self.size;
             self.recover = next_seq;
         }
@@ -52,10 +64,12 @@ impl Window {
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
     smoothed: Option<(Duration, Duration)>,
+    least: Duration,
 }
 
 impl Rtt {
     pub(super) fn sample(&mut self, rtt: Duration) {
+        self.least = if self.smoothed.is_none() { rtt } else { self.least.min(rtt) };
         self.smoothed = Some(match self.smoothed {
             None => (rtt, rtt / 2),
             Some((mean, deviation)) => {
@@ -65,7 +79,17 @@ impl Rtt {
         });
     }
 
+    /// Mean and deviation, when something was measured.
+    pub(super) fn smoothed(&self) -> Option<(Duration, Duration)> {
+        self.smoothed
+    }
+
+    /// The shortest that was measured.
+    pub(super) fn least(&self) -> Duration {
+        self.least
+    }
+
     pub(super) fn rto(&self) -> Option<Duration> {
-        self.smoothed.map(|(mean, deviation)| mean + deviation * 4)
+        self.smoothed.map(|(mean, deviation)| mean + (deviation * 4).max(GRANULARITY))
     }
 }

@@ -5,52 +5,22 @@
 //! the element's repeat filter rests on that. What an item looks like on the wire is not its concern.
 
 mod congestion;
+mod early;
 mod seen;
+mod timing;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use congestion::{Rtt, Window};
+use early::Probe;
 use pathcall_wire::{Instant, Mutant, W_MAX, mutant};
 pub use seen::{Seen, SeenSet};
+pub use timing::Timing;
 
 /// Frames sent later that must be acknowledged before an older one counts as lost.
 const REORDER: u64 = 8;
 const PLACES: usize = W_MAX as usize;
-
-/// Bounds of a flow's timers, and whether it heeds congestion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// Shortest retransmission time-out.
-    pub rto_min: Duration,
-    /// Retransmission time-out before anything was measured.
-    pub rto_initial: Duration,
-    /// Longest retransmission time-out.
-    pub rto_max: Duration,
-    /// First and longest pause before asking again about an item that is held.
-    pub probe: (Duration, Duration),
-    /// When an item was not answered for so long, its road is in doubt.
-    pub silent: Duration,
-    /// An item that nobody answered for so long is given up.
-    pub give_up: Duration,
-    /// Whether the window follows congestion (NetRPC §5.1). Without, it is always `w_max`: to show what that is
-    /// good for (NetRPC Fig. 9).
-    pub congestion_control: bool,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            rto_min: Duration::from_millis(10),
-            rto_initial: Duration::from_millis(50),
-            rto_max: Duration::from_millis(500),
-            probe: (Duration::from_millis(40), Duration::from_millis(640)),
-            silent: Duration::from_millis(1500),
-            give_up: Duration::from_secs(5),
-            congestion_control: true,
-        }
-    }
-}
 
 /// An item in flight.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +59,8 @@ pub struct Flow<T> {
     acked: (Instant, u64),
     window: Window,
     rtt: Rtt,
+    /// The end of what is in flight.
+    probe: Probe,
     /// Not later than the earliest deadline in the ring.
     wake: Option<Instant>,
     lost: VecDeque<u32>,
@@ -108,6 +80,7 @@ impl<T: Copy> Flow<T> {
             acked: (Instant(0), 0),
             window: Window::new(timing.congestion_control),
             rtt: Rtt::default(),
+            probe: Probe::default(),
             wake: None,
             lost: VecDeque::with_capacity(PLACES),
         }
@@ -148,6 +121,7 @@ impl<T: Copy> Flow<T> {
             queued: false,
         });
         self.wake_by(deadline);
+        self.put_probe_off(now);
         seq
     }
 
@@ -174,6 +148,9 @@ impl<T: Copy> Flow<T> {
             self.window.grow();
         }
         self.suspect(entry.order);
+        self.overtaken(now, &entry);
+        self.probe.answered();
+        self.put_probe_off(now);
         Some(entry.item)
     }
 
@@ -280,9 +257,8 @@ impl<T: Copy> Flow<T> {
             }
         }
         self.wake = wake;
-        if let Some(seq) = timed_out {
-            self.window.shrink(seq, self.next_seq);
-        }
+        self.probe_end(now);
+        timed_out.into_iter().for_each(|seq| self.shrink(seq));
     }
 
     /// Out-of-order acknowledgement: what was sent well before something acknowledged is lost.
@@ -294,7 +270,15 @@ impl<T: Copy> Flow<T> {
         {
             entry.queued = true;
             self.lost.push_back(oldest);
-            self.window.shrink(oldest, self.next_seq);
+            self.shrink(oldest);
+        }
+    }
+
+    /// An item counts as lost.
+    fn shrink(&mut self, seq: u32) {
+        match self.is_queueless() {
+            true => self.window.ease(seq, self.next_seq),
+            false => self.window.shrink(seq, self.next_seq),
         }
     }
 

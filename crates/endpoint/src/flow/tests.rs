@@ -151,13 +151,89 @@ fn repeats_are_told_from_news_however_late() {
     assert_eq!(seen.meet(1, 1), Seen::New);
 }
 
+/// A flow whose round trips take a millisecond, at 100 ms; nothing is in flight.
+fn early() -> Flow<u32> {
+    let mut flow = Flow::new(Timing { early: Some(Duration::from_micros(250)), ..Timing::default() });
+    for i in 0..50 {
+        let seq = flow.send(at(50 + i), 0);
+        flow.ack(at(51 + i), seq, false);
+    }
+    flow
+}
+
+/// What is sent again until then, and when.
+fn again(flow: &mut Flow<u32>, until: Instant) -> Vec<(u64, u32)> {
+    let mut all = Vec::new();
+    while let Some(now) = flow.deadline().filter(|now| *now <= until) {
+        while let Some(due) = flow.due(now) {
+            let Due::Again(_, item) = due else { panic!("{due:?}") };
+            all.push((now.since(at(100)).as_micros() as u64, item));
+        }
+    }
+    all
+}
+
+#[test]
+fn the_end_is_probed_after_two_round_trips_ever_more_slowly() {
+    let mut flow = early();
+    let window = flow.window.size();
+    let seqs: Vec<u32> = (1..=20).map(|item| flow.send(at(100), item)).collect();
+    let probes = again(&mut flow, at(109));
+    assert_eq!(probes, [(2_000, 20), (6_000, 20)], "the last one, and no other before its time-out");
+    assert_eq!(flow.window.size(), window, "a probe is no sign of congestion");
+    // The probe's acknowledgement tells that all others are lost.
+    flow.ack(at(109), seqs[19], false);
+    let lost: Vec<u32> = again(&mut flow, at(109)).into_iter().map(|(_, item)| item).collect();
+    assert_eq!(lost, (1..20).collect::<Vec<u32>>());
+    assert!(flow.window.size() < window);
+}
+
+#[test]
+fn what_one_later_has_overtaken_is_sent_again_a_quarter_of_a_round_trip_later() {
+    let mut flow = early();
+    let seqs = [1, 2].map(|item| flow.send(at(100), item));
+    flow.ack(at(101), seqs[1], false);
+    assert_eq!(again(&mut flow, at(102)), [(1_250, 1)]);
+    // A repeat that seems to be acknowledged at once: that is for what was sent first, and overtakes nothing.
+    let mut flow = early();
+    let seqs = [1, 2, 3].map(|item| flow.send(at(100), item));
+    flow.ack(at(101), seqs[2], false);
+    assert_eq!(again(&mut flow, Instant(101_250_000)), [(1_250, 1), (1_250, 2)]);
+    flow.ack(Instant(101_300_000), seqs[1], false);
+    assert_eq!(again(&mut flow, at(103)), []);
+    flow.ack(at(103), seqs[0], false);
+    assert_eq!(flow.deadline(), None);
+}
+
+#[test]
+fn round_trips_that_never_vary_do_not_time_out() {
+    let mut flow = Flow::new(Timing::default());
+    for i in 0..50 {
+        let seq = flow.send(at(20 * i), 0);
+        let answer = at(20 * i + 20);
+        assert_eq!(again(&mut flow, answer), [], "{i}");
+        flow.ack(answer, seq, false);
+    }
+}
+
+#[test]
+fn without_early_recovery_only_time_outs_tell() {
+    let mut flow = Flow { timing: Timing::default(), ..early() };
+    flow.send(at(100), 1);
+    assert_eq!(again(&mut flow, at(125)).first(), Some(&(10_000, 1)));
+}
+
 proptest! {
     /// Whatever is lost, repeated or reordered: each item arrives, and takes effect once.
     #[test]
-    fn every_item_takes_effect_once(seed in any::<u64>(), loss in 0u64..60, items in 1u32..800) {
+    fn every_item_takes_effect_once(seed in any::<u64>(), loss in 0u64..60, items in 1u32..800, probes: bool) {
         let mut random = seed;
         let mut roll = move || { random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1); random >> 33 };
-        let mut flow = Flow::new(Timing { give_up: Duration::from_secs(1_000_000), ..Timing::default() });
+        let mut flow = Flow::new(Timing {
+            give_up: Duration::from_secs(1_000_000),
+            early: probes.then_some(Duration::from_micros(250)),
+            ..Timing::default()
+        });
         let mut seen = SeenSet::default();
         let mut effects = BTreeSet::new();
         let (mut next, mut now) = (0u32, at(0));

@@ -34,6 +34,9 @@ pub const MESSAGE_MAX: usize = 256 << 20;
 
 /// Bytes of a message's beginning that are told while it is on its way.
 pub const HEAD_MAX: usize = 256;
+/// A probe of what was not acknowledged waits for so long at least: less than the timers of most runtimes tell
+/// apart, more than a host takes that has a processor.
+const EARLY: Duration = Duration::from_micros(250);
 
 /// What a node decides for itself.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +66,7 @@ impl Config {
         Self {
             node,
             seed,
-            timing: Timing::default(),
+            timing: Timing { early: Some(EARLY), ..Timing::default() },
             idle: Duration::from_secs(30),
             queue: 1 << 30,
             memory: 1 << 30,

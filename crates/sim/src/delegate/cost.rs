@@ -21,7 +21,7 @@ use crate::queue::EventQueue;
 use crate::random::Random;
 
 /// Bytes of every payload (§6.2).
-const PAYLOAD: usize = 100;
+pub const PAYLOAD: usize = 100;
 
 /// What things take, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,58 +56,65 @@ pub struct Taken {
     pub replies: u64,
     /// The longest request and the longest response without their payload, in bytes.
     pub heads: (usize, usize),
+    /// Bytes of all messages.
+    pub bytes: u64,
     /// Nanoseconds until the client has all.
     pub time: u64,
+    /// Nanoseconds of the client's time, and of all servers'.
+    pub busy: (u64, u64),
 }
 
 /// Hosts that work on one message after the other, and what is on its way between them.
-struct Bench {
-    cost: Cost,
+pub(super) struct Bench {
+    pub(super) cost: Cost,
     extra: u64,
-    free: Vec<u64>,
-    queue: EventQueue<(usize, Peer, Bytes)>,
-    taken: Taken,
+    /// When each host has nothing more to do.
+    pub(super) free: Vec<u64>,
+    pub(super) queue: EventQueue<(usize, Peer, Bytes)>,
+    pub(super) taken: Taken,
 }
 
-fn peer(host: usize) -> Peer {
+pub(super) fn peer(host: usize) -> Peer {
     Peer { node: NodeId::new(host as u64 + 1), address: address(host) }
 }
 
 impl Bench {
-    fn new(hosts: usize, cost: Cost, extra: u64) -> Self {
+    pub(super) fn new(hosts: usize, cost: Cost, extra: u64) -> Self {
         Self { cost, extra, free: vec![0; hosts], queue: EventQueue::default(), taken: Taken::default() }
     }
 
+    /// A host works for so long.
+    pub(super) fn works(&mut self, host: usize, time: u64) {
+        self.free[host] += time;
+        let busy = &mut self.taken.busy;
+        *(if host == 0 { &mut busy.0 } else { &mut busy.1 }) += time;
+    }
+
     /// A host sends messages, one after the other, when it is free; before, it has `taken` one or none.
-    fn send(&mut self, from: usize, out: Out, taken: u64) {
+    pub(super) fn send(&mut self, from: usize, out: Out, taken: u64) {
         let mut sent = taken;
         for (to, message) in out.0 {
             let Some(to) = host_at(to) else { continue };
-            self.free[from] += self.cost.send + self.extra;
+            self.works(from, self.cost.send + self.extra);
             self.taken.messages += 1;
             self.taken.at_client += u64::from(from == 0 || to == 0);
+            self.taken.bytes += message.len() as u64;
             let head = message.len() - PAYLOAD;
             let longest = if to == 0 { &mut self.taken.heads.1 } else { &mut self.taken.heads.0 };
             *longest = head.max(*longest);
             self.queue.push(Instant(self.free[from] + self.cost.wire), (to, peer(from), message));
             sent += 1;
         }
-        self.free[from] += self.cost.background * sent;
+        self.works(from, self.cost.background * sent);
     }
 
     /// The next message that a host has taken, and when it has.
-    fn next(&mut self) -> Option<(usize, Peer, Bytes, Instant)> {
+    pub(super) fn next(&mut self) -> Option<(usize, Peer, Bytes, Instant)> {
         let (at, (host, from, message)) = self.queue.pop()?;
-        self.free[host] = self.free[host].max(at.0) + self.cost.receive + self.extra;
+        self.free[host] = self.free[host].max(at.0);
+        self.works(host, self.cost.receive + self.extra);
         Some((host, from, message, Instant(self.free[host])))
     }
-}
-
-/// Shapes name their requests by the way from the root.
-fn find<'a>(roots: &'a [Node], path: &[u8]) -> Option<&'a Node> {
-    let (first, rest) = path.split_first()?;
-    let node = roots.get(usize::from(*first))?;
-    if rest.is_empty() { Some(node) } else { find(&node.next, rest) }
 }
 
 fn request(path: &[u8]) -> Bytes {
@@ -151,7 +158,7 @@ pub fn delegated(roots: &[Node], hosts: usize, seed: u64, cost: Cost) -> Taken {
     let mut workers: Vec<_> =
         (0..hosts).map(|host| Worker::new(WorkerConfig::new(peer(host).node, address(host)))).collect();
     let mut out = Out::default();
-    bench.free[0] = cost.call;
+    bench.works(0, cost.call);
     let options = CallOptions { credit: 1 << 15, ..CallOptions::default() };
     let call = caller.open(Instant(0), options).expect("room");
     for root in 0..roots.len() {
@@ -175,6 +182,7 @@ pub fn delegated(roots: &[Node], hosts: usize, seed: u64, cost: Cost) -> Taken {
                 CallerEvent::Ended { outcome, .. } => {
                     assert_eq!(outcome, Outcome::Complete);
                     bench.taken.time = done + cost.call;
+                    bench.works(0, cost.call);
                 }
                 CallerEvent::Trace { .. } => {}
             }
@@ -188,7 +196,7 @@ pub fn delegated(roots: &[Node], hosts: usize, seed: u64, cost: Cost) -> Taken {
 fn work(worker: &mut Worker, roots: &[Node], servers: &mut Servers, now: Instant, out: &mut Out) {
     while let Some(work) = worker.next(now) {
         let way = path(&work.payload);
-        let node = find(roots, way).expect("a request of the shape");
+        let node = Node::find(roots, way).expect("a request of the shape");
         for next in 0..node.next.len() {
             let way = [way, &[next as u8]].concat();
             worker.delegate(now, work.execution, servers.of(&way), request(&way), out).expect("at work");
@@ -223,7 +231,7 @@ pub fn called(roots: &[Node], hosts: usize, seed: u64, cost: Cost) -> Taken {
         } else if let Some((call, _)) = caller.handle(&message) {
             bench.taken.replies += 1;
             let way = paths.remove(&call).expect("a call of the shape");
-            let node = find(roots, &way).expect("a request of the shape");
+            let node = Node::find(roots, &way).expect("a request of the shape");
             paths.extend(
                 (0..node.next.len())
                     .map(|next| ask(&mut caller, &mut servers, &[&way[..], &[next as u8]].concat(), &mut out)),

@@ -14,6 +14,8 @@
 pub mod cost;
 mod host;
 mod judge;
+pub mod load;
+pub mod lossy;
 mod network;
 pub mod plan;
 pub mod shapes;

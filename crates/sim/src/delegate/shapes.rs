@@ -1,4 +1,4 @@
-//! The trees of requests that the thesis measured: hops (Fig. 6.1), rays (Fig. 6.4) and the LDBC short reads with
+//! The trees of requests that the thesis measured: hops (Fig. 6.1), fan-out (Fig. 6.2), rays (Fig. 6.4) and the LDBC short reads with
 //! the sizes that Table 6.2 assumes.
 
 /// A request: what it leads to, in the order in which its server says it.
@@ -33,6 +33,20 @@ impl Node {
         Self { replies: 0, next }
     }
 
+    /// The longest way from this one to a reply, in requests, this one included.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        1 + self.next.iter().map(Self::depth).max().unwrap_or_default()
+    }
+
+    /// The one that is this way from the roots: the place of each among its parent's.
+    #[must_use]
+    pub fn find<'a>(roots: &'a [Self], way: &[u8]) -> Option<&'a Self> {
+        let (first, rest) = way.split_first()?;
+        let node = roots.get(usize::from(*first))?;
+        if rest.is_empty() { Some(node) } else { Self::find(&node.next, rest) }
+    }
+
     /// Requests of this one and of all that it leads to.
     #[must_use]
     pub fn requests(&self) -> u64 {
@@ -50,6 +64,12 @@ impl Node {
 #[must_use]
 pub fn hops(n: usize) -> Vec<Node> {
     vec![(1..n).fold(Node::leaf(), |next, _| Node::to(vec![next]))]
+}
+
+/// A server that sends on to `n` at once (Fig. 6.2).
+#[must_use]
+pub fn fan_out(n: usize) -> Vec<Node> {
+    vec![Node::to(vec![Node::leaf(); n])]
 }
 
 /// A ray with `n` bounces: each is looked for, and when it is found, lighted, while the next is looked for

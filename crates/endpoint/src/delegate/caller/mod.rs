@@ -353,6 +353,9 @@ impl Caller {
     /// Nothing of a call is awaited but its trace.
     fn over(&mut self, now: Instant, id: Context) {
         let Some(call) = self.calls.get_mut(&id) else { return };
+        if call.spans.is_none() {
+            return self.forget(id);
+        }
         self.open.remove(&id);
         call.state = State::Traced { until: now + call.options.timeout };
         self.arm(id);

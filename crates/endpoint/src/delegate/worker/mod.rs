@@ -291,7 +291,8 @@ impl Worker {
     pub fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|timer| timer.0);
         let aborted = self.aborted_order.front().map(|aborted| aborted.0);
-        timer.into_iter().chain(aborted).chain(self.arriving.values().copied().min()).min()
+        let arriving = self.arriving.values().copied().min();
+        super::earlier(super::earlier(timer, aborted), arriving)
     }
 
     /// What the application is told next.

@@ -162,23 +162,28 @@ impl Call {
 
     /// The application has taken an item: its server may send another.
     fn taken(&self, from: Option<Id>, item: Bytes) -> Reply {
-        self.node.with(|state, now| {
-            let (caller, _, mut out) = state.split(now);
-            caller.consumed(self.id, from, &mut out);
-        });
+        // A sole reply waits for nobody's grant, nor does any after it.
+        if from.is_some() {
+            self.node.with(|state, now| {
+                let (caller, _, mut out) = state.split(now);
+                caller.consumed(self.id, from, &mut out);
+            });
+        }
         Reply::Item(item)
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // One that has failed and may be made again is not over.
+        if self.outcome.is_some() && !self.once {
+            self.node.look(|state, _| state.calls.remove(&self.id));
+            return;
+        }
         self.node.with(|state, now| {
             state.calls.remove(&self.id);
-            // One that has failed and may be made again is not over, either.
-            if self.outcome.is_none() || self.once {
-                let (caller, _, mut out) = state.split(now);
-                caller.abort(now, self.id, &mut out);
-            }
+            let (caller, _, mut out) = state.split(now);
+            caller.abort(now, self.id, &mut out);
         });
     }
 }

@@ -53,11 +53,14 @@ impl Requests {
     #[must_use]
     pub fn try_receive(&self) -> Option<Request> {
         let waiting = Arc::new(Waiting::default());
-        let (work, now) = self.0.with(|state, now| {
+        let (work, now, more) = self.0.look(|state, now| {
             let work = state.worker.next(now)?;
             state.requests.insert(work.execution, Arc::clone(&waiting));
-            Some((work, now))
+            Some((work, now, state.worker.is_waiting()))
         })?;
+        if more {
+            self.0.work.notify_one();
+        }
         Some(Request { node: Arc::clone(&self.0), work, waiting, taken: now, over: AtomicBool::new(false) })
     }
 }
@@ -115,7 +118,7 @@ impl Request {
     /// [`WorkError`]: nobody wants it any more, or there were too many.
     pub async fn reply(&self, item: Bytes) -> Result<(), WorkError> {
         self.reply_now(item)?;
-        while self.node.with(|state, _| state.worker.waiting(self.work.execution)) > WAITING_MAX {
+        while self.node.look(|state, _| state.worker.waiting(self.work.execution)) > WAITING_MAX {
             self.waiting.granted.notified().await;
             if self.is_aborted() {
                 return Err(WorkError::Gone);
@@ -195,12 +198,12 @@ impl Request {
 
     /// Names its span in the call's trace: the method, say.
     pub fn label(&self, label: &str) {
-        self.node.with(|state, _| state.worker.label(self.work.execution, label));
+        self.node.look(|state, _| state.worker.label(self.work.execution, label));
     }
 
     /// Says that it gets on, where the node asks for signs of life.
     pub fn progress(&self) {
-        self.node.with(|state, now| state.worker.progress(now, self.work.execution));
+        self.node.look(|state, now| state.worker.progress(now, self.work.execution));
     }
 
     /// Whether nobody wants its result any more.
@@ -235,7 +238,7 @@ impl Drop for Request {
             let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
             self.fail(&Status::new(Status::INTERNAL, why));
         }
-        self.node.with(|state, _| state.requests.remove(&self.work.execution));
+        self.node.look(|state, _| state.requests.remove(&self.work.execution));
     }
 }
 

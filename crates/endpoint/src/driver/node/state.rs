@@ -21,7 +21,7 @@ use super::request::Waiting;
 use super::{History, NodeConfig, NodeStats, Transport};
 use crate::delegate::caller::{Caller, CallerConfig, CallerEvent};
 use crate::delegate::worker::{Worker, WorkerConfig, WorkerEvent};
-use crate::delegate::{Outbox, Peer, RequestId, for_caller};
+use crate::delegate::{Outbox, Peer, RequestId, earlier, for_caller};
 use crate::driver::link::{Link, Looking, Readiness};
 use crate::driver::streams::{Sink, Streams};
 use crate::messages::{self, Event, Messages};
@@ -149,6 +149,13 @@ impl Shared {
             self.wake.notify_one();
         }
         done
+    }
+
+    /// Does something under the lock that leads to no message.
+    pub(super) fn look<R>(&self, f: impl FnOnce(&mut State, Instant) -> R) -> R {
+        let mut state = self.lock();
+        let now = self.now();
+        f(&mut state, now)
     }
 
     pub(super) fn stats(&self) -> NodeStats {
@@ -358,7 +365,7 @@ impl State {
             Below::Flows(flows) => flows.1.deadline(),
             Below::Streams(_) => None,
         };
-        [self.caller.next_deadline(), self.worker.next_deadline(), below].into_iter().flatten().min()
+        earlier(earlier(self.caller.next_deadline(), self.worker.next_deadline()), below)
     }
 
     fn is_blocked(&self) -> bool {

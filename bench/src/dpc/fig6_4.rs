@@ -1,0 +1,17 @@
+//! `dpc-fig6.4`: latency of a ray over its bounces (DPC Fig. 6.4).
+
+use anyhow::Result;
+use pathcall_sim::delegate::shapes::rays;
+
+use crate::harness::{Bench, Figure};
+
+pub(super) const FIGURE: Figure =
+    Figure { name: "dpc-fig6.4", about: "latency of a ray over its bounces, simulated with the thesis' times", run };
+
+const BOUNCES: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 40];
+/// Bounces, and by how many percent the thesis was sooner.
+const SOONER: [(usize, f64); 1] = [(10, 48.0)];
+
+fn run(bench: &mut Bench) -> Result<()> {
+    super::latency_rows(bench, "bounces", (&BOUNCES, "bounce", "bounces"), rays, &SOONER)
+}

@@ -1,0 +1,73 @@
+//! Delegated calls by the bare interface: [`Node`]s.
+
+use std::net::SocketAddr;
+
+use anyhow::{Result, bail, ensure};
+use pathcall_endpoint::delegate::Status;
+use pathcall_endpoint::delegate::caller::{CallOptions, Outcome};
+use pathcall_endpoint::driver::node::{Node, NodeConfig, Reply, Request};
+
+use super::Way;
+use crate::dpc::plan::{Place, Plan, Servers};
+
+/// Starts a server, which runs as long as the runtime does.
+pub(crate) async fn serve(at: SocketAddr, plan: Plan, servers: Servers) -> Result<SocketAddr> {
+    let (node, requests) = Node::start(&NodeConfig { listen: at, ..NodeConfig::default() }).await?;
+    let address = node.address();
+    tokio::spawn(async move {
+        loop {
+            let request = requests.receive().await;
+            if let Err(error) = work(&request, &plan, &servers) {
+                request.fail(&Status::new(Status::INTERNAL, error.to_string()));
+            }
+        }
+    });
+    Ok(address)
+}
+
+/// Passes a request on and replies, as the shape has it.
+fn work(request: &Request, plan: &Plan, servers: &Servers) -> Result<()> {
+    let place = Place::read(request.payload())?;
+    let (next, replies) = plan.after(&place)?;
+    for next in next {
+        request.delegate(servers.of(&next)?, next.payload())?;
+    }
+    for _ in 0..replies {
+        request.reply_now(request.payload().clone())?;
+    }
+    Ok(request.finish()?)
+}
+
+/// A client.
+#[derive(Debug, Clone)]
+pub(crate) struct Nodes {
+    node: Node,
+    plan: Plan,
+    servers: Servers,
+}
+
+impl Nodes {
+    pub(crate) async fn start(at: SocketAddr, plan: Plan, servers: Servers) -> Result<Self> {
+        let (node, _) = Node::start(&NodeConfig { listen: at, ..NodeConfig::default() }).await?;
+        Ok(Self { node, plan, servers })
+    }
+}
+
+impl Way for Nodes {
+    async fn call(&self, pattern: usize) -> Result<()> {
+        let roots = self.plan.roots(pattern);
+        let requests = roots.iter().map(|root| Ok((self.servers.of(root)?, root.payload())));
+        let mut call = self.node.call(CallOptions::default(), requests.collect::<Result<Vec<_>>>()?)?;
+        let mut replies = 0;
+        loop {
+            match call.receive().await {
+                Reply::Item(_) => replies += 1,
+                Reply::Ended(Outcome::Complete) => break,
+                Reply::Ended(outcome) => bail!("a call ended: {outcome:?}"),
+            }
+        }
+        let expected = self.plan.patterns()[pattern].replies();
+        ensure!(replies == expected, "{replies} replies, not {expected}");
+        Ok(())
+    }
+}
