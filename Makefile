@@ -17,6 +17,7 @@ demo:
 
 test: lint
 	$(CARGO) test --workspace
+	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
 	$(MAKE) mutants
 	$(MAKE) sim
 	$(MAKE) xdp

@@ -167,9 +167,12 @@ impl Caller {
             self.timers.pop();
             let Some(call) = self.calls.get_mut(&seq).filter(|call| call.timer == at) else { continue };
             call.timer = Instant(u64::MAX);
-            if call.deadline <= now && !mutant::on(Mutant::CloneNeverFails) {
-                self.fail(seq);
-                continue;
+            if call.deadline <= now {
+                if !mutant::on(Mutant::CloneNeverFails) {
+                    self.fail(seq);
+                    continue;
+                }
+                call.deadline = Instant(u64::MAX);
             }
             if call.retry_at.is_some_and(|at| at <= now) {
                 self.send_again(now, seq);
