@@ -274,6 +274,7 @@ async fn a_coordinator_clones_to_idle_servers() {
     let stats = handle.stats();
     // A busy machine may have one sent again.
     assert!(stats.requests >= 20 && stats.cloned == stats.requests, "{stats:?}");
-    assert_eq!(caller.stats().redundant, 0, "the second answers stop there");
+    let again = stats.requests - 20;
+    assert!(caller.stats().redundant <= again, "the second answers stop there: {:?}", caller.stats());
     assert!(one.stats().queued >= 20 && two.stats().queued >= 20);
 }

@@ -232,3 +232,22 @@ proptest! {
         prop_assert!(worker.is_empty() && worker.memory() == 0);
     }
 }
+
+#[test]
+fn what_has_begun_is_unwanted_once() {
+    let mut worker = Worker::new(WorkerConfig { workers: 2, ..CONFIG });
+    for seq in 1..=2 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    let (first, second) = (worker.begin(ms(0)).expect("it waits"), worker.begin(ms(0)).expect("it waits"));
+    assert_eq!(worker.unwanted(), None);
+    for _ in 0..2 {
+        worker.receive(ms(0), &frame(Kind::CloneCancel, 1, plain(), b""));
+    }
+    assert_eq!((worker.unwanted(), worker.unwanted(), worker.busy()), (Some(first.id), None, 2));
+    worker.drop_work(first.id);
+    // One that is done before anybody asks is not told of.
+    worker.receive(ms(0), &frame(Kind::CloneCancel, 2, plain(), b""));
+    worker.finish(second.id, Bytes::new()).expect("it is at work");
+    assert_eq!((worker.unwanted(), worker.busy(), sent(&mut worker).len()), (None, 0, 1));
+}
