@@ -153,13 +153,7 @@ impl Element {
     }
 
     /// Whether what the program did is what its tables say.
-    fn watch(
-        &self,
-        before: &[u8],
-        action: Action,
-        leaving: &[Leaving],
-        loads: Option<&[u16]>,
-    ) -> Result<(), Wrong> {
+    fn watch(&self, before: &[u8], action: Action, leaving: &[Leaving], loads: Option<&[u16]>) -> Result<(), Wrong> {
         let What::Program(program) = &self.what else { return Ok(()) };
         if let Ok((loads, shadows)) = program.tables().loads(GAID)
             && loads != shadows
@@ -188,9 +182,8 @@ impl Element {
         }
         let Action::Forward(to) = action else { return Ok(()) };
         let admitted = leaving.iter().all(|leaving| {
-            CloneFrame::new_checked(leaving.bytes.as_slice()).is_ok_and(|frame| {
-                !frame.base().has(Flags::NOT_ADMITTED) && frame.head().switch_id() != 0
-            })
+            CloneFrame::new_checked(leaving.bytes.as_slice())
+                .is_ok_and(|frame| !frame.base().has(Flags::NOT_ADMITTED) && frame.head().switch_id() != 0)
         });
         if !admitted {
             return Ok(());

@@ -145,11 +145,7 @@ const ANSWERED: Duration = Duration::from_millis(2_000);
 
 impl<'a> Judge<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
-        Self {
-            plan,
-            calls: vec![Known::default(); plan.calls.len()],
-            sent: vec![Sent::default(); plan.callers.len()],
-        }
+        Self { plan, calls: vec![Known::default(); plan.calls.len()], sent: vec![Sent::default(); plan.callers.len()] }
     }
 
     pub(super) fn made(&mut self, now: Instant, call: usize) {

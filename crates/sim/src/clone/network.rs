@@ -192,7 +192,8 @@ impl World<'_> {
 
     /// The element is told who is there, unless nobody can.
     pub(super) fn install(&mut self) {
-        let servers = self.servers.iter().enumerate().map(|(index, server)| (SERVER + index as u32, server.incarnation));
+        let servers =
+            self.servers.iter().enumerate().map(|(index, server)| (SERVER + index as u32, server.incarnation));
         let callers = (0..self.callers.len() as u32).map(|index| (CALLER + index, INCARNATION));
         let endpoints: Vec<_> = servers.chain(callers).collect();
         // Tables are large enough for every plan.

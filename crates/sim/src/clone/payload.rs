@@ -32,7 +32,8 @@ impl Tag {
         let (call, execution, len) = (word(0)?, word(4)?, word(8)?);
         let tag = Self { call, execution };
         let rest = message[SHORTEST..].iter().enumerate();
-        let whole = len as usize == message.len() && rest.into_iter().all(|(at, byte)| *byte == tag.byte(at + SHORTEST));
+        let whole =
+            len as usize == message.len() && rest.into_iter().all(|(at, byte)| *byte == tag.byte(at + SHORTEST));
         whole.then_some(tag)
     }
 

@@ -132,6 +132,11 @@ pub fn generate(seed: u64) -> Plan {
     let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
     let small = random.happens(Chance::percent(50));
     let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme, small)).collect();
+    if calm {
+        for call in &mut calls {
+            (call.options.deadline, call.given_up) = (Duration::from_secs(4), None);
+        }
+    }
     calls.extend((0..callers.len()).flat_map(last_calls));
     calls.sort_by_key(|call| call.at);
     let chance = |random: &mut Random, most: u64| match calm {
@@ -224,10 +229,8 @@ fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool
 }
 
 fn any_options(random: &mut Random) -> Options {
-    let hedge = Hedge {
-        delay: Duration::from_micros(random.range(100..=5_000)),
-        max_attempts: random.range(1..=4) as u8,
-    };
+    let hedge =
+        Hedge { delay: Duration::from_micros(random.range(100..=5_000)), max_attempts: random.range(1..=4) as u8 };
     Options {
         clone: random.happens(Chance::percent(60)),
         twice: random.happens(Chance::percent(15)),

@@ -183,7 +183,9 @@ impl<'a> World<'a> {
     fn nothing_is_left(&self) -> Result<(), Wrong> {
         let redundant: u64 = self.callers.iter().map(|(caller, _)| caller.stats().redundant).sum();
         let steered = self.plan.calls.iter().all(|call| {
-            !call.options.twice && call.options.hedge.is_none() && call.given_up.is_none()
+            !call.options.twice
+                && call.options.hedge.is_none()
+                && call.given_up.is_none()
                 && call.options.deadline > Duration::from_secs(1)
         });
         let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated > 0);
@@ -421,13 +423,7 @@ impl<'a> World<'a> {
     }
 }
 
-fn arm(
-    queue: &mut EventQueue<Happening>,
-    now: Instant,
-    node: Node,
-    next: Option<Instant>,
-    wake: &mut Option<Instant>,
-) {
+fn arm(queue: &mut EventQueue<Happening>, now: Instant, node: Node, next: Option<Instant>, wake: &mut Option<Instant>) {
     let Some(next) = next.map(|at| at.max(now)) else { return };
     if wake.is_none_or(|at| next < at) {
         *wake = Some(next);

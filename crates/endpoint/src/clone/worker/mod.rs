@@ -130,9 +130,7 @@ impl Worker {
                 self.tell(asked);
             }
         }
-        if !mutant::on(Mutant::ClonePartialKept) {
-            self.stats.expired += self.partials.expire(now);
-        }
+        self.stats.expired += self.partials.expire(now);
     }
 
     /// Writes the next frame; `None`: there is none for now.
