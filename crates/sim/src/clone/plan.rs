@@ -171,6 +171,11 @@ pub fn generate(seed: u64) -> Plan {
 }
 
 impl Plan {
+    /// Whether a caller makes calls after the faults, by which it finds the element again.
+    pub(super) fn ends_calmly(&self, caller: usize) -> bool {
+        self.calls.iter().filter(|call| call.caller == caller && call.at >= LAST).count() > 2
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_calm(&self) -> bool {
@@ -197,10 +202,13 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
     servers
 }
 
+/// When the last calls begin.
+const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
+
 /// Calls after the faults, by way of the element, if it is there.
 fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
     let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
-    let at = |nth: u32| Instant(0) + FAULTS + Duration::from_millis(400) + Duration::from_millis(150) * nth;
+    let at = |nth: u32| LAST + Duration::from_millis(150) * nth;
     (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 
