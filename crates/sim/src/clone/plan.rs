@@ -208,7 +208,9 @@ const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
 /// Calls after the faults, by way of the element, if it is there.
 fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
     let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
-    let at = |nth: u32| LAST + Duration::from_millis(150) * nth;
+    // One caller after the other: a queue of one has room for each.
+    let first = LAST + Duration::from_millis(40) * caller as u32;
+    let at = move |nth: u32| first + Duration::from_millis(150) * nth;
     (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 
