@@ -4,13 +4,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathcall_program::{Action, Application, Endpoint, Pool, Program, Reason, Size};
+use pathcall_program::{Action, Application, CloneSize, Endpoint, Pool, Profile, Program, Reason, Size};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, MAX_FRAME, MapFrame, TokenKey};
 
 fuzz_target!(|data: &[u8]| {
     let key = TokenKey::new([1, 2]);
-    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 8 });
+    let clones = CloneSize { pools: 1, requests: 4, filters: 2, slots: 4 };
+    let size = Size { rows: 16, lanes: 1024, slots: 8 };
+    let mut program = Program::with_clones(size, clones, Profile::FullSequence);
     let tables = program.tables_mut();
     let memory = Application { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
     tables.install(memory).expect("fits");
