@@ -197,7 +197,8 @@ impl<'a> World<'a> {
                 return Err(Wrong::Left(format!("caller {index}")));
             }
             // Its last calls have found the element again, if it is there.
-            if self.judge.is_generous(index) && !caller.by_element() && !self.element.silent {
+            let finds = self.judge.is_generous(index) && self.plan.ends_calmly(index) && !self.element.silent;
+            if finds && !caller.by_element() {
                 return Err(Wrong::Past(index));
             }
         }

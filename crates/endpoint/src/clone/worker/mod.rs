@@ -139,9 +139,7 @@ impl Worker {
                 self.tell(asked);
             }
         }
-        if !mutant::on(Mutant::ClonePartialKept) {
-            self.stats.expired += self.partials.expire(now);
-        }
+        self.stats.expired += self.partials.expire(now);
     }
 
     /// Writes the next frame; `None`: there is none for now.
@@ -239,7 +237,11 @@ impl Worker {
         self.stats.repeats += 1;
         let Some(job) = self.jobs.get_mut(id) else { return };
         if asked.attempt() > job.asked.attempt() {
-            job.asked = asked;
+            let before = std::mem::replace(&mut job.asked, asked);
+            if before.by_element() && !asked.by_element() {
+                // Who goes past an element because it is silent hears by this that it is not.
+                self.tell(before);
+            }
             self.tell(asked);
         }
     }

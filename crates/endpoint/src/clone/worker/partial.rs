@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_wire::{CloneFrame, Instant};
+use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
 
 use super::super::assembly::{Assembly, Taken};
 use super::outgoing::Asked;
@@ -74,7 +74,9 @@ impl Partials {
                 self.order.retain(|(since, key)| partials.get(key).is_some_and(|partial| partial.since == *since));
             }
             self.partials.insert(key, Partial { asked, since: now, assembly: Assembly::new(parts) });
-            self.order.push_back((now, key));
+            if !mutant::on(Mutant::ClonePartialKept) {
+                self.order.push_back((now, key));
+            }
         }
         let partial = self.partials.get_mut(&key)?;
         // Parts that came to the element before the first do not know that the request is cloned.

@@ -92,6 +92,17 @@ fn a_copy_is_not_begun_twice_and_its_caller_is_told() {
 }
 
 #[test]
+fn who_asks_again_past_the_element_hears_by_way_of_it_too() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    worker.receive(ms(1), &request(1, CloneRepr { attempt: 1, ..CloneRepr::default() }, b""));
+    let ways: Vec<_> = sent(&mut worker).into_iter().map(|(to, _, head, _)| (to, head.attempt)).collect();
+    assert_eq!(ways, [(To::Element, 0), (To::Endpoint(5), 1)]);
+    worker.receive(ms(2), &request(1, CloneRepr { attempt: 2, ..CloneRepr::default() }, b""));
+    assert_eq!(sent(&mut worker).len(), 1, "once");
+}
+
+#[test]
 fn callers_hear_of_what_takes_long() {
     let mut worker = Worker::new(CONFIG);
     worker.receive(ms(0), &request(1, CloneRepr { patience: 2_000, ..plain() }, b""));
