@@ -112,6 +112,12 @@ impl Daemon {
         socket(&self.directory)
     }
 
+    /// Ends it, and waits until it has ended.
+    pub async fn stop(mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill().await;
+    }
+
     /// Its number among the system's processes, as long as it runs.
     #[must_use]
     pub fn process(&self) -> Option<u32> {

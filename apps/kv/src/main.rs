@@ -161,7 +161,7 @@ async fn demo(args: Demo) -> Result<()> {
     ensure!((0.0..=1.0).contains(&args.gets), "--gets: expected 0 to 1, got {}", args.gets);
     ensure!(args.seconds > 0.0 && args.seconds <= 3600.0, "--seconds: expected 0 to 3600, got {}", args.seconds);
     let work = args.working.work();
-    let (stores, _daemons) = args.working.stores(usize::from(args.servers)).await?;
+    let (stores, daemons) = args.working.stores(usize::from(args.servers)).await?;
     let mix = Mix::new(args.working.objects, args.gets, args.working.seed);
     let plan = args.plan();
 
@@ -180,6 +180,9 @@ async fn demo(args: Demo) -> Result<()> {
         let title = format!("reads of a replicated store at {:.0} % load", args.load * 100.0);
         picture::draw(path, &title, &lines)
             .map_err(|error| anyhow::anyhow!("cannot draw {}: {error}", path.display()))?;
+    }
+    for daemon in daemons {
+        daemon.stop().await;
     }
     Report { app: "kv", ways }.print(args.json);
     Ok(())
