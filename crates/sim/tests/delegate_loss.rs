@@ -20,8 +20,8 @@ fn is_good(calls: &Calls, lossless: &Calls) -> bool {
     calls.failed == 0 && calls.complete == CALLS && calls.quantile(0.99) <= SLOWER * lossless.quantile(0.99)
 }
 
-/// Links of a rack, of a building, of a country; one call after the other, and many at once.
-const SETTINGS: [(u64, u64); 4] = [(50, 1_000), (50, 40), (500, 200), (5_000, 5_000)];
+/// Links of a rack, of a building, of a country, and pauses between calls: one after the other, a few and many at once.
+const SETTINGS: [(u64, u64); 5] = [(50, 1_000), (50, 150), (50, 40), (500, 200), (5_000, 5_000)];
 
 #[test]
 fn calls_on_links_that_lose_complete_and_few_take_much_longer() {
