@@ -16,18 +16,15 @@ demo:
 	  demo $(if $(TESTBED),--testbed $(BED))
 
 test: lint
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --features pathcall-rpc/otel
 	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
-	$(CARGO) test -p pathcall-rpc --features otel --lib otel
-	$(CARGO) test -p pathcall-rpc --features otel --test otel
 	$(MAKE) mutants
 	$(MAKE) sim
 	$(MAKE) xdp
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy -p pathcall-rpc --features otel --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --features pathcall-rpc/otel --all-targets -- -D warnings
 	$(CARGO) clippy -p pathcall-sim -p pathcall-conformance --features mutants --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
