@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use pathcall_endpoint::clone::{Answer, Event};
-use pathcall_wire::clone::PART;
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Kind, clone};
 
 use super::payload::Tag;
@@ -263,9 +262,7 @@ impl<'a> Judge<'a> {
         let made = self.calls[call].made.unwrap_or_default();
         let generous = self.is_generous(plan.caller);
         let calm_for = (made + plan.options.deadline).since(self.plan.faults_until.max(made));
-        // What is sent once may find a server without room for its parts.
-        let once = self.plan.is_calm() && plan.request <= PART;
-        (plan.options.idempotent || once) && generous && calm_for >= ANSWERED
+        (plan.options.idempotent || self.plan.is_calm()) && generous && calm_for >= ANSWERED
     }
 
     /// What must be so when all is over.
