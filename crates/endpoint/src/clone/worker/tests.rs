@@ -179,6 +179,20 @@ fn memory_and_time_for_parts_are_bounded() {
 }
 
 #[test]
+fn only_what_is_old_is_forgotten() {
+    let mut worker = Worker::new(CONFIG);
+    let part = |part| CloneRepr { part, parts: 2, ..plain() };
+    for (seq, at) in [(1, 0), (2, 999)] {
+        worker.receive(ms(at), &request(seq, part(0), &[1; PART]));
+    }
+    worker.receive(ms(999), &request(1, part(1), b""));
+    assert_eq!(worker.waiting(), 1, "the first is whole");
+    worker.poll(ms(1_000));
+    worker.receive(ms(1_000), &request(2, part(1), b""));
+    assert_eq!((worker.waiting(), worker.stats().expired), (2, 0));
+}
+
+#[test]
 fn the_queue_is_bounded() {
     let mut worker = Worker::new(WorkerConfig { queue_max: 2, ..CONFIG });
     for seq in 1..=3 {
