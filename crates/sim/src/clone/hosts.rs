@@ -60,7 +60,7 @@ impl World<'_> {
         while let Some(worker) = &mut self.servers[index].worker
             && let Some(work) = worker.begin(self.now)
         {
-            let tag = self.judge.begins(index, SERVER + index as u32, &work.request)?;
+            let tag = self.judge.begins(index, (SERVER + index as u32, incarnation), &work.request)?;
             self.tally.executions += 1;
             let (shortest, longest) = self.plan.servers[index].service;
             let at = self.now + shortest + self.random.up_to(longest - shortest);

@@ -117,8 +117,8 @@ pub enum Wrong {
 pub(super) struct Known {
     pub(super) made: Option<Instant>,
     pub(super) ended: bool,
-    /// Executions that were begun, by their servers' endpoints; the first is number 1.
-    executions: Vec<u32>,
+    /// Executions that were begun, by their servers' endpoints and incarnations; the first is number 1.
+    executions: Vec<(u32, u32)>,
 }
 
 /// What a caller had sent.
@@ -209,12 +209,14 @@ impl<'a> Judge<'a> {
     }
 
     /// A server begins to work; the number of the execution.
-    pub(super) fn begins(&mut self, server: usize, endpoint: u32, request: &[u8]) -> Result<Tag, Wrong> {
+    pub(super) fn begins(&mut self, server: usize, by: (u32, u32), request: &[u8]) -> Result<Tag, Wrong> {
         let tag = Tag::of(request).filter(|tag| tag.execution == 0).ok_or(Wrong::Request(server))?;
         let call = tag.call as usize;
         let known = self.calls.get_mut(call).ok_or(Wrong::Request(server))?;
-        known.executions.push(endpoint);
-        if !self.plan.calls[call].options.idempotent && known.executions.len() > 1 {
+        // A process that has just started can't know what the one before it was asked.
+        let again = known.executions.iter().any(|before| before.0 != by.0 || before.1 == by.1);
+        known.executions.push(by);
+        if !self.plan.calls[call].options.idempotent && again {
             return Err(Wrong::Twice(call));
         }
         Ok(Tag { call: tag.call, execution: known.executions.len() as u32 })
@@ -232,7 +234,7 @@ impl<'a> Judge<'a> {
             Event::Answered(_, Answer { reply, server, .. }) => {
                 let by = Tag::of(reply).filter(|tag| tag.call as usize == call && tag.execution > 0);
                 let by = by.and_then(|tag| known.executions.get(tag.execution as usize - 1));
-                if by != Some(server) {
+                if by.map(|by| by.0) != Some(*server) {
                     return Err(Wrong::MadeUp { call, bytes: reply.len() });
                 }
                 if after > deadline {

@@ -76,7 +76,8 @@ fn upper(at: usize) -> u64 {
         return at as u64;
     }
     let shift = at / STEPS - 1;
-    ((at % STEPS + STEPS + 1) as u64).checked_shl(shift as u32).map_or(u64::MAX, |end| end - 1)
+    // The last bucket ends at 2^64.
+    (((at % STEPS + STEPS + 1) as u128) << shift).saturating_sub(1) as u64
 }
 
 #[cfg(test)]
