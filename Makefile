@@ -17,6 +17,7 @@ demo:
 
 test: lint
 	$(CARGO) test --workspace
+	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
 	$(MAKE) mutants
 	$(MAKE) sim
 	$(MAKE) xdp
@@ -36,7 +37,7 @@ sim:
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program.
 mutants:
-	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants --test clone_mutants
+	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants --test clone_mutants --test clone_performance
 
 # The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
 # says what is lacking.

@@ -219,69 +219,66 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int acti
 	return hand_up(xdp, c->len, SLOW_MULTICAST);
 }
 
-/* The second pass of a request, about to leave by an interface that one server of its pair is behind: that
- * of the clone (Algorithm 1, lines 11 to 13), or of the original. */
-static __always_inline int copy_call(struct xdp_md *xdp, struct frame *frame)
+/* Whom a copy of a multicast frame is for that is about to leave: the member behind its interface. `index`:
+ * of its application. */
+static __always_inline struct endpoint *copy_for(struct xdp_md *xdp, struct frame *frame, __u32 *index)
+{
+	__u32 gaid = bpf_ntohl(frame->base->gaid), *id;
+	struct application *application = bpf_map_lookup_elem(&applications, &gaid);
+	struct member member = {.ifindex = xdp->egress_ifindex};
+
+	if (!application)
+		return 0;
+	*index = member.index = application->index;
+	id = bpf_map_lookup_elem(&group_members, &member);
+	return id ? addressed(frame->base, *id, gaid) : 0;
+}
+
+/* The second pass of a request: whom a copy of it is for, the clone (Algorithm 1, lines 11 to 13) or the
+ * original, by the interface. `index`: of its pool. */
+static __always_inline struct endpoint *pass_again(struct xdp_md *xdp, struct frame *frame, __u32 *index)
 {
 	struct pc_base *base = frame->base;
 	struct pc_clone *head = (void *)(base + 1);
-	__u32 gaid = bpf_ntohl(base->gaid), id = bpf_ntohl(base->dst), place, never = 0;
+	__u32 gaid = bpf_ntohl(base->gaid), id = bpf_ntohl(base->dst);
+	struct pool *pool = bpf_map_lookup_elem(&pools, &gaid);
 	struct server *server;
-	struct endpoint *to;
-	struct pool *pool;
 
-	if ((void *)(head + 1) > frame->end)
-		return XDP_DROP;
-	pool = bpf_map_lookup_elem(&pools, &gaid);
-	server = pool ? server_of(pool, bpf_ntohs(head->sid)) : 0;
+	if (!pool || (void *)(head + 1) > frame->end)
+		return 0;
+	*index = pool->place;
+	server = server_of(pool, bpf_ntohs(head->sid));
 	if (!server)
-		return XDP_DROP;
+		return 0;
 	if (server->ifindex == xdp->egress_ifindex) {
 		head->clo = PC_CLO_CLONE;
 		id = server->endpoint;
 		count_element(frames_out, 1);
 	}
-	to = addressed(base, id, gaid);
-	if (!to)
-		return XDP_DROP;
-	if (address(xdp, &to->at, bpf_ntohs(base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
-		return XDP_PASS;
-	/* As below. */
-	place = pool->place;
-	bpf_map_update_elem(&cloned_here, &place, &never, BPF_EXIST);
-	return XDP_DROP;
+	return addressed(base, id, gaid);
 }
 
-/* A copy of a multicast frame or of a request, about to leave by an interface that one member is behind. */
+/* A copy of a multicast frame or of a request, about to leave by an interface that one addressee is behind. */
 SEC("xdp/devmap")
 int copy(struct xdp_md *xdp)
 {
 	struct frame frame = frame_of(xdp);
-	struct application *application;
+	__u32 index = 0, never = 0, call;
 	struct endpoint *to;
-	struct member member;
-	__u32 gaid, *id, never = 0;
 
 	if (!frame.base)
 		return XDP_DROP;
-	if (is_call(&frame))
-		return copy_call(xdp, &frame);
-	gaid = bpf_ntohl(frame.base->gaid);
-	application = bpf_map_lookup_elem(&applications, &gaid);
-	if (!application)
-		return XDP_DROP;
-	member.index = application->index;
-	member.ifindex = xdp->egress_ifindex;
-	id = bpf_map_lookup_elem(&group_members, &member);
-	to = id ? endpoint_of(*id, gaid) : 0;
+	call = is_call(&frame);
+	to = call ? pass_again(xdp, &frame, &index) : copy_for(xdp, &frame, &index);
 	if (!to)
 		return XDP_DROP;
-	frame.base->dst = bpf_htonl(*id);
-	frame.base->dst_incarnation = bpf_htonl(to->incarnation);
 	if (address(xdp, &to->at, bpf_ntohs(frame.base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
 		return XDP_PASS;
 	/* The way there is another one now: from the next frame on, user space makes the copies. */
-	bpf_map_update_elem(&copied_here, &member.index, &never, BPF_EXIST);
+	if (call)
+		bpf_map_update_elem(&cloned_here, &index, &never, BPF_EXIST);
+	else
+		bpf_map_update_elem(&copied_here, &index, &never, BPF_EXIST);
 	return XDP_DROP;
 }
 

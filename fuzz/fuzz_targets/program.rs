@@ -1,10 +1,10 @@
 //! Frames through the switch program: the input is a sequence of frames, each after its length.
 //! Identity fields are made right, so that the fuzzer gets past admission. Frames of the second
-//! application carry tokens, or should.
+//! application carry tokens, or should; the third is a pool of servers that calls go to.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathcall_program::{Action, Application, Endpoint, Program, Reason, Size};
+use pathcall_program::{Action, Application, Endpoint, Pool, Program, Reason, Size};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, MAX_FRAME, MapFrame, TokenKey};
 
@@ -20,6 +20,11 @@ fuzz_target!(|data: &[u8]| {
         let gaid = 1 + (endpoint - 1) / 3;
         tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base, slots }).expect("fits");
     }
+    tables.install_pool(Pool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
+    for endpoint in 7..10 {
+        let entry = Endpoint { endpoint, incarnation: 1, gaid: 3, slot_base: 0, slots: 0 };
+        tables.set_endpoint(entry).expect("fits");
+    }
     tables.set_group(1, &[2, 3]).expect("known");
     tables.set_group(2, &[5, 6]).expect("known");
     let mut rest = data;
@@ -32,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
             && let Some(head) = frame.first_chunk_mut::<44>()
         {
             let byte = |at: usize| u32::from(head[at]);
-            let application = byte(11) % 2;
+            let application = byte(11) % 3;
             let repr = BaseRepr {
                 magic: MAGIC,
                 version: VERSION,

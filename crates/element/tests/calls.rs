@@ -5,8 +5,9 @@ mod common;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::{World, world};
-use pathcall_proto::v1::{EndpointEntry, InstallPoolRequest, SetEndpointsRequest, TokenKey};
+use common::{World, config, world, world_of};
+use pathcall_element::Config;
+use pathcall_proto::v1::{CountersReply, EndpointEntry, InstallPoolRequest, SetEndpointsRequest, TokenKey};
 use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
 use tokio::net::UdpSocket;
@@ -50,7 +51,7 @@ impl Party {
 }
 
 fn pool(boot_id: u64, key: Option<[u64; 2]>) -> InstallPoolRequest {
-    let token_key = key.map(|key| TokenKey::from(key));
+    let token_key = key.map(TokenKey::from);
     InstallPoolRequest { boot_id, gaid: GAID, version: 1, servers: SERVERS.to_vec(), token_key }
 }
 
@@ -71,8 +72,8 @@ async fn parties(world: &mut World, key: Option<[u64; 2]>) -> [Party; 3] {
     parties.try_into().unwrap_or_else(|_| unreachable!("three of them"))
 }
 
-async fn answered_once(key: Option<[u64; 2]>) {
-    let mut world = world().await;
+async fn answered_once(config: Config, key: Option<[u64; 2]>) -> CountersReply {
+    let mut world = world_of(config).await;
     let [caller, first, second] = parties(&mut world, key).await;
     let may = CloneRepr { flags: CloneFlags::CLONE, parts: 1, ..CloneRepr::default() };
     caller.send(Kind::CloneRequest, CALLER, 0, may).await;
@@ -105,16 +106,73 @@ async fn answered_once(key: Option<[u64; 2]>) {
             .age_ns
             .contains_key(&GAID)
     );
+    reply
 }
 
 #[tokio::test]
 async fn a_call_is_cloned_and_answered_once() {
-    answered_once(None).await;
+    answered_once(config(), None).await;
 }
 
 #[tokio::test]
 async fn and_with_tokens() {
-    answered_once(Some(KEY)).await;
+    answered_once(config(), Some(KEY)).await;
+}
+
+/// With the program in the kernel, at the loopback of a network of its own: there is no way out for it there, so each
+/// frame comes up when it is worked on, and user space makes the second pass.
+#[cfg(feature = "xdp")]
+#[test]
+fn and_with_the_program_in_the_kernel() {
+    let Some(network) = network::Network::own() else { return };
+    network.enter();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let reply = runtime.block_on(answered_once(Config { xdp: vec!["lo".to_owned()], ..config() }, None));
+    assert_eq!(reply.element["xdp_slow"], 4, "all that left but what user space makes");
+}
+
+#[cfg(feature = "xdp")]
+mod network {
+    use std::fs::File;
+    use std::os::fd::AsFd;
+    use std::process::{self, Command};
+
+    use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+    /// A network namespace that only this test is in; dropping it takes it away.
+    pub(crate) struct Network(String);
+
+    impl Network {
+        /// Nothing, said aloud, where that takes more rights than there are.
+        pub(crate) fn own() -> Option<Self> {
+            if !rustix::process::geteuid().is_root() && std::env::var_os("PATHCALL_ROOT_TESTS").is_none() {
+                println!("skipped: it takes root");
+                return None;
+            }
+            let network = Self(format!("pc-element-{}", process::id()));
+            network.ip(&["netns", "add", &network.0]);
+            network.ip(&["-n", &network.0, "link", "set", "lo", "up"]);
+            Some(network)
+        }
+
+        /// Moves this thread there, and all that it starts.
+        pub(crate) fn enter(&self) {
+            let namespace = File::open(format!("/run/netns/{}", self.0)).unwrap();
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        }
+
+        fn ip(&self, arguments: &[&str]) {
+            let said = Command::new("ip").args(arguments).output().expect("ip: Debian package iproute2");
+            assert!(said.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&said.stderr));
+        }
+    }
+
+    impl Drop for Network {
+        fn drop(&mut self) {
+            // One that was never made is no concern.
+            let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+        }
+    }
 }
 
 #[tokio::test]

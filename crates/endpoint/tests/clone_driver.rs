@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Answer, Ask, AskError, CallerConfig, CoordinatorConfig, Failure, MESSAGE_MAX, Options, Pool, Scheme, WorkerConfig,
+    Answer, Ask, AskError, CallerConfig, CoordinatorConfig, Failure, MESSAGE_MAX, Options, Pool, Scheme, Work,
+    WorkerConfig,
 };
-use pathcall_endpoint::driver::clone::{CallError, CallerHandle, CoordinatorHandle, Table, WorkerHandle, Works};
+use pathcall_endpoint::driver::clone::{CallError, CallerHandle, CoordinatorHandle, Order, Table, WorkerHandle, Works};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_wire::clone::emit;
 use pathcall_wire::{BaseRepr, CloneRepr, Flags, Kind, TokenKey};
@@ -49,9 +50,18 @@ fn echo(endpoint: u32, sid: u16, key: Option<TokenKey>) -> (WorkerHandle, Socket
 
 async fn answer(mut works: Works, endpoint: u32) {
     let replies = works.replies();
-    while let Some(work) = works.next().await {
+    while let Some(order) = works.next().await {
+        let Order::Begin(work) = order else { continue };
         let reply = [&work.request[..], &[endpoint as u8]].concat();
         replies.finish(work.id, reply.into(), Bytes::from_static(b"too long"));
+    }
+}
+
+/// The next request.
+async fn begun(works: &mut Works) -> Work {
+    match timeout(LIMIT, works.next()).await.expect("a worker is free") {
+        Some(Order::Begin(work)) => work,
+        other => panic!("a request, got {other:?}"),
     }
 }
 
@@ -66,7 +76,8 @@ async fn every_scheme_works_without_an_element() {
         let (one, at_one) = echo(1, 0, key);
         let (two, at_two) = echo(2, 1, key);
         let (caller, _) = caller(table(1, &[(1, at_one), (2, at_two)]), key);
-        for scheme in Scheme::ALL {
+        for (at, scheme) in Scheme::ALL.into_iter().enumerate() {
+            let caller = caller.clone().busy_poll(Duration::from_micros(200) * (at as u32 % 2));
             for len in [0, 1, 1_300, 5_000, MESSAGE_MAX - 1] {
                 let answer = ask(&caller, vec![7; len], scheme.options()).await.expect("an answer");
                 assert_eq!(answer.reply.len(), len + 1, "{scheme}");
@@ -162,12 +173,81 @@ async fn a_queue_that_stops_answers_what_it_has_begun() {
     let (handle, mut works) = WorkerHandle::spawn(WorkerConfig::new(GAID, 1, 1, 0, 1), Table::default(), None, link);
     let (caller, _) = caller(table(1, &[(1, address)]), None);
     let asking = tokio::spawn(async move { ask(&caller, "what", Scheme::Random.options()).await });
-    let work = timeout(LIMIT, works.next()).await.unwrap().expect("a request");
+    let work = begun(&mut works).await;
     let replies = works.replies();
     drop(handle);
-    assert_eq!(timeout(LIMIT, works.next()).await.unwrap().map(|work| work.id), None, "nothing more");
+    assert!(timeout(LIMIT, works.next()).await.unwrap().is_none(), "nothing more");
     replies.finish(work.id, Bytes::from_static(b"done"), Bytes::new());
     assert_eq!(asking.await.unwrap().expect("an answer").reply, "done");
+}
+
+#[tokio::test]
+async fn servers_hear_that_a_call_is_given_up() {
+    for scheme in [Scheme::Random, Scheme::Clone, Scheme::CloneShortest, Scheme::ClientClone] {
+        let (one, two) = (link(), link());
+        let pool = table(1, &[(1, one.local_addr()), (2, two.local_addr())]);
+        let start = |endpoint, sid, link| {
+            let config = WorkerConfig::new(GAID, endpoint, 1, sid, 1);
+            WorkerHandle::spawn(config, Table::default(), None, link)
+        };
+        let ((one, mut at_one), (two, mut at_two)) = (start(1, 0, one), start(2, 1, two));
+        let (caller, _) = caller(pool, None);
+        // One is at work at each, others wait, and all are given up.
+        let asks = (0..16).map(|_| {
+            let ask = Ask { request: "what".into(), options: scheme.options() };
+            let caller = caller.clone();
+            tokio::spawn(async move { caller.ask(ask).await })
+        });
+        let asks: Vec<_> = asks.collect();
+        let (a, b) = (begun(&mut at_one).await.id, begun(&mut at_two).await.id);
+        asks.iter().for_each(tokio::task::JoinHandle::abort);
+        for (works, id) in [(&mut at_one, a), (&mut at_two, b)] {
+            let unwanted = timeout(LIMIT, works.next()).await.expect("it hears of it");
+            assert!(matches!(unwanted, Some(Order::Unwanted(unwanted)) if unwanted == id), "{scheme}: {unwanted:?}");
+            works.replies().drop_work(id);
+        }
+        let empty = async {
+            while one.waiting() + two.waiting() > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, empty).await.expect("what has not begun is not begun");
+    }
+}
+
+#[tokio::test]
+async fn clones_that_come_together_are_wanted_while_workers_are_free() {
+    let link = link();
+    let address = link.local_addr();
+    let config = WorkerConfig::new(GAID, 1, 1, 0, 8);
+    let (handle, mut works) = WorkerHandle::spawn(config, Table::default(), None, link);
+    // All of them wait in the socket when the queue first looks.
+    let element = std::net::UdpSocket::bind(FREE).unwrap();
+    for seq in 1..=9 {
+        let base = BaseRepr {
+            gaid: GAID,
+            src: CALLER,
+            src_incarnation: INCARNATION,
+            dst: 1,
+            seq,
+            ..BaseRepr::new(Kind::CloneRequest)
+        };
+        let head = CloneRepr { req_id: seq.into(), clo: 2, switch_id: 1, parts: 1, ..CloneRepr::default() };
+        let mut frame = vec![0; pathcall_wire::MAX_FRAME];
+        let len = emit(&base, &head, b"clone", &mut frame);
+        element.send_to(&frame[..len], address).unwrap();
+    }
+    for _ in 0..8 {
+        begun(&mut works).await;
+    }
+    let stats = async {
+        while handle.stats().queued + handle.stats().clones_dropped < 9 {
+            tokio::task::yield_now().await;
+        }
+        handle.stats()
+    };
+    let stats = timeout(LIMIT, stats).await.unwrap();
+    assert_eq!((stats.clones, stats.clones_dropped), (9, 0), "the last one waits alone: {stats:?}");
 }
 
 #[tokio::test]
@@ -194,6 +274,7 @@ async fn a_coordinator_clones_to_idle_servers() {
     let stats = handle.stats();
     // A busy machine may have one sent again.
     assert!(stats.requests >= 20 && stats.cloned == stats.requests, "{stats:?}");
-    assert_eq!(caller.stats().redundant, 0, "the second answers stop there");
+    let again = stats.requests - 20;
+    assert!(caller.stats().redundant <= again, "the second answers stop there: {:?}", caller.stats());
     assert!(one.stats().queued >= 20 && two.stats().queued >= 20);
 }

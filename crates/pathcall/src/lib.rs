@@ -39,6 +39,9 @@
 //!     .await?;
 //! ```
 //!
+//! A method with `option (pathcall.clone) = { idempotent: true }` is answered by whichever of a pool of such servers
+//! has time, two of them at once if both do; client and server look the same.
+//!
 //! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
 //! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the
 //! services.

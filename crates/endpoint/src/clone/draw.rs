@@ -19,7 +19,7 @@ impl Draw {
 
     /// A number below `n`; 0 when `n` is 0.
     pub(super) fn below(&mut self, n: u32) -> u32 {
-        ((self.bits() >> 32) * u64::from(n) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(n)) >> 32) as u32
     }
 
     /// One of these that `suits`, evenly; `None`: none does.

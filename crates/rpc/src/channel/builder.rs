@@ -121,7 +121,7 @@ impl Builder {
         self
     }
 
-    /// A call with a filter looks for its answer itself for so long before its task waits; not at all,
+    /// A call with a filter, or one that is cloned, looks for its answer itself for so long before its task waits; not at all,
     /// unless given. It saves the wake-up of a thread at the cost of a processor's time: some tens of
     /// microseconds are worth it where processors are idle and calls are small.
     pub fn busy_poll(mut self, time: Duration) -> Self {

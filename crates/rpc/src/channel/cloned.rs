@@ -23,7 +23,7 @@ use crate::status::deadline_exceeded;
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// Until a frame has come back, a call waits so long for one, then goes by gRPC.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-/// A call by gRPC whose server is gone is made again so often, by the server that is followed then.
+/// A call by gRPC that reaches none of the pool's servers is made again so often.
 const AGAIN_MAX: u32 = 3;
 /// Pause before that.
 const AGAIN_PAUSE: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ impl Inner {
         }
     }
 
-    /// By gRPC, to the server that is followed; again when that was gone, which does no harm.
+    /// By gRPC, to the server that is followed; to others when that is gone, which does no harm.
     async fn by_grpc(
         &self,
         pool: &Pool,
@@ -95,14 +95,19 @@ impl Inner {
         self.counters.plain.add();
         let mut again = 0;
         loop {
-            let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
-            match pool.transport().call(request).await {
-                Err(_) if again < AGAIN_MAX => {
-                    again += 1;
-                    tokio::time::sleep(AGAIN_PAUSE * again).await;
+            let mut failed = None;
+            for transport in pool.transports() {
+                let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+                match transport.call(request).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) => failed = failed.or(Some(error)),
                 }
-                outcome => return outcome,
             }
+            again += 1;
+            if again > AGAIN_MAX {
+                return Err(failed.unwrap_or_else(|| Status::unavailable("no server of the pool is known")));
+            }
+            tokio::time::sleep(AGAIN_PAUSE * again).await;
         }
     }
 }

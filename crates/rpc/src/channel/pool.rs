@@ -36,6 +36,11 @@ const PLAIN_PAUSE: Duration = Duration::from_secs(10);
 /// When no server of the pool is reached for so long, calls by frames fail.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
+/// Extra requests at one time, and in a second, that no calls have paid for: when a server dies, those that it had are
+/// to be sent again at once.
+const BURST: f64 = 500.0;
+const PER_SECOND: f64 = 100.0;
+
 /// How a channel is in a pool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms {
@@ -50,8 +55,8 @@ pub(super) struct Terms {
 #[derive(Debug)]
 pub(super) struct Pool {
     state: watch::Receiver<State>,
-    /// The server that is followed.
-    transport: Arc<Mutex<Transport>>,
+    /// Servers that gRPC calls can go to, first the one that is followed.
+    servers: Arc<Mutex<Vec<Transport>>>,
     past: Arc<Mutex<CallerStats>>,
     _follow: JoinSet<()>,
 }
@@ -112,18 +117,18 @@ impl Pool {
     pub(super) fn follow(transport: Transport, terms: Terms) -> Self {
         let (tell, state) = watch::channel(State::Asking);
         let past = Arc::default();
-        let current = Arc::new(Mutex::new(transport.clone()));
+        let servers = Arc::new(Mutex::new(vec![transport.clone()]));
         let follower = Follower {
             terms,
             known: vec![transport.clone()],
             transport,
-            current: Arc::clone(&current),
+            servers: Arc::clone(&servers),
             past: Arc::clone(&past),
             tell,
         };
         let mut follow = JoinSet::new();
         follow.spawn(follower.run());
-        Self { state, transport: current, past, _follow: follow }
+        Self { state, servers, past, _follow: follow }
     }
 
     /// How calls are made now, as soon as the server has said it; the state it was asked in.
@@ -138,7 +143,12 @@ impl Pool {
 
     /// The server that gRPC calls go to.
     pub(super) fn transport(&self) -> Transport {
-        lock(&self.transport).clone()
+        lock(&self.servers)[0].clone()
+    }
+
+    /// It, and the others of the pool as far as they are known.
+    pub(super) fn transports(&self) -> Vec<Transport> {
+        lock(&self.servers).clone()
     }
 
     pub(super) fn stats(&self) -> CallerStats {
@@ -167,7 +177,7 @@ struct Follower {
     transport: Transport,
     /// All that are known; the first is the one that the user named.
     known: Vec<Transport>,
-    current: Arc<Mutex<Transport>>,
+    servers: Arc<Mutex<Vec<Transport>>>,
     past: Arc<Mutex<CallerStats>>,
     tell: watch::Sender<State>,
 }
@@ -185,8 +195,9 @@ impl Follower {
         let mut pause = PAUSE_MIN;
         loop {
             pause = match self.live().await {
-                Ok(Ended::Anew) => PAUSE_MIN,
-                Ok(Ended::Alone) => pause.max(PAUSE_MIN),
+                // At once, and calls wait for it.
+                Ok(Ended::Anew) => continue,
+                Ok(Ended::Alone) => PAUSE_MIN,
                 Ok(Ended::Silent) => PLAIN_PAUSE,
                 Err(error) if error.code() == Code::Unimplemented => PLAIN_PAUSE,
                 Err(_) => (pause * 2).min(PAUSE_MAX),
@@ -202,10 +213,11 @@ impl Follower {
         let (view, mut stream) = self.anybody(me).await?;
         let pool = read(&view, self.terms.coordinator)?;
         let (gaid, endpoint) = (pool.pool.gaid, view.endpoint);
-        let budget = Budget { share: self.terms.budget, ..Budget::default() };
+        let budget = Budget { share: self.terms.budget, burst: BURST, per_second: PER_SECOND };
         let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
         let caller = CallerHandle::spawn(CallerConfig { budget, ..config }, pool, key, link);
+        let caller = caller.busy_poll(self.terms.options.busy_poll);
         let session = Arc::new(Session { caller, heard: AtomicBool::new(false), over: watch::Sender::new(false) });
         self.learn(view.pool.as_ref());
         self.tell.send_replace(State::Frames(Arc::clone(&session)));
@@ -286,13 +298,13 @@ impl Follower {
                     if *transport.uri() != was {
                         tracing::info!(server = %transport.uri(), "following the pool by another server");
                     }
-                    *lock(&self.current) = transport.clone();
-                    self.transport = transport;
+                    self.transport = transport.clone();
+                    self.prefer(transport);
                     return Ok(following);
                 }
                 Err(error) => {
                     if lives(&error) && !lives(&said) {
-                        *lock(&self.current) = transport.clone();
+                        self.prefer(transport.clone());
                     }
                     if lives(&error) || !lives(&said) {
                         said = error;
@@ -301,6 +313,12 @@ impl Follower {
             }
         }
         Err(said)
+    }
+
+    /// Has gRPC calls go there first.
+    fn prefer(&self, first: Transport) {
+        let others = self.known.iter().filter(|known| known.uri() != first.uri()).cloned().collect::<Vec<_>>();
+        *lock(&self.servers) = [&[first][..], &others].concat();
     }
 
     /// Notes where else the pool can be followed.
@@ -316,6 +334,7 @@ impl Follower {
             }
         }
         self.known = known;
+        self.prefer(self.transport.clone());
     }
 }
 

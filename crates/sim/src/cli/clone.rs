@@ -3,8 +3,7 @@
 use std::io::{self, Write};
 
 use super::{conclude, rows, share, with_progress};
-use crate::ability::Finding;
-use crate::clone::{NAME, Report, generate, play_traced, shrink, sweep};
+use crate::clone::{Finding, NAME, Report, generate, play_traced, shrink, sweep};
 
 /// Plays many seeds; whether all was right.
 pub(super) fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {

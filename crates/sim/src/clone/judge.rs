@@ -128,7 +128,7 @@ struct Sent {
     requests: u64,
     /// By call number and attempt, how often each came to the element: what the network repeats is not the caller's.
     came: BTreeMap<(u32, u8), u32>,
-    /// Those that were cloned when they came first.
+    /// Those that came once and were cloned.
     cloned: BTreeSet<(u32, u8)>,
 }
 
@@ -166,7 +166,12 @@ impl<'a> Judge<'a> {
         if frame.kind() == Kind::CloneRequest && frame.head().part() == 0 {
             let name = (frame.base().seq(), frame.head().attempt());
             if let Some(sent) = self.sent.get_mut(caller) {
-                *sent.came.entry(name).or_default() += 1;
+                let came = sent.came.entry(name).or_default();
+                *came += 1;
+                if *came > 1 {
+                    // Its answer may say that it was not cloned, and be the copy's.
+                    sent.cloned.remove(&name);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@
 //! Beside that, [`performance`] says how long calls take at the paper's scale.
 
 mod element;
+mod hosts;
 mod judge;
 mod network;
 mod payload;

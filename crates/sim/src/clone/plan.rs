@@ -132,6 +132,11 @@ pub fn generate(seed: u64) -> Plan {
     let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
     let small = random.happens(Chance::percent(50));
     let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme, small)).collect();
+    if calm {
+        for call in &mut calls {
+            (call.options.deadline, call.given_up) = (Duration::from_secs(4), None);
+        }
+    }
     calls.extend((0..callers.len()).flat_map(last_calls));
     calls.sort_by_key(|call| call.at);
     let chance = |random: &mut Random, most: u64| match calm {
@@ -166,6 +171,11 @@ pub fn generate(seed: u64) -> Plan {
 }
 
 impl Plan {
+    /// Whether a caller makes calls after the faults, by which it finds the element again.
+    pub(super) fn ends_calmly(&self, caller: usize) -> bool {
+        self.calls.iter().filter(|call| call.caller == caller && call.at >= LAST).count() > 2
+    }
+
     /// Whether nothing goes wrong.
     #[must_use]
     pub fn is_calm(&self) -> bool {
@@ -192,10 +202,15 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
     servers
 }
 
+/// When the last calls begin.
+const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
+
 /// Calls after the faults, by way of the element, if it is there.
 fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
     let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
-    let at = |nth: u32| Instant(0) + FAULTS + Duration::from_millis(400) + Duration::from_millis(150) * nth;
+    // One caller after the other: a queue of one has room for each.
+    let first = LAST + Duration::from_millis(40) * caller as u32;
+    let at = move |nth: u32| first + Duration::from_millis(150) * nth;
     (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 

@@ -144,7 +144,7 @@ pub struct CallerStats {
     pub redundant: u64,
     /// Times that a server said it was working on a call.
     pub working: u64,
-    /// Other servers that were told of the first answer.
+    /// Words to servers that a call was answered by another one, or given up.
     pub cancelled: u64,
     /// Times that calls began to go past an element that was silent.
     pub silent: u64,

@@ -25,6 +25,8 @@ pub(super) struct Call {
     pub(super) requests: u32,
     /// Attempts that were paid for as clones, a bit each; the first 64.
     pub(super) reserved: u64,
+    /// Version and group of the newest request that an element was to steer.
+    pub(super) steered: Option<(u32, u32)>,
     /// Whether the newest attempt went by way of the element.
     pub(super) by_element: bool,
     /// Whether nobody answered that one in time: the element is blamed once for each.
@@ -64,6 +66,7 @@ impl Call {
             attempt: 0,
             requests: 0,
             reserved: 0,
+            steered: None,
             by_element: false,
             missed: false,
             retry_at: None,

@@ -103,9 +103,12 @@ impl Caller {
         Ok(CallId(seq))
     }
 
-    /// The application does not want an answer any more; nothing is told of the call.
+    /// The application does not want an answer any more; nothing is told of the call. Servers that may have it are
+    /// told, once.
     pub fn give_up(&mut self, call: CallId) {
-        self.calls.remove(&call.0);
+        if let Some(given_up) = self.calls.remove(&call.0) {
+            self.cancel_all(call.0, &given_up);
+        }
     }
 
     /// The pool is another one. Calls that were sent to servers which are gone are sent again.
@@ -164,9 +167,12 @@ impl Caller {
             self.timers.pop();
             let Some(call) = self.calls.get_mut(&seq).filter(|call| call.timer == at) else { continue };
             call.timer = Instant(u64::MAX);
-            if call.deadline <= now && !mutant::on(Mutant::CloneNeverFails) {
-                self.fail(seq);
-                continue;
+            if call.deadline <= now {
+                if !mutant::on(Mutant::CloneNeverFails) {
+                    self.fail(seq);
+                    continue;
+                }
+                call.deadline = Instant(u64::MAX);
             }
             if call.retry_at.is_some_and(|at| at <= now) {
                 self.send_again(now, seq);

@@ -100,6 +100,26 @@ impl Caller {
         }
     }
 
+    /// Tells all servers that may have a call that nobody wants its answer any more.
+    pub(super) fn cancel_all(&mut self, seq: u32, call: &Call) {
+        let cancel = Outgoing { kind: Kind::CloneCancel, attempt: call.attempt, ..Outgoing::new(seq) };
+        let pair = |(version, grp)| Some((version, grp, clone::pair(grp, self.config.pool.servers.len())?));
+        let steered = call.steered.filter(|(version, _)| *version == self.config.pool.version);
+        if let Some((version, grp, (first, second))) = steered.and_then(pair) {
+            // It goes to the other of the pair than the one that it names.
+            for sid in [first, second] {
+                self.stats.cancelled += 1;
+                self.outgoing.push_back(Outgoing { version, grp, sid, ..cancel });
+            }
+        }
+        for server in call.asked.into_iter().filter(|asked| *asked != 0) {
+            self.stats.cancelled += 1;
+            let version = self.config.pool.version;
+            let (to, flags) = (To::Endpoint(server), CloneFlags::DIRECT);
+            self.outgoing.push_back(Outgoing { to, dst: server, flags, version, ..cancel });
+        }
+    }
+
     fn steers(&self, call: &Call) -> bool {
         let options = call.options;
         options.idempotent && (options.clone || options.steered || options.balance == Balance::Shortest)
@@ -128,6 +148,7 @@ impl Caller {
         let (grp, idx) = (self.group(options.balance), self.draw.below(self.config.filter_tables.into()));
         call.by_element = true;
         call.missed = false;
+        call.steered = Some((self.config.pool.version, grp));
         call.requests += 1;
         self.outgoing.push_back(Outgoing {
             grp,

@@ -368,3 +368,24 @@ proptest! {
         prop_assert!(open.is_empty() && caller.is_empty());
     }
 }
+
+#[test]
+fn servers_that_may_have_a_call_hear_that_it_is_given_up() {
+    let mut caller = caller();
+    let call = ask(&mut caller, ms(0), Options::default());
+    let request = sent(&mut caller).remove(0);
+    caller.give_up(call);
+    let words = sent(&mut caller);
+    let (first, second) = pathcall_wire::clone::pair(request.head.grp, SERVERS.len()).expect("a group");
+    let named: Vec<_> = words.iter().map(|word| (word.to, word.head.sid, word.head.grp)).collect();
+    let of_pair = |sid| (To::Element, sid, request.head.grp);
+    assert_eq!(named, [of_pair(first), of_pair(second)], "each goes to the other one");
+    let call = ask(&mut caller, ms(0), Scheme::ClientClone.options());
+    let asked: Vec<_> = sent(&mut caller).iter().map(|request| request.to).collect();
+    caller.give_up(call);
+    let mut told: Vec<_> = sent(&mut caller).iter().map(|word| word.to).collect();
+    told.reverse();
+    assert_eq!(told, asked);
+    caller.give_up(call);
+    assert!(sent(&mut caller).is_empty(), "once");
+}

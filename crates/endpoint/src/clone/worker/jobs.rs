@@ -17,6 +17,8 @@ pub(super) struct Job {
     pub(super) request: Bytes,
     pub(super) since: Instant,
     pub(super) begun: bool,
+    /// Whether nobody wants its answer any more.
+    pub(super) unwanted: bool,
     /// When its caller is told that it is worked on.
     pub(super) tell_at: Option<Instant>,
 }

@@ -4,7 +4,7 @@
 //! parts ─▶ receive ─▶ whole requests ─▶ queue ─▶ begin ─▶ Work … finish ─▶ answer, with the queue's length
 //!             ├ a clone, and others wait: dropped (§3.4)      └ long: "it is worked on"
 //!             ├ a copy of what is here: not begun twice; its caller is told
-//!             └ a cancellation: what has not begun is taken out
+//!             └ a cancellation: what has not begun is taken out, and what has is unwanted
 //! ```
 
 mod api;
@@ -48,6 +48,8 @@ pub struct Worker {
     /// When callers are told; those of jobs that are done are skipped.
     timers: BinaryHeap<Reverse<(Instant, WorkId)>>,
     outgoing: VecDeque<Outgoing>,
+    /// Of the jobs at work, those that nobody wants any more and the application has not heard of.
+    unwanted: VecDeque<WorkId>,
     /// Requests that are worked on.
     busy: usize,
     stats: WorkerStats,
@@ -63,6 +65,7 @@ impl Worker {
             remembered: Remembered::new(config.remembered),
             timers: BinaryHeap::new(),
             outgoing: VecDeque::new(),
+            unwanted: VecDeque::new(),
             busy: 0,
             stats: WorkerStats::default(),
             config,
@@ -99,6 +102,12 @@ impl Worker {
         Some(Work { id, caller: job.key.caller, waited: now.since(job.since), request })
     }
 
+    /// A request at work that nobody wants an answer to any more; each once. It is at work until it is finished or
+    /// dropped all the same.
+    pub fn unwanted(&mut self) -> Option<WorkId> {
+        self.unwanted.pop_front()
+    }
+
     /// A request is done: its answer is sent, with the number of those that wait now.
     ///
     /// # Errors
@@ -130,9 +139,7 @@ impl Worker {
                 self.tell(asked);
             }
         }
-        if !mutant::on(Mutant::ClonePartialKept) {
-            self.stats.expired += self.partials.expire(now);
-        }
+        self.stats.expired += self.partials.expire(now);
     }
 
     /// Writes the next frame; `None`: there is none for now.
@@ -221,7 +228,7 @@ impl Worker {
         self.stats.queued += 1;
         self.stats.clones += u64::from(asked.clo() == clone::CLONE);
         let tell_at = (patience > 0).then(|| now + Duration::from_micros(patience.into()));
-        let id = self.jobs.push(Job { key, asked, request, since: now, begun: false, tell_at });
+        let id = self.jobs.push(Job { key, asked, request, since: now, begun: false, unwanted: false, tell_at });
         self.timers.extend(tell_at.map(|at| Reverse((at, id))));
     }
 
@@ -230,7 +237,11 @@ impl Worker {
         self.stats.repeats += 1;
         let Some(job) = self.jobs.get_mut(id) else { return };
         if asked.attempt() > job.asked.attempt() {
-            job.asked = asked;
+            let before = std::mem::replace(&mut job.asked, asked);
+            if before.by_element() && !asked.by_element() {
+                // Who goes past an element because it is silent hears by this that it is not.
+                self.tell(before);
+            }
             self.tell(asked);
         }
     }
@@ -242,14 +253,18 @@ impl Worker {
         self.outgoing.push_back(Outgoing::new(Kind::CloneWorking, asked, waiting, Bytes::new(), 1));
     }
 
-    /// A call is answered: what has not begun is not begun.
+    /// A call is answered, or given up: what has not begun is not begun.
     fn cancel(&mut self, key: Key, attempt: u8) {
         self.partials.forget(&key);
         if let Some(id) = self.jobs.find(&key)
-            && self.jobs.get_mut(id).is_some_and(|job| !job.begun)
+            && let Some(job) = self.jobs.get_mut(id)
         {
-            self.jobs.remove(id);
-            self.stats.cancelled += 1;
+            if !job.begun {
+                self.jobs.remove(id);
+                self.stats.cancelled += 1;
+            } else if !std::mem::replace(&mut job.unwanted, true) {
+                self.unwanted.push_back(id);
+            }
         }
         self.remembered.note(key, attempt);
     }
@@ -259,6 +274,9 @@ impl Worker {
         self.jobs.get_mut(id).filter(|job| job.begun).ok_or(FinishError::Unknown(id))?;
         let job = self.jobs.remove(id).ok_or(FinishError::Unknown(id))?;
         self.busy -= 1;
+        if job.unwanted {
+            self.unwanted.retain(|unwanted| *unwanted != id);
+        }
         self.remembered.note(job.key, job.asked.attempt());
         Ok(job)
     }

@@ -39,6 +39,10 @@ impl Asked {
         self.clone.attempt
     }
 
+    pub(super) const fn by_element(&self) -> bool {
+        self.by_element
+    }
+
     pub(super) const fn clo(&self) -> u8 {
         self.clone.clo
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_wire::{CloneFrame, Instant};
+use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
 
 use super::super::assembly::{Assembly, Taken};
 use super::outgoing::Asked;
@@ -74,7 +74,9 @@ impl Partials {
                 self.order.retain(|(since, key)| partials.get(key).is_some_and(|partial| partial.since == *since));
             }
             self.partials.insert(key, Partial { asked, since: now, assembly: Assembly::new(parts) });
-            self.order.push_back((now, key));
+            if !mutant::on(Mutant::ClonePartialKept) {
+                self.order.push_back((now, key));
+            }
         }
         let partial = self.partials.get_mut(&key)?;
         // Parts that came to the element before the first do not know that the request is cloned.
@@ -108,8 +110,11 @@ impl Partials {
     /// Forgets what has come in part for too long; how many.
     pub(super) fn expire(&mut self, now: Instant) -> u64 {
         let mut expired = 0;
-        while self.order.front().is_some_and(|(since, _)| *since + self.keep <= now) && self.forget_oldest() {
-            expired += 1;
+        while let Some(&(since, key)) = self.order.front()
+            && since + self.keep <= now
+        {
+            self.order.pop_front();
+            expired += u64::from(self.is_of(since, &key) && self.forget(&key));
         }
         expired
     }
@@ -117,11 +122,16 @@ impl Partials {
     /// Forgets the oldest; false when there is none.
     fn forget_oldest(&mut self) -> bool {
         while let Some((since, key)) = self.order.pop_front() {
-            // One of the same name that began later has an entry of its own.
-            if self.partials.get(&key).is_some_and(|partial| partial.since == since) {
+            if self.is_of(since, &key) {
                 return self.forget(&key);
             }
         }
         false
+    }
+
+    /// Whether an entry of the order is that of a request which is here: one of the same name that began later has
+    /// an entry of its own.
+    fn is_of(&self, since: Instant, key: &Key) -> bool {
+        self.partials.get(key).is_some_and(|partial| partial.since == since)
     }
 }

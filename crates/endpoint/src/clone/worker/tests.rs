@@ -92,6 +92,17 @@ fn a_copy_is_not_begun_twice_and_its_caller_is_told() {
 }
 
 #[test]
+fn who_asks_again_past_the_element_hears_by_way_of_it_too() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    worker.receive(ms(1), &request(1, CloneRepr { attempt: 1, ..CloneRepr::default() }, b""));
+    let ways: Vec<_> = sent(&mut worker).into_iter().map(|(to, _, head, _)| (to, head.attempt)).collect();
+    assert_eq!(ways, [(To::Element, 0), (To::Endpoint(5), 1)]);
+    worker.receive(ms(2), &request(1, CloneRepr { attempt: 2, ..CloneRepr::default() }, b""));
+    assert_eq!(sent(&mut worker).len(), 1, "once");
+}
+
+#[test]
 fn callers_hear_of_what_takes_long() {
     let mut worker = Worker::new(CONFIG);
     worker.receive(ms(0), &request(1, CloneRepr { patience: 2_000, ..plain() }, b""));
@@ -168,6 +179,20 @@ fn memory_and_time_for_parts_are_bounded() {
 }
 
 #[test]
+fn only_what_is_old_is_forgotten() {
+    let mut worker = Worker::new(CONFIG);
+    let part = |part| CloneRepr { part, parts: 2, ..plain() };
+    for (seq, at) in [(1, 0), (2, 999)] {
+        worker.receive(ms(at), &request(seq, part(0), &[1; PART]));
+    }
+    worker.receive(ms(999), &request(1, part(1), b""));
+    assert_eq!(worker.waiting(), 1, "the first is whole");
+    worker.poll(ms(1_000));
+    worker.receive(ms(1_000), &request(2, part(1), b""));
+    assert_eq!((worker.waiting(), worker.stats().expired), (2, 0));
+}
+
+#[test]
 fn the_queue_is_bounded() {
     let mut worker = Worker::new(WorkerConfig { queue_max: 2, ..CONFIG });
     for seq in 1..=3 {
@@ -231,4 +256,23 @@ proptest! {
         worker.poll(ms(100_000));
         prop_assert!(worker.is_empty() && worker.memory() == 0);
     }
+}
+
+#[test]
+fn what_has_begun_is_unwanted_once() {
+    let mut worker = Worker::new(WorkerConfig { workers: 2, ..CONFIG });
+    for seq in 1..=2 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    let (first, second) = (worker.begin(ms(0)).expect("it waits"), worker.begin(ms(0)).expect("it waits"));
+    assert_eq!(worker.unwanted(), None);
+    for _ in 0..2 {
+        worker.receive(ms(0), &frame(Kind::CloneCancel, 1, plain(), b""));
+    }
+    assert_eq!((worker.unwanted(), worker.unwanted(), worker.busy()), (Some(first.id), None, 2));
+    worker.drop_work(first.id);
+    // One that is done before anybody asks is not told of.
+    worker.receive(ms(0), &frame(Kind::CloneCancel, 2, plain(), b""));
+    worker.finish(second.id, Bytes::new()).expect("it is at work");
+    assert_eq!((worker.unwanted(), worker.busy(), sent(&mut worker).len()), (None, 0, 1));
 }

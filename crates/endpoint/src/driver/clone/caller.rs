@@ -5,9 +5,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use pathcall_wire::clone::{groups, pair};
-use pathcall_wire::{CloneFrame, Instant, TokenKey};
+use pathcall_wire::{CloneFrame, Instant, Kind, TokenKey};
 use tokio::sync::oneshot;
 
 use super::super::Party;
@@ -40,7 +41,10 @@ enum Command {
 
 /// A handle to the caller of one pool. When the last clone is dropped the endpoint stops.
 #[derive(Debug, Clone)]
-pub struct CallerHandle(Arc<Handle>);
+pub struct CallerHandle {
+    handle: Arc<Handle>,
+    busy_poll: Duration,
+}
 
 /// What all clones share: its end is theirs.
 struct Handle {
@@ -76,19 +80,29 @@ impl CallerHandle {
         };
         let shared = Shared::new(calls, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self(Arc::new(Handle { shared, next: AtomicU64::new(0) }))
+        Self { handle: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO }
     }
 
-    /// Makes one call. Dropping the future gives it up: its answer is not waited for.
+    /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have
+    /// precedence over each look.
+    #[must_use]
+    pub fn busy_poll(self, busy_poll: Duration) -> Self {
+        Self { busy_poll, ..self }
+    }
+
+    /// Makes one call. Dropping the future gives it up: servers that may have it are told so.
     ///
     /// # Errors
     /// [`CallError`].
     pub async fn ask(&self, ask: Ask) -> Result<Answer, CallError> {
-        let Handle { shared, next } = &*self.0;
+        let Handle { shared, next } = &*self.handle;
         let number = next.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
         let mut guard = GiveUpOnDrop { number, calls: Some(shared) };
         shared.command(Command::Ask(number, ask, reply)).map_err(|_| CallError::Stopped)?;
+        if !self.busy_poll.is_zero() {
+            shared.look_for(&answer, self.busy_poll).await;
+        }
         let answer = answer.await.unwrap_or(Err(CallError::Stopped));
         guard.calls = None;
         answer
@@ -97,25 +111,25 @@ impl CallerHandle {
     /// The pool has changed, or where somebody in it is.
     pub fn renew(&self, table: Table) {
         // One that has stopped calls nobody.
-        let _ = self.0.shared.command(Command::Renew(table));
+        let _ = self.handle.shared.command(Command::Renew(table));
     }
 
     /// A way to tell it of changes that does not keep it running.
     #[must_use]
     pub fn teller(&self) -> CallerTeller {
-        CallerTeller(Arc::downgrade(&self.0))
+        CallerTeller(Arc::downgrade(&self.handle))
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> CallerStats {
-        self.0.shared.lock().party.caller.stats()
+        self.handle.shared.lock().party.caller.stats()
     }
 
     /// Whether the element answers, as far as is known.
     #[must_use]
     pub fn by_element(&self) -> bool {
-        let state = self.0.shared.lock();
+        let state = self.handle.shared.lock();
         state.party.table.element.is_some() && state.party.caller.by_element()
     }
 }
@@ -165,8 +179,11 @@ impl Calls {
                 let mut frame = CloneFrame::new_checked(&mut self.desk.frame[..len]).ok()?;
                 if frame.base().dst() == 0 {
                     let grp = frame.head().grp().checked_rem(groups(servers.len()))?;
-                    let (first, _) = pair(grp, servers.len())?;
-                    frame.base_mut().set_dst(*servers.get(usize::from(first))?);
+                    let (first, second) = pair(grp, servers.len())?;
+                    // Who has it already is named by a cancellation, which is for the other one.
+                    let other = frame.kind() == Kind::CloneCancel && frame.head().sid() == first;
+                    let sid = if other { second } else { first };
+                    frame.base_mut().set_dst(*servers.get(usize::from(sid))?);
                 }
                 frame.base().dst()
             }

@@ -20,7 +20,7 @@ pub use caller::{CallError, CallerHandle, CallerTeller};
 pub use coordinator::CoordinatorHandle;
 use pathcall_wire::clone::CloneFrame;
 use pathcall_wire::{MAX_FRAME, TokenKey, token};
-pub use worker::{Replies, WorkerHandle, Works};
+pub use worker::{Order, Replies, WorkerHandle, Works};
 
 use crate::clone::Pool;
 

@@ -43,9 +43,18 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// What is to be worked on, each at once: never more than the queue has workers.
+/// What is to be done.
+#[derive(Debug)]
+pub enum Order {
+    /// To be worked on, at once: there are never more than the queue has workers.
+    Begin(Work),
+    /// Its caller wants no answer to it any more. It is at work until it is finished or dropped all the same.
+    Unwanted(WorkId),
+}
+
+/// What is to be worked on.
 pub struct Works {
-    works: mpsc::UnboundedReceiver<Work>,
+    orders: mpsc::UnboundedReceiver<Order>,
     replies: Replies,
 }
 
@@ -54,9 +63,9 @@ pub struct Works {
 pub struct Replies(Arc<Shared<Queue>>);
 
 impl Works {
-    /// The next request; `None` when the queue has stopped.
-    pub async fn next(&mut self) -> Option<Work> {
-        self.works.recv().await
+    /// What is next; `None` when the queue has stopped.
+    pub async fn next(&mut self) -> Option<Order> {
+        self.orders.recv().await
     }
 
     /// Where replies go.
@@ -95,7 +104,7 @@ impl WorkerHandle {
     /// Starts the queue on the current tokio runtime. `key` is what signs the pool's frames, if they carry tokens.
     #[must_use]
     pub fn spawn(config: WorkerConfig, table: Table, key: Option<TokenKey>, link: Link) -> (Self, Works) {
-        let (give, works) = mpsc::unbounded_channel();
+        let (give, orders) = mpsc::unbounded_channel();
         let queue = Queue {
             worker: Worker::new(config),
             table,
@@ -107,7 +116,7 @@ impl WorkerHandle {
         let shared = Shared::new(queue, link);
         tokio::spawn(Arc::clone(&shared).run());
         let replies = Replies(Arc::clone(&shared));
-        (Self(Arc::new(Handle(shared))), Works { works, replies })
+        (Self(Arc::new(Handle(shared))), Works { orders, replies })
     }
 
     /// The pool has changed; this server is at place `sid`.
@@ -137,7 +146,7 @@ struct Queue {
     /// Where requests come from that others than the pool's element have decided about, by switch id.
     roads: HashMap<u16, SocketAddr>,
     /// None when it is to stop.
-    give: Option<mpsc::UnboundedSender<Work>>,
+    give: Option<mpsc::UnboundedSender<Order>>,
 }
 
 impl Queue {
@@ -149,6 +158,21 @@ impl Queue {
                 self.roads.insert(switch, from);
             }
             Some(_) | None => {}
+        }
+    }
+
+    /// Gives out what a worker is free for.
+    fn begin(&mut self, now: Instant) {
+        while let Some(work) = self.worker.begin(now) {
+            let id = work.id;
+            if self.give.as_ref().is_none_or(|give| give.send(Order::Begin(work)).is_err()) {
+                // Nobody works here any more.
+                self.worker.drop_work(id);
+            }
+        }
+        while let Some(id) = self.worker.unwanted() {
+            // Whoever has stopped has nothing at work.
+            let _ = self.give.as_ref().map(|give| give.send(Order::Unwanted(id)));
         }
     }
 
@@ -186,18 +210,14 @@ impl Party for Queue {
         if self.desk.admits(frame) {
             self.note(from, frame);
             self.worker.receive(now, frame);
+            // At once: what a worker is free for does not wait, and a clone that comes in the same batch is wanted.
+            self.begin(now);
         }
     }
 
     fn poll(&mut self, now: Instant, mut send: impl FnMut(SocketAddr, &[u8])) {
         self.worker.poll(now);
-        while let Some(work) = self.worker.begin(now) {
-            let id = work.id;
-            if self.give.as_ref().is_none_or(|give| give.send(work).is_err()) {
-                // Nobody works here any more.
-                self.worker.drop_work(id);
-            }
-        }
+        self.begin(now);
         while let Some((to, len)) = self.worker.transmit(now, &mut self.desk.frame) {
             if let Some(at) = self.road(to, &self.desk.frame[..len]) {
                 send(at, self.desk.leaving(len));

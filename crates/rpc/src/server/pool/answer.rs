@@ -1,5 +1,8 @@
 //! Requests from the queue, answered by the services of the layer.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,8 +10,8 @@ use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Uri, Version};
 use http_body_util::Full;
 use pathcall_endpoint::clone::{Work, WorkId};
-use pathcall_endpoint::driver::clone::{Replies, Works};
-use tokio::task::JoinSet;
+use pathcall_endpoint::driver::clone::{Order, Replies, Works};
+use tokio::task::{AbortHandle, JoinSet};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Service, ServiceExt};
@@ -31,17 +34,49 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut tasks = JoinSet::new();
-    while let Some(work) = works.next().await {
+    let mut begun: HashMap<WorkId, Begun> = HashMap::new();
+    while let Some(order) = works.next().await {
         while tasks.try_join_next().is_some() {}
-        let pending = Pending { id: work.id, replies: works.replies(), reply: None };
+        let work = match order {
+            Order::Begin(work) => work,
+            Order::Unwanted(id) => {
+                if let Some(unwanted) = begun.remove(&id) {
+                    unwanted.stop();
+                }
+                continue;
+            }
+        };
+        if begun.len() > 2 * tasks.len() + ENDED_MAX {
+            begun.retain(|_, work| !work.task.is_finished());
+        }
+        let (id, unwanted) = (work.id, Arc::new(AtomicBool::new(false)));
+        let pending = Pending { id, replies: works.replies(), reply: None, unwanted: Arc::clone(&unwanted) };
         let (catalogue, services) = (catalogue.clone(), services.clone());
-        tasks.spawn(async move {
+        let task = tasks.spawn(async move {
             // Owned by the task, so that a handler that panics is answered for, too.
             let mut pending = pending;
             pending.reply = Some(answer(&catalogue, services, work).await);
         });
+        begun.insert(id, Begun { task, unwanted });
     }
     while tasks.join_next().await.is_some() {}
+}
+
+/// Works that have ended, beyond two for each that has not, before they are swept out.
+const ENDED_MAX: usize = 64;
+
+/// A handler at work.
+struct Begun {
+    task: AbortHandle,
+    unwanted: Arc<AtomicBool>,
+}
+
+impl Begun {
+    /// Drops the handler, as gRPC does when a caller is gone.
+    fn stop(self) {
+        self.unwanted.store(true, Ordering::Relaxed);
+        self.task.abort();
+    }
 }
 
 /// A request that is worked on; dropped, it is answered.
@@ -50,10 +85,15 @@ struct Pending {
     replies: Replies,
     /// None: its handler did not get to the end.
     reply: Option<Bytes>,
+    /// Whether nobody wants a reply any more.
+    unwanted: Arc<AtomicBool>,
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
+        if self.unwanted.load(Ordering::Relaxed) {
+            return self.replies.drop_work(self.id);
+        }
         let failed = || reply::of_status(Status::internal("the handler ended without a reply"));
         self.replies.finish(self.id, self.reply.take().unwrap_or_else(failed), reply::too_long());
     }

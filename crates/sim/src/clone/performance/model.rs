@@ -24,8 +24,10 @@ const COORDINATOR: u32 = 3_000;
 const NEVER: Duration = Duration::from_secs(1_000);
 /// Mean times of service after which a call is hedged: about one in twenty is.
 const HEDGED_AFTER: u32 = 3;
-/// Frames that may wait for the coordinator, in time: requests beyond that are lost, as from a network card's ring.
-const INBOX: Duration = Duration::from_millis(1);
+/// Frames that may wait for the coordinator, in time, and requests that may wait in it: others are lost before they
+/// cost it anything. So it is at its best when there are too many.
+const INBOX: Duration = Duration::from_micros(100);
+const WAITING: usize = 1_000;
 /// Answers of the paper's size: a frame.
 const REPLY: Bytes = Bytes::from_static(&[0; 8]);
 
@@ -259,7 +261,8 @@ impl<'a> Model<'a> {
         let there = now + switch + wire;
         if to == COORDINATOR {
             let answer = Base::new_checked(self.frames.get(frame)).is_ok_and(|base| base.has(Flags::FROM_SERVER));
-            if !answer && self.coordinating.0 > there + INBOX {
+            let full = self.coordinating.0 > there + INBOX || self.coordinator.waiting() >= WAITING;
+            if !answer && full {
                 return self.frames.free(frame);
             }
             self.queue.push(self.coordinating.takes(there, coordinate), What::Coordinate(frame));
