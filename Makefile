@@ -10,13 +10,16 @@ SEEDS ?= 2000
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
 demo:
-	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy
+	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall \
 	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(or $(CARGO_TARGET_DIR),target)/release/pathcall) \
 	  demo $(if $(TESTBED),--testbed $(BED))
 
 test: lint
 	$(CARGO) test --workspace
+	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
+	$(CARGO) test -p pathcall-rpc --features otel --lib otel
+	$(CARGO) test -p pathcall-rpc --features otel --test otel
 	$(MAKE) mutants
 	$(MAKE) sim
 	$(MAKE) xdp
@@ -24,6 +27,7 @@ test: lint
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy -p pathcall-rpc --features otel --all-targets -- -D warnings
 	$(CARGO) clippy -p pathcall-sim -p pathcall-conformance --features mutants --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
@@ -31,21 +35,25 @@ sim:
 	$(CARGO) build --release -p pathcall
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
+	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim clone --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program.
 mutants:
 	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants \
-	  --test delegate_loss
+	  --test delegate_loss --test clone_mutants --test clone_performance
 
 # The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
 # says what is lacking.
 xdp:
 	bpf/test
 
-# The same as sim, more of it; for hours with SEEDS=1000000.
+# The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that
+# are killed: flat memory, descriptors and tasks. `make test` has a short one of those.
+SOAK_S ?= 600
 soak: SEEDS = 10000
 soak: sim
+	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test --release -p pathcall-rpc --test soak -- --nocapture
 
 # Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.
 SECONDS ?= 10

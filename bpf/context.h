@@ -11,6 +11,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "counters.h"
+#include "pools.h"
 
 /* Where a frame begins: behind Ethernet, IPv4 without options, and UDP. */
 #define FRAME_AT (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
@@ -22,6 +23,8 @@
 enum action {
 	FORWARD = 1,
 	MULTICAST,
+	/* Forwarded, and as a clone to another server after a second pass. */
+	TWICE,
 	/* To user space as it came: not this program's. */
 	PASS,
 	DROP_MALFORMED,
@@ -31,6 +34,7 @@ enum action {
 	DROP_NOT_ADMITTED,
 	DROP_UNKNOWN_ENDPOINT,
 	DROP_UNAUTHENTIC,
+	DROP_FILTERED,
 };
 
 struct context {
@@ -58,19 +62,40 @@ struct context {
 	__u32 seq;
 	__u32 round;
 
-	__u32 op;
-	__u32 target;
-	__u32 map_flags;
-	__u32 lanes;
-	__u32 first_lane;
-	__s32 para;
-	__u32 index;
-	__u32 threshold;
-	__u32 worker;
-	__u32 payload_len;
-	__u32 tag;
+	union {
+		/* The map header's fields. */
+		struct {
+			__u32 op;
+			__u32 target;
+			__u32 map_flags;
+			__u32 lanes;
+			__u32 first_lane;
+			__s32 para;
+			__u32 index;
+			__u32 threshold;
+			__u32 worker;
+			__u32 payload_len;
+			__u32 tag;
+		};
+		/* Those of a call's clone header. */
+		struct {
+			__u64 req_id;
+			__u32 grp;
+			__u32 sid;
+			__u32 state;
+			__u32 clo;
+			__u32 idx;
+			__u32 switch_id;
+			__u32 asks;
+			__u32 call_part;
+			__u32 call_parts;
+		};
+	};
 
-	struct application app;
+	union {
+		struct application app;
+		struct pool pool;
+	};
 
 	/* What stages have found, for those after them: enum met, enum part, and whether the threshold is
 	 * reached. In memory, not in registers: the verifier does not follow each value on its own. */
@@ -103,6 +128,14 @@ static __always_inline struct frame frame_of(struct xdp_md *xdp)
 	frame.base = data + FRAME_AT;
 	frame.map = (void *)(frame.base + 1);
 	return frame;
+}
+
+/* Whether the frame has a clone header, not a map header. */
+static __always_inline int is_call(struct frame *frame)
+{
+	__u32 kind = frame->base->kind;
+
+	return kind < 64 && PC_KINDS_CLONE >> kind & 1;
 }
 
 /* A pointer as it is: what is compared with the frame's end is what is used after, not a copy that the
@@ -141,7 +174,7 @@ static __always_inline __u32 bitmap_words(__u32 lane_count)
 /* Reads the headers of `len` bytes; false when they are no frame (crates/wire, new_checked). A frame
  * longer than PC_MAX_FRAME is none here. What only an element may say is not read, and the mark is
  * the frame's own or this element's. */
-static __always_inline int parse(struct frame *frame, __u32 len, __u32 congested, struct context *c)
+static __always_inline int parse(struct frame *frame, __u32 len, struct context *c)
 {
 	struct pc_base *base = frame->base;
 	struct pc_map *map = frame->map;
@@ -150,14 +183,13 @@ static __always_inline int parse(struct frame *frame, __u32 len, __u32 congested
 	if (base->magic != bpf_htons(PC_MAGIC) || base->version != PC_VERSION)
 		return 0;
 	c->kind = base->kind;
-	if (c->kind >= 64 || !(PC_KINDS >> c->kind & 1))
+	if (c->kind >= 64 || !(PC_KINDS_MAP >> c->kind & 1))
 		return 0;
 	if (bpf_ntohs(base->length) != len || len > PC_MAX_FRAME)
 		return 0;
 	c->len = len;
-	c->congested = congested;
 	c->flags = bpf_ntohs(base->flags) & ~PC_FLAG_NOT_ADMITTED;
-	c->flags |= congested ? PC_FLAG_ECN : 0;
+	c->flags |= c->congested ? PC_FLAG_ECN : 0;
 	c->gaid = bpf_ntohl(base->gaid);
 	c->epoch = bpf_ntohl(base->epoch);
 	c->src = bpf_ntohl(base->src);

@@ -4,7 +4,7 @@
  * that was admitted before is under way. */
 #pragma once
 
-#include "tables.h"
+#include "pools.h"
 
 /* Registers that one reading shows. */
 #define WINDOW 4096
@@ -138,4 +138,40 @@ int read_places(struct range_request *request)
 	struct range_request own = *request;
 
 	return bpf_loop(own.count, place_read, &own, 0) < 0;
+}
+
+static long request_reset(__u32 i, void *unused)
+{
+	struct cloned *slot = bpf_map_lookup_elem(&requests, &i);
+
+	if (!slot)
+		return 1;
+	bpf_spin_lock(&slot->lock);
+	slot->req_id = 0;
+	slot->gaid = 0;
+	slot->to = 0;
+	bpf_spin_unlock(&slot->lock);
+	return 0;
+}
+
+static long fingerprint_reset(__u32 i, void *unused)
+{
+	struct fingerprint *slot = bpf_map_lookup_elem(&filters, &i);
+
+	if (!slot)
+		return 1;
+	bpf_spin_lock(&slot->lock);
+	slot->req_id = 0;
+	slot->gaid = 0;
+	slot->sid = 0;
+	bpf_spin_unlock(&slot->lock);
+	return 0;
+}
+
+/* What calls have left in the tables of cloned requests and fingerprints is forgotten: there is no pool. */
+SEC("syscall")
+int reset_calls(struct range_request *request)
+{
+	return bpf_loop(config.requests, request_reset, 0, 0) < 0 ||
+	       bpf_loop(config.filters * config.fingerprints, fingerprint_reset, 0, 0) < 0;
 }

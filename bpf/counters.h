@@ -15,6 +15,7 @@ struct element_counters {
 	__u64 drop_not_admitted;
 	__u64 drop_unknown_endpoint;
 	__u64 drop_unauthentic;
+	__u64 drop_filtered;
 	/* Frames with a wrong checksum. */
 	__u64 drop_checksum;
 	/* Frames that were left to user space. */
@@ -50,6 +51,31 @@ struct application_counters {
 	__u64 last_seen;
 };
 
+struct pool_counters {
+	__u64 admitted;
+	__u64 not_admitted;
+	__u64 unauthentic;
+	__u64 passed;
+	__u64 requests;
+	__u64 clones;
+	__u64 shorter;
+	__u64 direct;
+	__u64 stale_groups;
+	__u64 replies;
+	__u64 filtered;
+	__u64 cancels;
+	__u64 ecn_marked;
+	/* As above. */
+	__u64 last_seen;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, POOLS_MAX);
+	__type(key, __u32);
+	__type(value, struct pool_counters);
+} pool_counters SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -76,4 +102,10 @@ struct {
 static __always_inline struct application_counters *counters_of(__u32 index)
 {
 	return bpf_map_lookup_elem(&application_counters, &index);
+}
+
+/* Those of a pool, by its place. */
+static __always_inline struct pool_counters *counters_of_pool(__u32 place)
+{
+	return bpf_map_lookup_elem(&pool_counters, &place);
 }

@@ -9,7 +9,7 @@
  * one hop less to go, so that a loop of routes ends it. */
 #pragma once
 
-#include "context.h"
+#include "address.h"
 
 #define L4_AT (sizeof(struct ethhdr) + sizeof(struct iphdr))
 #define ECN_MASK 3
@@ -22,6 +22,7 @@
 enum slow {
 	SLOW_FORWARD = 1,
 	SLOW_MULTICAST = 2,
+	SLOW_CLONE = 3,
 };
 
 static __always_inline __u16 fold(__u64 sum)
@@ -181,15 +182,31 @@ static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow
 	return XDP_PASS;
 }
 
-/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application. */
-static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forwarded)
+/* Sends a request to the two servers of its pair: each is behind an interface of its own, or user space
+ * makes the second pass. */
+static __always_inline int leave_twice(struct xdp_md *xdp, struct context *c)
+{
+	/* What the decision has left: both SIDs. */
+	__u32 first = c->grp < c->sid ? c->grp : c->sid, second = c->grp < c->sid ? c->sid : c->grp;
+	__u32 place = c->pool.place, pair = (place * PAIRED_MAX + first) * PAIRED_MAX + second;
+	__u32 *here = bpf_map_lookup_elem(&cloned_here, &place);
+	void *both = here && *here && second < PAIRED_MAX ? bpf_map_lookup_elem(&pairs, &pair) : 0;
+
+	return both ? bpf_redirect_map(both, 0, BPF_F_BROADCAST) : hand_up(xdp, c->len, SLOW_CLONE);
+}
+
+/* Sends a worked-on frame to the endpoint that it was forwarded to, or to the group of its application, or
+ * to two servers. */
+static __always_inline int leave(struct xdp_md *xdp, struct context *c, int action)
 {
 	__u32 ifindex, *copied;
 	void *members;
 
+	if (action == TWICE)
+		return leave_twice(xdp, c);
 	if (shorten(xdp, c->len))
 		return XDP_ABORTED;
-	if (forwarded) {
+	if (action == FORWARD) {
 		ifindex = address(xdp, &c->to, c->len, c->passing);
 		if (ifindex)
 			return ifindex == xdp->ingress_ifindex ? XDP_TX : bpf_redirect(ifindex, 0);
@@ -202,34 +219,66 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int forw
 	return hand_up(xdp, c->len, SLOW_MULTICAST);
 }
 
-/* A copy of a multicast frame, about to leave by an interface that one member is behind. */
+/* Whom a copy of a multicast frame is for that is about to leave: the member behind its interface. `index`:
+ * of its application. */
+static __always_inline struct endpoint *copy_for(struct xdp_md *xdp, struct frame *frame, __u32 *index)
+{
+	__u32 gaid = bpf_ntohl(frame->base->gaid), *id;
+	struct application *application = bpf_map_lookup_elem(&applications, &gaid);
+	struct member member = {.ifindex = xdp->egress_ifindex};
+
+	if (!application)
+		return 0;
+	*index = member.index = application->index;
+	id = bpf_map_lookup_elem(&group_members, &member);
+	return id ? addressed(frame->base, *id, gaid) : 0;
+}
+
+/* The second pass of a request: whom a copy of it is for, the clone (Algorithm 1, lines 11 to 13) or the
+ * original, by the interface. `index`: of its pool. */
+static __always_inline struct endpoint *pass_again(struct xdp_md *xdp, struct frame *frame, __u32 *index)
+{
+	struct pc_base *base = frame->base;
+	struct pc_clone *head = (void *)(base + 1);
+	__u32 gaid = bpf_ntohl(base->gaid), id = bpf_ntohl(base->dst);
+	struct pool *pool = bpf_map_lookup_elem(&pools, &gaid);
+	struct server *server;
+
+	if (!pool || (void *)(head + 1) > frame->end)
+		return 0;
+	*index = pool->place;
+	server = server_of(pool, bpf_ntohs(head->sid));
+	if (!server)
+		return 0;
+	if (server->ifindex == xdp->egress_ifindex) {
+		head->clo = PC_CLO_CLONE;
+		id = server->endpoint;
+		count_element(frames_out, 1);
+	}
+	return addressed(base, id, gaid);
+}
+
+/* A copy of a multicast frame or of a request, about to leave by an interface that one addressee is behind. */
 SEC("xdp/devmap")
 int copy(struct xdp_md *xdp)
 {
 	struct frame frame = frame_of(xdp);
-	struct application *application;
+	__u32 index = 0, never = 0, call;
 	struct endpoint *to;
-	struct member member;
-	__u32 gaid, *id, never = 0;
 
 	if (!frame.base)
 		return XDP_DROP;
-	gaid = bpf_ntohl(frame.base->gaid);
-	application = bpf_map_lookup_elem(&applications, &gaid);
-	if (!application)
-		return XDP_DROP;
-	member.index = application->index;
-	member.ifindex = xdp->egress_ifindex;
-	id = bpf_map_lookup_elem(&group_members, &member);
-	to = id ? endpoint_of(*id, gaid) : 0;
+	call = is_call(&frame);
+	to = call ? pass_again(xdp, &frame, &index) : copy_for(xdp, &frame, &index);
 	if (!to)
 		return XDP_DROP;
-	frame.base->dst = bpf_htonl(*id);
-	frame.base->dst_incarnation = bpf_htonl(to->incarnation);
 	if (address(xdp, &to->at, bpf_ntohs(frame.base->length), !is_to_own(xdp)) == xdp->egress_ifindex)
 		return XDP_PASS;
 	/* The way there is another one now: from the next frame on, user space makes the copies. */
-	bpf_map_update_elem(&copied_here, &member.index, &never, BPF_EXIST);
+	if (call)
+		bpf_map_update_elem(&cloned_here, &index, &never, BPF_EXIST);
+	else
+		bpf_map_update_elem(&copied_here, &index, &never, BPF_EXIST);
 	return XDP_DROP;
 }
 

@@ -56,6 +56,29 @@ enum mistake {
 	STRIP_FORGOTTEN,
 	INCARNATION_KEPT,
 	MARKS_SHIFTED,
+	/* number.h */
+	ID_UNCHECKED,
+	/* group.h */
+	STALE_CLAMPED,
+	CANCEL_STALE,
+	/* load.h */
+	SHADOW_KEPT,
+	CLONE_UNASKED,
+	CLONE_WHILE_BUSY,
+	TIE_TO_SECOND,
+	/* request.h */
+	PARTS_FORGOTTEN,
+	/* address.h */
+	DIRECT_TO_ANYBODY,
+	/* filter.h */
+	UNFILTERED,
+	ANSWERS_MIXED,
+	FILTER_KEPT,
+	/* clone.h */
+	SID_UNCHECKED,
+	HOST_BELIEVED,
+	DIRECT_STEERED,
+	SWITCH_IGNORED,
 	/* egress.h */
 	TAIL_KEPT,
 	SUM_OF_BEFORE,

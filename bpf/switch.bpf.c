@@ -5,6 +5,8 @@
  *	packet ─► ours? ─► admit ─► generation ─► once ─► round ─► count ─► lock, grant ─► map ─► emit ─► egress
  *	             └────► the kernel                                                 └─► user space (copies)
  *
+ * Frames of calls to pools of servers take the stages of clone.h.
+ *
  * One file per stage, with the names of crates/program, which defines right and wrong. Frames may
  * come on several processors at once: what a frame changes, it changes under one lock (tables.h).
  * Packets that are not frames for this element pass untouched.
@@ -12,6 +14,7 @@
  * Frames are addressed to the element (overlay), or to an endpoint of one of its applications and pass by
  * here (inline, where the loader says so): the same frames, the same work.
  */
+#include "clone.h"
 #include "context.h"
 #include "control.h"
 #include "egress.h"
@@ -62,6 +65,7 @@ static __always_inline int dropped(int action)
 	switch (action) {
 	case FORWARD:
 	case MULTICAST:
+	case TWICE:
 		count_element(frames_out, 1);
 		return 0;
 	case DROP_FORGED:
@@ -81,6 +85,9 @@ static __always_inline int dropped(int action)
 		return 1;
 	case DROP_UNAUTHENTIC:
 		count_element(drop_unauthentic, 1);
+		return 1;
+	case DROP_FILTERED:
+		count_element(drop_filtered, 1);
 		return 1;
 	default:
 		count_element(drop_malformed, 1);
@@ -140,11 +147,14 @@ int element(struct xdp_md *xdp)
 		return XDP_DROP;
 	}
 	frame = frame_of(xdp);
-	if (!frame.base || !parse(&frame, len, (ip->tos & ECN_MASK) == ECN_CE, &c)) {
-		count_element(drop_malformed, 1);
-		return XDP_DROP;
+	c.congested = (ip->tos & ECN_MASK) == ECN_CE;
+	if (frame.base && is_call(&frame)) {
+		action = steer(xdp, &c, len);
+	} else if (frame.base && parse(&frame, len, &c)) {
+		action = admit(&frame, &c);
+	} else {
+		action = DROP_MALFORMED;
 	}
-	action = admit(&frame, &c);
 	if (action == PASS) {
 		count_element(frames_in, -1);
 		count_element(passed, 1);
@@ -154,7 +164,7 @@ int element(struct xdp_md *xdp)
 		action = pipeline(xdp, &frame, &c);
 	if (dropped(action))
 		return XDP_DROP;
-	return leave(xdp, &c, action == FORWARD);
+	return leave(xdp, &c, action);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -20,6 +20,8 @@
 #define ENDPOINTS_MAX 65536
 /* Members of a group whose multicasts are copied here. */
 #define GROUP_MAX 64
+/* Pools of servers. */
+#define POOLS_MAX 64
 
 /* What the loader says before the program is checked: sizes of the register arrays, the UDP port of
  * frames and that of frames for user space that are worked on already, whether frames are routed
@@ -33,9 +35,15 @@ struct config {
 	__be16 slow_port;
 	__u32 routed;
 	__u32 inlined;
+	/* Of calls to pools: slots of the table of cloned requests, filter tables, slots of each. */
+	__u32 requests;
+	__u32 filters;
+	__u32 fingerprints;
 };
 
-const volatile struct config config SEC(".rodata.config") = {.rows = 1, .lanes = 1, .slots = 1};
+const volatile struct config config SEC(".rodata.config") = {
+	.rows = 1, .lanes = 1, .slots = 1, .requests = 1, .filters = 1, .fingerprints = 1,
+};
 
 /* The IPv4 address that frames for this element are sent to; 0 until the loader says. */
 volatile __be32 own SEC(".data.own") = 0;
@@ -66,6 +74,8 @@ struct endpoint {
 	__u32 slot_base;
 	__u32 slots;
 	struct whereabouts at;
+	/* Its SID in its pool, counted from 1; 0: it is no server of one. */
+	__u32 server;
 };
 
 /* All registers of a row but its lanes. */

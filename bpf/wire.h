@@ -18,8 +18,14 @@
 #define PC_LOCK_TAG 0x3fffffff
 #define PC_LOCK_WANTED 0x80000000
 #define PC_LOCK_PARKED 0x40000000
-/* Bit n: there is a kind n. */
-#define PC_KINDS 0x7dfffffeULL
+#define PC_MAX_SERVERS 0x40
+#define PC_MAX_PARTS 0x40
+#define PC_CLO_ORIGINAL 0x1
+#define PC_CLO_CLONE 0x2
+#define PC_CALLER_ID 0x8000000000000000ULL
+/* Bit n: kind n has this ability's header. */
+#define PC_KINDS_MAP 0x7dfffffeULL
+#define PC_KINDS_CLONE 0xf00000000ULL
 #define PC_OPS 0xb
 #define PC_TARGETS 0x3
 
@@ -54,6 +60,22 @@ struct pc_map {
 	__be32 tag;
 } __attribute__((packed));
 
+struct pc_clone {
+	__be64 req_id;
+	__be32 grp;
+	__be16 sid;
+	__be16 state;
+	__u8 clo;
+	__u8 idx;
+	__be16 switch_id;
+	__u8 attempt;
+	__u8 flags;
+	__be16 part;
+	__be16 parts;
+	__be16 payload_len;
+	__be32 patience;
+} __attribute__((packed));
+
 enum {
 	PC_KIND_MAP_DATA = 0x1,
 	PC_KIND_MAP_ACK = 0x2,
@@ -84,6 +106,10 @@ enum {
 	PC_KIND_MAP_LEASE = 0x1c,
 	PC_KIND_MAP_LENT = 0x1d,
 	PC_KIND_MAP_HELLO = 0x1e,
+	PC_KIND_CLONE_REQUEST = 0x20,
+	PC_KIND_CLONE_REPLY = 0x21,
+	PC_KIND_CLONE_CANCEL = 0x22,
+	PC_KIND_CLONE_WORKING = 0x23,
 };
 
 enum {
@@ -114,6 +140,13 @@ enum {
 	PC_MAP_CLAIM = 0x4000,
 	PC_MAP_WAIT = 0x8000,
 	PC_MAP_ELEMENT_ONLY = 0x2e00,
+};
+
+enum {
+	PC_CLONE_CLONE = 0x1,
+	PC_CLONE_SHORTEST = 0x2,
+	PC_CLONE_DIRECT = 0x4,
+	PC_CLONE_ALL = 0x7,
 };
 
 enum {

@@ -14,6 +14,18 @@ mod element_rate;
 mod harness;
 mod links;
 mod net;
+mod netclone;
+mod netclone_fig10;
+mod netclone_fig11;
+mod netclone_fig12;
+mod netclone_fig13;
+mod netclone_fig14;
+mod netclone_fig15;
+mod netclone_fig16;
+mod netclone_fig7;
+mod netclone_fig8;
+mod netclone_fig9;
+mod netclone_real;
 mod netrpc_async;
 mod netrpc_fig10;
 mod netrpc_fig11;
@@ -38,9 +50,10 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
+use pathcall_endpoint::clone::Scheme;
 
-/// All figures of *map*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 16] = [
+/// All figures of *map* and *clone*, in the order in which they are made; those of *delegate* come after them.
+const FIGURES: [Figure; 27] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -57,6 +70,17 @@ const FIGURES: [Figure; 16] = [
     netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,
     netrpc_fig11::FIGURE,
+    netclone_fig7::FIGURE,
+    netclone_fig8::FIGURE,
+    netclone_fig9::FIGURE,
+    netclone_fig10::FIGURE,
+    netclone_fig11::FIGURE,
+    netclone_fig12::FIGURE,
+    netclone_fig13::FIGURE,
+    netclone_fig14::FIGURE,
+    netclone_fig15::FIGURE,
+    netclone_fig16::FIGURE,
+    netclone_real::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -80,6 +104,10 @@ struct Args {
     /// Run one side only, for a profiler: no table and no files
     #[arg(long, value_name = "SIDE")]
     only: Option<Side>,
+    /// Only these ways of steering calls, where a figure compares several: random, round-robin, jsq, hedging, c-clone,
+    /// laedge, netclone, netclone+jsq
+    #[arg(long = "scheme", value_name = "NAME", value_delimiter = ',')]
+    schemes: Vec<Scheme>,
     /// Make so many calls of one hop, with --only, and nothing else: for whoever counts their instructions
     #[arg(long, value_name = "CALLS", requires = "only", hide = true)]
     one_hop: Option<usize>,
@@ -115,11 +143,12 @@ fn run(args: &Args) -> Result<()> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let reps = args.reps.map_or(if args.quick { REPS_QUICK } else { REPS }, usize::from);
-    let settings = Settings { reps, quick: args.quick, case: args.case.clone(), only: args.only };
+    let (case, schemes) = (args.case.clone(), args.schemes.clone());
+    let settings = Settings { reps, quick: args.quick, case, only: args.only, schemes };
     for figure in chosen {
         let mut bench = Bench::new(figure.name, settings.clone());
         (figure.run)(&mut bench).with_context(|| format!("figure {}", figure.name))?;
-        let (rows, curves) = bench.finish();
+        let (rows, curves, panels) = bench.finish();
         if rows.is_empty() {
             continue;
         }
@@ -127,6 +156,7 @@ fn run(args: &Args) -> Result<()> {
         harness::write_json(&numbers.join(format!("{}.json", figure.name)), &rows)?;
         harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
         curves.iter().try_for_each(|curves| harness::write_curves(&numbers, &pictures, figure.name, curves))?;
+        panels.iter().try_for_each(|panels| harness::write_panels(&numbers, &pictures, figure.name, panels))?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! `program-frame`: nanoseconds of the switch program per frame, beside the least that anything can
-//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without; and,
-//! where it is built in (feature `xdp`), the program in the kernel beside it.
+//! do with a frame: check it and copy it. And with tokens on the frames, beside itself without; frames of calls
+//! beside one that is passed on; and, where it is built in (feature `xdp`), the program in the kernel beside it.
+
+mod calls;
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -8,6 +10,8 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use pathcall_program::{Action, Program, Size};
 use pathcall_wire::{MAX_FRAME, MapFrame, TokenKey};
+
+use calls::{Calls, Passing};
 
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::traffic::{ENDPOINTS, GAID, Shape, WINDOW, WORKER, with_token, without_token};
@@ -34,6 +38,11 @@ fn run(bench: &mut Bench) -> Result<()> {
         let case = format!("{} and a token", shape.name());
         let metric = Metric::new(case, "without tokens", "ns/frame", Better::Lower);
         bench.compare([metric], || signed.turn(windows), || plain.turn(windows))?;
+    }
+    for passing in Passing::CALLS {
+        let (mut calls, mut passed) = (Calls::new(passing)?, Calls::new(Passing::Crossing)?);
+        let metric = Metric::new(passing.name(), Passing::Crossing.name(), "ns/frame", Better::Lower);
+        bench.compare([metric], || calls.turn(windows), || passed.turn(windows))?;
     }
     #[cfg(feature = "xdp")]
     for shape in Shape::ALL {
@@ -80,7 +89,7 @@ impl Switch {
                     Action::Multicast(gaid) if self.delivers => {
                         self.program.tables().copies(gaid, frame, |_, copy| _ = black_box(copy));
                     }
-                    Action::Multicast(_) | Action::Forward(_) => {}
+                    Action::Multicast(_) | Action::Forward(_) | Action::Clone(_) => {}
                 }
             }
             took_ns += began.elapsed().as_nanos();
@@ -127,7 +136,7 @@ mod kernel {
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     use anyhow::{Result, bail};
-    use pathcall_program::Size;
+    use pathcall_program::{CloneSize, Size};
     use pathcall_xdp::{Config, Kernel, Packet, Ran};
 
     use crate::traffic::{ENDPOINTS, Shape, WINDOW};
@@ -147,8 +156,9 @@ mod kernel {
     impl Switch {
         pub(super) fn new(shape: Shape) -> Result<Self> {
             let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
+            let (size, clones) = (Size::default(), CloneSize::default());
             let mut kernel =
-                Kernel::load(&Config { size: Size::default(), data_port, slow_port, routed: false, inlined: false })?;
+                Kernel::load(&Config { size, clones, data_port, slow_port, routed: false, inlined: false })?;
             kernel.own(*ELEMENT.ip())?;
             kernel.install(&shape.application())?;
             for endpoint in ENDPOINTS {

@@ -54,6 +54,53 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
     assert_eq!(stderr.trim(), "pathcall-bench: there is no figure \"program-fame\"; --list names them");
 }
 
+#[test]
+fn figures_of_cloned_calls_have_rows_and_plots() {
+    let figures = ["netclone-fig7", "netclone-fig8", "netclone-fig15", "netclone-fig16", "netclone-real"];
+    let out = directory("clones");
+    let schemes = ["--scheme", "random,netclone,c-clone"];
+    let (done, stdout, stderr) = bench(&[&["--quick", "--reps", "1"], &schemes[..], &figures].concat(), &out);
+    assert!(done, "{stderr}");
+    let rows = [
+        "Exp(25): netclone, p99, mean improvement",
+        "Bimodal(50, 500): netclone, throughput ceiling",
+        "redundant answers at callers",
+        "in real time: calls answered a second, after it",
+        "Exp(5 ms), load 0.3: netclone, p99",
+        "Bimodal(5 ms, 50 ms): netclone, throughput ceiling",
+    ];
+    for row in rows {
+        assert!(stdout.contains(&format!("| {row}")), "{row}: {stdout}");
+    }
+    assert!(!stdout.contains(": hedging"), "{stdout}");
+    for plot in ["netclone-fig7-latency", "netclone-fig15-latency", "netclone-fig16-over-time", "netclone-real-latency"]
+    {
+        let json = std::fs::read_to_string(out.join(format!("bench/{plot}.json"))).expect("plots");
+        let panels: serde_json::Value = serde_json::from_str(&json).expect("an object");
+        assert!(panels["words"].as_str().is_some_and(|words| words.starts_with("The paper")), "{panels}");
+        assert!(panels["panels"].as_array().is_some_and(|panels| panels.len() >= 2), "{panels}");
+        assert!(out.join(format!("figures/{plot}.svg")).is_file());
+    }
+}
+
+/// Of real stores: where there is none, the figure says so.
+#[test]
+fn figures_of_stores_have_rows_or_say_why_not() {
+    let out = directory("stores");
+    let args = ["--quick", "--reps", "1", "--scheme", "random,netclone", "netclone-fig11", "netclone-fig12"];
+    let (done, stdout, stderr) = bench(&args, &out);
+    assert!(done, "{stderr}");
+    for (figure, store) in [("netclone-fig11", "redis-server"), ("netclone-fig12", "memcached")] {
+        let missing = stderr.contains(&format!("{figure}: not made: {store} is not installed"));
+        assert!(!missing || std::env::var_os("PATHCALL_STORE_TESTS").is_none(), "{stderr}");
+        assert_eq!(missing, !out.join(format!("figures/{figure}-latency.svg")).is_file(), "{stderr}");
+        assert!(
+            missing || stdout.contains(&format!("\n{figure}: ")) && stdout.contains(" raw: netclone, p99 of GETs"),
+            "{stdout}"
+        );
+    }
+}
+
 /// What is exact comes out as the thesis has it: no row that is expected is missed.
 #[test]
 fn simulated_figures_of_delegate_have_what_is_expected() {

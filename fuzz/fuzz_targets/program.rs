@@ -1,16 +1,18 @@
 //! Frames through the switch program: the input is a sequence of frames, each after its length.
 //! Identity fields are made right, so that the fuzzer gets past admission. Frames of the second
-//! application carry tokens, or should.
+//! application carry tokens, or should; the third is a pool of servers that calls go to.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pathcall_program::{Action, Application, Endpoint, Program, Reason, Size};
+use pathcall_program::{Action, Application, CloneSize, Endpoint, Pool, Profile, Program, Reason, Size};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, MAX_FRAME, MapFrame, TokenKey};
 
 fuzz_target!(|data: &[u8]| {
     let key = TokenKey::new([1, 2]);
-    let mut program = Program::new(Size { rows: 16, lanes: 1024, slots: 8 });
+    let clones = CloneSize { pools: 1, requests: 4, filters: 2, slots: 4 };
+    let size = Size { rows: 16, lanes: 1024, slots: 8 };
+    let mut program = Program::with_clones(size, clones, Profile::FullSequence);
     let tables = program.tables_mut();
     let memory = Application { gaid: 1, epoch: 1, owner: 1, row_base: 2, rows: 4, lane_base: 32, width: 64 };
     tables.install(memory).expect("fits");
@@ -19,6 +21,11 @@ fuzz_target!(|data: &[u8]| {
     for (endpoint, slot_base, slots) in [(1, 0, 0), (2, 0, 2), (3, 2, 2), (4, 0, 0), (5, 4, 2), (6, 6, 2)] {
         let gaid = 1 + (endpoint - 1) / 3;
         tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base, slots }).expect("fits");
+    }
+    tables.install_pool(Pool { gaid: 3, version: 1, servers: vec![8, 9] }).expect("fits");
+    for endpoint in 7..10 {
+        let entry = Endpoint { endpoint, incarnation: 1, gaid: 3, slot_base: 0, slots: 0 };
+        tables.set_endpoint(entry).expect("fits");
     }
     tables.set_group(1, &[2, 3]).expect("known");
     tables.set_group(2, &[5, 6]).expect("known");
@@ -32,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
             && let Some(head) = frame.first_chunk_mut::<44>()
         {
             let byte = |at: usize| u32::from(head[at]);
-            let application = byte(11) % 2;
+            let application = byte(11) % 3;
             let repr = BaseRepr {
                 magic: MAGIC,
                 version: VERSION,
@@ -62,6 +69,11 @@ fuzz_target!(|data: &[u8]| {
         match verdict.action {
             Action::Drop(reason) => assert!(!ours || signed || reason == Reason::Unauthentic),
             Action::Forward(_) => assert!(!ours || signed && key.has_signed(&frame[..verdict.len])),
+            Action::Clone(_) => {
+                assert!(!ours || signed && key.has_signed(&frame[..verdict.len]));
+                let again = program.recirculate(&mut frame[..verdict.len]);
+                assert!(!matches!(again.action, Action::Forward(_)) || !ours || key.has_signed(&frame[..again.len]));
+            }
             Action::Multicast(gaid) => program.tables().copies(gaid, &mut frame[..verdict.len], |_, copy| {
                 assert!(!ours || signed && key.has_signed(copy));
             }),

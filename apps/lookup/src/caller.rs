@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use apps_report::hops::{Caller, all};
-use pathcall::delegate::Target;
+use pathcall::Channel;
+use pathcall::delegate::{Target, Trace, Traced};
 use tokio::task::JoinSet;
-use tonic::Status;
+use tonic::{Request, Status};
 
 use crate::pb::lookup_client::LookupClient;
 use crate::pb::{Found, Query};
@@ -27,9 +28,21 @@ pub(crate) async fn look_up(caller: &Caller, rpc: bool, query: Query) -> Result<
 }
 
 async fn ask_once(caller: &Caller, query: Query) -> Result<Vec<Found>, Status> {
-    let first = next(&query).ok_or_else(|| Status::invalid_argument("a query for no words"))?;
-    let channel = caller.channel(Target::key(INDEX, first))?;
-    all(LookupClient::new(channel).find(query).await).await
+    all(stub(caller, &query)?.find(query).await).await
+}
+
+/// Who does what for a query that servers pass on.
+pub(crate) async fn trace(caller: &Caller, query: Query) -> Result<Option<Traced>, Status> {
+    let (mut stub, mut request) = (stub(caller, &query)?, Request::new(query));
+    let trace = Trace::of(&mut request);
+    all(stub.find(request).await).await?;
+    Ok(trace.finished().await)
+}
+
+/// To the server that a query goes to first.
+fn stub(caller: &Caller, query: &Query) -> Result<LookupClient<Channel>, Status> {
+    let first = next(query).ok_or_else(|| Status::invalid_argument("a query for no words"))?;
+    Ok(LookupClient::new(caller.channel(Target::key(INDEX, first))?))
 }
 
 async fn ask_each(caller: &Caller, mut query: Query) -> Result<Vec<Found>, Status> {

@@ -58,6 +58,9 @@ struct Serve {
 #[derive(Debug, Args)]
 struct Ask {
     words: Vec<String>,
+    /// Ask once more, and print which servers did what for it, and when
+    #[arg(long, conflicts_with = "rpc")]
+    trace: bool,
     #[command(flatten)]
     servers: Servers,
     #[command(flatten)]
@@ -139,11 +142,14 @@ async fn serve(Serve { name, servers: Servers { servers }, documents }: Serve) -
     std::future::pending().await
 }
 
-async fn ask(Ask { words, servers: Servers { servers }, way }: Ask) -> Result<()> {
+async fn ask(Ask { words, trace, servers: Servers { servers }, way }: Ask) -> Result<()> {
     let words: Vec<String> = words.iter().flat_map(|words| documents::words(words)).collect();
     let caller = Caller::new(way.here, &servers, &pb::PATHCALL).await?;
     for found in caller::look_up(&caller, way.rpc, caller::query(&words, way.limit)).await? {
         println!("{}: {}\n    {}", found.path, found.title, found.snippet);
+    }
+    if trace && let Some(traced) = caller::trace(&caller, caller::query(&words, way.limit)).await? {
+        print!("{traced}");
     }
     Ok(())
 }
@@ -171,6 +177,10 @@ async fn demo(args: Demo) -> Result<()> {
     let took = latencies.iter().sum();
     let mut report = Report::new("lookup", args.way.rpc, latencies, took, (&caller, None, &hosts));
     report.digest = digest(results.iter().map(Vec::as_slice));
+    if !args.way.rpc {
+        let query = caller::query(&question(&documents, 0), args.way.limit);
+        report.trace = caller::trace(&caller, query).await?.map(|traced| traced.to_string());
+    }
     report.print(args.json);
     Ok(())
 }

@@ -89,6 +89,9 @@ fn servers_that_are_processes_answer_until_one_is_killed() {
     // This file has all of them.
     assert!(text(&answer.stdout).contains("run.rs: The application"), "{}", text(&answer.stdout));
     assert_eq!(run(&[&ask[..], &["--rpc"]].concat()).stdout, answer.stdout);
+    let traced = text(&run(&[&ask[..], &["--trace"]].concat()).stdout);
+    let tree = traced.strip_prefix(&text(&answer.stdout)).expect("the answer first");
+    assert!(tree.starts_with("/lookup.Lookup/Find: ") && tree.contains("/lookup.Lookup/Fetch: waited "), "{tree}");
 
     let mut demo = Command::new(LOOKUP);
     demo.args(["demo", "--queries", "1000000", "--documents", &documents, "--servers", &list]);

@@ -178,6 +178,8 @@ pub struct Report {
     pub digest: String,
     /// What was made, if it is a file.
     pub file: Option<PathBuf>,
+    /// Who did what for one of the calls, as a tree.
+    pub trace: Option<String>,
 }
 
 impl Report {
@@ -207,6 +209,7 @@ impl Report {
             caller_messages: own.sent + own.arrived,
             digest: String::new(),
             file: None,
+            trace: None,
         }
     }
 
@@ -222,6 +225,9 @@ impl Report {
         println!("  messages {messages}, at the caller {}, result {}", self.caller_messages, self.digest);
         if let Some(file) = &self.file {
             println!("  written to {}", file.display());
+        }
+        if let Some(trace) = &self.trace {
+            print!("one of them, traced:\n{trace}");
         }
     }
 }

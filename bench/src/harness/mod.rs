@@ -10,14 +10,17 @@
 //! does not count, warms up.
 
 mod curves;
+mod panels;
 mod picture;
 mod report;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
+use pathcall_endpoint::clone::Scheme;
 
 pub(crate) use curves::{Curves, Line, Points};
+pub(crate) use panels::{Panel, Panels, write_panels};
 pub(crate) use report::{Better, Row, table, write_json};
 
 /// Turns of each side unless told otherwise.
@@ -99,6 +102,8 @@ pub(crate) struct Settings {
     pub(crate) case: String,
     /// Only this side, and so no rows: for a profiler.
     pub(crate) only: Option<Side>,
+    /// Where calls can be steered in several ways, only these; all, without any.
+    pub(crate) schemes: Vec<Scheme>,
 }
 
 /// Gathers the rows of one figure.
@@ -107,11 +112,12 @@ pub(crate) struct Bench {
     settings: Settings,
     rows: Vec<Row>,
     curves: Vec<Curves>,
+    panels: Vec<Panels>,
 }
 
 impl Bench {
     pub(crate) fn new(figure: &'static str, settings: Settings) -> Self {
-        Self { figure, settings, rows: Vec::new(), curves: Vec::new() }
+        Self { figure, settings, rows: Vec::new(), curves: Vec::new(), panels: Vec::new() }
     }
 
     /// Says why something of the figure is not made.
@@ -122,6 +128,12 @@ impl Bench {
     /// `full`, or `quick` where the figure only has to be made.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.settings.quick { quick } else { full }
+    }
+
+    /// The ways to steer calls that are wanted, in their order.
+    pub(crate) fn schemes(&self) -> Vec<Scheme> {
+        let wanted = |scheme: &Scheme| self.settings.schemes.is_empty() || self.settings.schemes.contains(scheme);
+        Scheme::ALL.into_iter().filter(wanted).collect()
     }
 
     /// Runs both sides in turn and adds a row for each metric. A closure returns one value for each.
@@ -160,14 +172,28 @@ impl Bench {
         Ok(())
     }
 
+    /// Adds a row of what was measured in virtual time, with a value for each seed: nothing there warms up, and no
+    /// other program disturbs.
+    pub(crate) fn row(&mut self, metric: Metric, ours: &[f64], peer: &[f64]) {
+        let wanted = format!("{}, beside {}", metric.case, metric.peer_name).contains(&self.settings.case);
+        if wanted && self.settings.only.is_none() {
+            self.rows.push(Row::new(self.figure, metric, ours, peer));
+        }
+    }
+
     /// Adds lines that go with the rows.
     pub(crate) fn show(&mut self, curves: Curves) {
         self.curves.push(curves);
     }
 
+    /// Adds plots that go with the rows.
+    pub(crate) fn show_panels(&mut self, panels: Panels) {
+        self.panels.push(panels);
+    }
+
     /// The rows, in the order in which they were added, and what goes with them.
-    pub(crate) fn finish(self) -> (Vec<Row>, Vec<Curves>) {
-        (self.rows, self.curves)
+    pub(crate) fn finish(self) -> (Vec<Row>, Vec<Curves>, Vec<Panels>) {
+        (self.rows, self.curves, self.panels)
     }
 }
 

@@ -22,6 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+mod cloned;
 mod delegated;
 pub mod diagnostic;
 pub mod filter;
@@ -29,9 +30,11 @@ mod generate;
 mod load;
 pub mod resolve;
 
+pub use cloned::Cloned;
 pub use delegated::Delegated;
 pub use diagnostic::{Diagnostic, Location, Severity};
 pub use resolve::Method;
+use resolve::Resolved;
 pub use tonic_prost_build;
 
 /// Packages that are ours or protobuf's; nothing is generated for them.
@@ -113,7 +116,9 @@ impl Builder {
             let name = stubs.trim_end_matches(".rs");
             let descriptor = format!("{name}.pathcall.bin");
             let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
-            let manifest = generate::manifest(package, &methods, (&delegated, &names), &self.runtime, &descriptor);
+            let cloned: Vec<_> = resolved.cloned.iter().filter(|method| method.package == *package).collect();
+            let asked = generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned };
+            let manifest = generate::manifest(package, &asked, &names, &self.runtime, &descriptor);
             write(&out_dir.join(descriptor), &loaded.encoded)?;
             write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
         }
@@ -122,12 +127,14 @@ impl Builder {
 }
 
 /// What [`check`] found in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// The methods that name a filter, by path.
     pub methods: Vec<Method>,
     /// The methods that servers may pass on, by path.
     pub delegated: Vec<Delegated>,
+    /// The methods that a pool of servers answers, by path.
+    pub cloned: Vec<Cloned>,
     /// What has no effect.
     pub warnings: Vec<Diagnostic>,
 }
@@ -138,11 +145,12 @@ impl fmt::Display for Report {
         for warning in &self.warnings {
             writeln!(f, "{warning}")?;
         }
-        if self.methods.is_empty() && self.delegated.is_empty() {
+        if self.methods.is_empty() && self.delegated.is_empty() && self.cloned.is_empty() {
             writeln!(f, "no method names a filter")?;
         }
         self.methods.iter().try_for_each(|method| writeln!(f, "{method}"))?;
-        self.delegated.iter().try_for_each(|method| writeln!(f, "{method}"))
+        self.delegated.iter().try_for_each(|method| writeln!(f, "{method}"))?;
+        self.cloned.iter().try_for_each(|method| writeln!(f, "{method}"))
     }
 }
 
@@ -167,7 +175,8 @@ pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> 
     if resolved.has_errors() {
         return Err(resolved.problems);
     }
-    Ok(Report { methods: resolved.methods, delegated: resolved.delegated, warnings: resolved.problems })
+    let Resolved { methods, delegated, cloned, problems: warnings, .. } = resolved;
+    Ok(Report { methods, delegated, cloned, warnings })
 }
 
 /// Why nothing was generated.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
-use prost_reflect::{DescriptorPool, MethodDescriptor, Value};
+use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, Value};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
 use tonic_prost_build::FileDescriptorSet;
@@ -16,6 +16,8 @@ use crate::diagnostic::{Diagnostic, Location};
 const FILTER_OPTION: &str = "pathcall.filter";
 /// The full name of the option of `options.proto` that lets servers pass calls on.
 const DELEGATE_OPTION: &str = "pathcall.delegate";
+/// The full name of the option of `options.proto` that has a pool of servers answer calls.
+const CLONE_OPTION: &str = "pathcall.clone";
 /// `MethodDescriptorProto.options`, to find the option's place in the source.
 const METHOD_OPTIONS: i32 = 4;
 
@@ -31,6 +33,19 @@ pub(crate) struct Loaded {
     pub(crate) methods: Vec<Named>,
     /// The methods that may be passed on.
     pub(crate) delegated: Vec<Marked>,
+    /// The methods that a pool of servers answers.
+    pub(crate) cloned: Vec<Steered>,
+}
+
+/// A method that a pool of servers answers.
+pub(crate) struct Steered {
+    pub(crate) method: MethodDescriptor,
+    /// The option's value.
+    pub(crate) says: DynamicMessage,
+    /// Where the `.proto` says so.
+    pub(crate) at: Location,
+    /// Another option of its path, if it has one.
+    pub(crate) other: Option<&'static str>,
 }
 
 /// A method that may be passed on.
@@ -71,7 +86,27 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
     let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
     let pool = compiler.descriptor_pool();
     let (methods, delegated) = (named(&compiler, &pool), marked(&compiler, &pool));
-    Ok(Loaded { set, encoded, paths, methods, delegated })
+    let cloned = steered(&compiler, &pool);
+    Ok(Loaded { set, encoded, paths, methods, delegated, cloned })
+}
+
+/// The methods that a pool of servers answers, in the order of their files.
+fn steered(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Steered> {
+    let Some(option) = pool.get_extension_by_name(CLONE_OPTION) else { return Vec::new() };
+    let others = [FILTER_OPTION, DELEGATE_OPTION].map(|name| (name, pool.get_extension_by_name(name)));
+    let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
+    let steer = |method: MethodDescriptor| {
+        let options = method.options();
+        if !options.has_extension(&option) {
+            return None;
+        }
+        let Value::Message(says) = options.get_extension(&option).into_owned() else { return None };
+        let has = |other: &Option<_>| other.as_ref().is_some_and(|other| options.has_extension(other));
+        let other = others.iter().find(|(_, other)| has(other)).map(|(name, _)| *name);
+        let at = place(&method, &proto_of(compiler, &method), option.number() as i32);
+        Some(Steered { says, at, other, method })
+    };
+    methods.filter_map(steer).collect()
 }
 
 /// The methods that may be passed on, in the order of their files.

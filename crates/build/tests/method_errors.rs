@@ -310,3 +310,64 @@ fn what_is_passed_on_takes_one_message_and_streams_its_replies() {
     let not = service("rpc Call(Ask) returns (Answer) { option (pathcall.delegate) = false; }");
     check_files(&[("app.proto", &not)]).expect("nothing is wrong");
 }
+
+#[test]
+fn what_is_cloned_may_be_done_twice_and_says_what_can_be_meant() {
+    let rpc = |option: &str| format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
+    let says = |option: &str| check_files(&[("app.proto", &service(&rpc(option)))]);
+    for (option, complaint) in [
+        (
+            "clone: true",
+            "says `clone` and is not idempotent; what may not be done twice is sent once\n  hint: add `idempotent: \
+             true` if doing it twice is as good as once, or remove the rest",
+        ),
+        (
+            "idempotent: true, budget: 11",
+            "has the budget 11, expected a share of the calls between 0 and 10\n  hint: 0.1 is one extra request for \
+             ten calls",
+        ),
+        (
+            "idempotent: true, balance: ROUND_ROBIN",
+            "is cloned and takes servers in turn; the element clones to pairs that are drawn\n  hint: add `clone: \
+             false`, or choose RANDOM or SHORTEST",
+        ),
+        (
+            "idempotent: true, hedgingPolicy: { maxAttempts: 6, hedgingDelay: \"0.02s\" }",
+            "has the maxAttempts 6, expected 2 to 5\n  hint: the first request is counted",
+        ),
+        (
+            "idempotent: true, hedgingPolicy: { maxAttempts: 2, hedgingDelay: \"20ms\" }",
+            "has the hedgingDelay \"20ms\", expected seconds and an `s`\n  hint: 20 ms are \"0.02s\"",
+        ),
+        (
+            "idempotent: true, workers: 0",
+            "has 0 workers, expected at least 1\n  hint: remove it to leave it to the server",
+        ),
+    ] {
+        let said = says(option).expect_err(option);
+        assert_eq!(said, [format!("app.proto:31:34: error: /app.S/Call {complaint}")]);
+    }
+    let streams = "rpc Call(Ask) returns (stream Answer) { option (pathcall.clone) = { idempotent: true }; }";
+    let said = check_files(&[("app.proto", &service(streams))]).expect_err("a stream");
+    assert!(said[0].contains("/app.S/Call streams; only unary calls are cloned"), "{said:?}");
+    let both = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: true }; \
+                option (pathcall.filter) = \"none.nf\"; }";
+    let said = check_files(&[("app.proto", &service(both))]).expect_err("two ways").join("\n");
+    assert!(said.contains("/app.S/Call has `pathcall.filter` too; a call goes one way only"), "{said}");
+}
+
+#[test]
+fn a_cloned_method_is_described_in_a_line() {
+    let option = "idempotent: true, balance: SHORTEST, budget: 0.1, cancel: true, workers: 4, \
+                  hedgingPolicy: { maxAttempts: 3, hedgingDelay: \"0.02s\" }";
+    let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
+    let report = check_files(&[("app.proto", &service(&rpc))]).expect("nothing is wrong");
+    assert_eq!(
+        report.to_string(),
+        "/app.S/Call: cloned to two idle servers, else to the shorter queue of two, extra requests up to 0.1 of the \
+         calls, hedged after 20ms, 3 requests at most, losers cancelled, 4 at once at a server\n"
+    );
+    let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
+    let report = check_files(&[("app.proto", &service(once))]).expect("nothing is wrong");
+    assert!(report.cloned.is_empty(), "a plain call");
+}

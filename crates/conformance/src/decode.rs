@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_wire::{Flags, MapFlags, MapFrame};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, MapFlags, MapFrame};
 
 /// A frame's fields, those that are zero left out.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,9 @@ const SHOWN: usize = 32;
 
 impl fmt::Display for Decoded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Ok(frame) = CloneFrame::new_checked(self.0) {
+            return call(f, &frame);
+        }
         let frame = match MapFrame::new_checked(self.0) {
             Ok(frame) => frame,
             Err(error) => {
@@ -47,6 +50,20 @@ impl fmt::Display for Decoded<'_> {
         }
         Ok(())
     }
+}
+
+fn call(f: &mut fmt::Formatter<'_>, frame: &CloneFrame<&[u8]>) -> fmt::Result {
+    let (base, head) = (frame.base().repr(), frame.head().repr());
+    write!(f, "{:?} {}.{}→{}.{}", frame.kind(), base.src, base.src_incarnation, base.dst, base.dst_incarnation)?;
+    write!(f, " gaid {} version {} seq {}", base.gaid, base.epoch, base.seq)?;
+    names(f, base.flags, &BASE_FLAGS)?;
+    if let Some(token) = frame.base().token() {
+        write!(f, " token {token:016x}")?;
+    }
+    write!(f, " │ id {:#x} group {} sid {} state {}", head.req_id, head.grp, head.sid, head.state)?;
+    write!(f, " clo {} idx {} switch {} attempt {}", head.clo, head.idx, head.switch_id, head.attempt)?;
+    write!(f, " part {} of {}", head.part, head.parts)?;
+    names(f, head.flags.into(), &CALL_FLAGS)
 }
 
 fn lanes(f: &mut fmt::Formatter<'_>, frame: &MapFrame<&[u8]>) -> fmt::Result {
@@ -84,6 +101,12 @@ const BASE_FLAGS: [(u16, &str); 7] = [
     (Flags::CROSS, "CROSS"),
     (Flags::TOKEN, "TOKEN"),
     (Flags::NOT_ADMITTED, "NOT_ADMITTED"),
+];
+
+const CALL_FLAGS: [(u16, &str); 3] = [
+    (CloneFlags::CLONE as u16, "CLONE"),
+    (CloneFlags::SHORTEST as u16, "SHORTEST"),
+    (CloneFlags::DIRECT as u16, "DIRECT"),
 ];
 
 const MAP_FLAGS: [(u16, &str); 16] = [

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use pathcall_wire::{Base, FieldSpec, Instant, MapFrame, MapHeader};
+use pathcall_wire::{Base, CloneFrame, CloneHeader, FieldSpec, Instant, MapHeader};
 
 use crate::generate::{Generator, Options};
 use crate::shrink::shrink;
@@ -126,10 +126,12 @@ fn empty(execution: &mut impl Execution, steps: &[Step]) -> Result<(), Failure> 
     for step in steps {
         match step {
             Step::Install(application) => drop(applications.insert(application.gaid)),
+            Step::InstallPool(pool) => drop(applications.insert(pool.gaid)),
             Step::SetEndpoint(endpoint) => drop(endpoints.insert(endpoint.endpoint)),
             _ => {}
         }
     }
+    execution.number_after(0)?;
     endpoints.into_iter().try_for_each(|endpoint| execution.remove_endpoint(endpoint))?;
     applications.into_iter().try_for_each(|gaid| match execution.remove(gaid) {
         Err(Failure::Broken(error)) => Err(Failure::Broken(error)),
@@ -172,10 +174,15 @@ fn first_byte(expected: &Effect, got: &Effect) -> Option<(usize, &'static str)> 
         .zip(got)
         .position(|(a, b)| a != b)
         .or_else(|| (expected.len() != got.len()).then(|| expected.len().min(got.len())))?;
-    let start = MapFrame::new_checked(&expected[..]).map_or(Base::LEN, |frame| frame.base().header_len());
+    let of_call = CloneFrame::new_checked(&expected[..]).is_ok();
+    let start = Base::new_checked(&expected[..]).map_or(Base::LEN, |base| base.header_len());
     let of = |fields: &'static [FieldSpec], at: usize| {
         fields.iter().find(|field| (field.offset..field.offset + field.len).contains(&at)).map(|field| field.name)
     };
-    let map = at.checked_sub(start).and_then(|at| of(MapHeader::LAYOUT, at));
-    Some((at, of(Base::LAYOUT, at).or(map).unwrap_or(if at < start { "token" } else { "bitmap, lanes or payload" })))
+    let layout = if of_call { CloneHeader::LAYOUT } else { MapHeader::LAYOUT };
+    let ability = at.checked_sub(start).and_then(|at| of(layout, at));
+    Some((
+        at,
+        of(Base::LAYOUT, at).or(ability).unwrap_or(if at < start { "token" } else { "bitmap, lanes or payload" }),
+    ))
 }

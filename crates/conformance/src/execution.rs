@@ -1,12 +1,12 @@
 //! What an execution of the switch program has to offer to be compared with another one.
 //!
 //! ```text
-//! tables ─► install, remove, reset, set_endpoint, remove_endpoint, set_group
+//! tables ─► install, install_pool, remove, reset, set_endpoint, remove_endpoint, set_group
 //! frame, congested ─► process ─► Outcome: forwarded │ copies │ dropped
 //!                     state ─► State: registers and counters
 //! ```
 
-use pathcall_program::{Application, Endpoint, Reason, TableError};
+use pathcall_program::{Application, Endpoint, Pool, Reason, TableError};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::State;
@@ -22,7 +22,8 @@ pub trait Execution {
     /// [`Failure::Refused`] when its memory does not fit or is another's.
     fn install(&mut self, application: Application) -> Result<(), Failure>;
 
-    /// Takes an application out, with its endpoints.
+    /// Takes an application or a pool out, with its endpoints; with the last pool goes what calls have left in
+    /// registers, but for the last number.
     ///
     /// # Errors
     /// [`Failure::Refused`] when there is none.
@@ -63,6 +64,18 @@ pub trait Execution {
     /// [`Failure::Refused`] when it or an endpoint is not one of its own.
     fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure>;
 
+    /// Installs a pool of servers, or changes who is in it, as [`pathcall_program::Tables::install_pool`] does.
+    ///
+    /// # Errors
+    /// [`Failure::Refused`] when it can't be, or its id is an application's.
+    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure>;
+
+    /// Says after which number requests of calls are numbered on; 0 at first.
+    ///
+    /// # Errors
+    /// None of its own.
+    fn number_after(&mut self, last: u64) -> Result<(), Failure>;
+
     /// Takes a frame, from its base header on, through the program. `congested`: where the frame travels
     /// in an IP packet, that packet says that congestion was met (CE).
     ///
@@ -82,7 +95,7 @@ pub trait Execution {
 pub enum Outcome {
     /// It left, for this endpoint.
     Forward(u32, Vec<u8>),
-    /// It left for each of a group's members, addressed to it, in any order.
+    /// It left for each of a group's members, addressed to it, in any order; or as original and clone.
     Copies(Vec<(u32, Vec<u8>)>),
     /// It went no further; `None` where an execution can't say why by the frame, only by its counters.
     Drop(Option<Reason>),

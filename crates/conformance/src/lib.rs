@@ -25,5 +25,6 @@ pub use decode::Decoded;
 pub use differ::{Difference, What, campaign, differ};
 pub use execution::{Execution, Failure, Outcome};
 pub use random::Random;
-pub use state::{ApplicationState, PlaceState, RowState, State};
+pub use reference::program;
+pub use state::{ApplicationState, CallState, PlaceState, PoolState, RowState, State};
 pub use step::{Effect, Step};

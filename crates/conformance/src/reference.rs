@@ -1,10 +1,11 @@
 //! The reference itself, as an execution.
 
 use pathcall_program::registers::Generation;
-use pathcall_program::{Action, Application, Endpoint, Program};
+use pathcall_program::{Action, Application, Endpoint, Pool, Profile, Program, Size};
 use pathcall_wire::{Instant, TokenKey, W_MAX};
 
-use crate::state::{ApplicationState, PlaceState, RowState};
+use crate::generate::CLONES;
+use crate::state::{ApplicationState, CallState, PlaceState, PoolState, RowState};
 use crate::{Execution, Failure, Outcome, State};
 
 impl Execution for Program {
@@ -37,6 +38,15 @@ impl Execution for Program {
         Ok(self.tables_mut().set_group(gaid, endpoints)?)
     }
 
+    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+        Ok(self.tables_mut().install_pool(pool.clone())?)
+    }
+
+    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
+        Self::number_after(self, last);
+        Ok(())
+    }
+
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
         let mut frame = frame.to_vec();
         let verdict = Self::process(self, now, &mut frame, congested);
@@ -44,6 +54,13 @@ impl Execution for Program {
         Ok(match verdict.action {
             Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
             Action::Drop(reason) => Outcome::Drop(Some(reason)),
+            Action::Clone(endpoint) => {
+                let mut copies = vec![(endpoint, frame.clone())];
+                if let Action::Forward(other) = self.recirculate(&mut frame).action {
+                    copies.push((other, frame));
+                }
+                Outcome::Copies(copies)
+            }
             Action::Multicast(gaid) => {
                 let mut copies = Vec::new();
                 self.tables().copies(gaid, &mut frame, |endpoint, copy| copies.push((endpoint, copy.to_vec())));
@@ -59,7 +76,34 @@ impl Execution for Program {
         });
         let slots = self.tables().endpoints().flat_map(|e| e.slot_base..e.slot_base + e.slots);
         let slots = slots.map(|slot| (slot, slot_of(self, slot)));
-        Ok(State { applications: applications.collect(), slots: slots.collect(), counters: *self.counters() })
+        let pools = self.tables().pools().map(|(pool, _, counters)| {
+            let (loads, shadows) = self.tables().loads(pool.gaid).unwrap_or_default();
+            (pool.gaid, PoolState { loads: loads.to_vec(), shadows: shadows.to_vec(), counters })
+        });
+        Ok(State {
+            applications: applications.collect(),
+            slots: slots.collect(),
+            pools: pools.collect(),
+            calls: calls_of(self),
+            counters: *self.counters(),
+        })
+    }
+}
+
+/// The reference, with so much memory for applications, and the tables for calls that comparisons are made
+/// with.
+#[must_use]
+pub fn program(size: Size) -> Program {
+    Program::with_clones(size, CLONES, Profile::FullSequence)
+}
+
+fn calls_of(program: &Program) -> CallState {
+    let registers = program.tables().clones();
+    let (requests, filters) = (&registers.requests, &registers.filters);
+    CallState {
+        number: registers.numbers.peek(0, 1)[0],
+        requests: CallState::used(requests.peek(0, requests.size())),
+        filters: CallState::used(filters.peek(0, filters.size())),
     }
 }
 

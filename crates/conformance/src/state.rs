@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use pathcall_program::clone::registers::{Cloned, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, Place, RoundState};
-use pathcall_program::{ApplicationCounters, Counters};
+use pathcall_program::{ApplicationCounters, Counters, PoolCounters};
 
 /// Registers and counters, as they are between two frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,8 +14,42 @@ pub struct State {
     pub applications: BTreeMap<u32, ApplicationState>,
     /// By number: every flow slot that an endpoint has, `W_MAX` places to each.
     pub slots: BTreeMap<u32, Vec<PlaceState>>,
+    /// By GAID: of every pool.
+    pub pools: BTreeMap<u32, PoolState>,
+    /// What calls have left.
+    pub calls: CallState,
     /// Element-wide, since the start of the execution.
     pub counters: Counters,
+}
+
+/// What a pool has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolState {
+    /// By SID: requests that wait there.
+    pub loads: Vec<u16>,
+    /// The same again.
+    pub shadows: Vec<u16>,
+    /// Since it was installed first.
+    pub counters: PoolCounters,
+}
+
+/// Registers of calls, those that are not free.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CallState {
+    /// The last number given.
+    pub number: u64,
+    /// The table of cloned requests, by slot.
+    pub requests: BTreeMap<usize, Cloned>,
+    /// The filter tables, one after the other, by slot.
+    pub filters: BTreeMap<usize, Fingerprint>,
+}
+
+impl CallState {
+    /// The slots that are used, by their number.
+    #[must_use]
+    pub fn used<T: Copy + Default + PartialEq>(slots: &[T]) -> BTreeMap<usize, T> {
+        slots.iter().copied().enumerate().filter(|(_, slot)| *slot != T::default()).collect()
+    }
 }
 
 /// What an application has.
@@ -87,6 +122,13 @@ impl State {
                 ours.differences(theirs, *gaid, &mut lines);
             }
         }
+        keys(&mut lines, "pools", &self.pools, &reference.pools);
+        for (gaid, theirs) in &reference.pools {
+            if let Some(ours) = self.pools.get(gaid) {
+                ours.differences(theirs, *gaid, &mut lines);
+            }
+        }
+        note(&mut lines, || "registers of calls".to_owned(), &reference.calls, &self.calls);
         keys(&mut lines, "slots", &self.slots, &reference.slots);
         for (slot, theirs) in &reference.slots {
             if let Some(ours) = self.slots.get(slot) {
@@ -108,6 +150,16 @@ impl ApplicationState {
         let width = reference.lanes.len().checked_div(reference.rows.len()).unwrap_or(0).max(1);
         let name = |at| format!("application {gaid} row {} lane {}", at / width, at % width);
         each(lines, name, &self.lanes, &reference.lanes);
+    }
+}
+
+impl PoolState {
+    fn differences(&self, reference: &Self, gaid: u32, lines: &mut Vec<String>) {
+        for ((name, got), (_, expected)) in self.counters.iter().zip(reference.counters.iter()) {
+            note(lines, || format!("pool {gaid} counter {name}"), &expected, &got);
+        }
+        each(lines, |sid| format!("pool {gaid} load {sid}"), &self.loads, &reference.loads);
+        each(lines, |sid| format!("pool {gaid} shadow {sid}"), &self.shadows, &reference.shadows);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pathcall_program::{Application, Endpoint, TableError};
+use pathcall_program::{Application, Endpoint, Pool, TableError};
 use pathcall_wire::{Instant, TokenKey};
 
 use crate::decode::Decoded;
@@ -25,6 +25,10 @@ pub enum Step {
     RemoveEndpoint(u32),
     /// [`Execution::set_group`].
     SetGroup(u32, Vec<u32>),
+    /// [`Execution::install_pool`].
+    InstallPool(Pool),
+    /// [`Execution::number_after`].
+    NumberAfter(u64),
     /// [`Execution::process`].
     Frame {
         /// From the base header on.
@@ -71,6 +75,8 @@ impl Step {
             Self::SetEndpoint(endpoint) => execution.set_endpoint(*endpoint),
             Self::RemoveEndpoint(endpoint) => execution.remove_endpoint(*endpoint),
             Self::SetGroup(gaid, endpoints) => execution.set_group(*gaid, endpoints),
+            Self::InstallPool(pool) => execution.install_pool(pool),
+            Self::NumberAfter(last) => execution.number_after(*last),
             Self::Frame { bytes, congested } => return execution.process(now, bytes, *congested).map(Effect::Frame),
         };
         match changed {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use pathcall_conformance::generate::{Generator, Options, SIZE};
 use pathcall_conformance::{Effect, Execution, Outcome, Step};
 use pathcall_program::Program;
-use pathcall_wire::{Flags, Instant, Kind, MapFlags, MapFrame, TokenKey};
+use pathcall_wire::{CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, TokenKey};
 
 /// Frames that are looked at.
-const FRAMES: usize = 100_000;
+const FRAMES: usize = 130_000;
 
 /// How often each thing happened, by name.
 #[derive(Default)]
@@ -27,7 +27,9 @@ impl Tally {
     }
 
     fn frame(&mut self, came: &[u8], outcome: &Outcome) {
-        let kind = MapFrame::new_checked(came).map_or("none".to_owned(), |frame| format!("{:?}", frame.kind()));
+        let map = MapFrame::new_checked(came).map(|frame| frame.kind());
+        let kind = map.or_else(|_| CloneFrame::new_checked(came).map(|frame| frame.kind()));
+        let kind = kind.map_or("none".to_owned(), |kind| format!("{kind:?}"));
         self.add(format!("in {kind}"), 1);
         let left = match outcome {
             Outcome::Drop(reason) => {
@@ -40,6 +42,18 @@ impl Tally {
                 frame
             }
         };
+        if let Ok(frame) = CloneFrame::new_checked(&left[..]) {
+            self.add(format!("{kind} left as {:?}", frame.kind()), 1);
+            let said = [
+                ("ECN", frame.base().has(Flags::ECN)),
+                ("NOT_ADMITTED", frame.base().has(Flags::NOT_ADMITTED)),
+                ("cloned", matches!(outcome, Outcome::Copies(copies) if copies.len() == 2)),
+                ("in parts", frame.head().parts() > 1),
+                ("numbered", frame.head().req_id() >> 63 == 0),
+            ];
+            said.iter().filter(|(_, said)| *said).for_each(|(name, _)| self.add(format!("{kind} left {name}"), 1));
+            return;
+        }
         let frame = MapFrame::new_checked(&left[..]).expect("what leaves is a frame");
         self.add(format!("{kind} left as {:?}", frame.kind()), 1);
         let (base, map) = (frame.base(), frame.map());
@@ -62,13 +76,16 @@ impl Tally {
         for counters in state.applications.values().map(|application| application.counters) {
             counters.iter().for_each(|(name, count)| self.add(format!("counter {name}"), count));
         }
+        for counters in state.pools.values().map(|pool| pool.counters) {
+            counters.iter().for_each(|(name, count)| self.add(format!("pool {name}"), count));
+        }
     }
 }
 
 fn play(options: Options) -> Tally {
     let (mut tally, mut frames) = (Tally::default(), 0);
     for seed in 0.. {
-        let mut program = Program::new(SIZE);
+        let mut program = pathcall_conformance::program(SIZE);
         for (now, step) in Generator::new(seed, options).take(5_000).enumerate() {
             if matches!(step, Step::Remove(_)) {
                 tally.removed(&mut program, &step);
@@ -103,11 +120,14 @@ impl Tally {
         if let Some(application) = state.applications.get(gaid) {
             application.counters.iter().for_each(|(name, count)| self.add(format!("counter {name}"), count));
         }
+        if let Some(pool) = state.pools.get(gaid) {
+            pool.counters.iter().for_each(|(name, count)| self.add(format!("pool {name}"), count));
+        }
     }
 }
 
 /// What each kind of frame leaves as, at least.
-const LEAVES: [&str; 40] = [
+const LEAVES: [&str; 55] = [
     "MapData left as MapData",
     "MapData left as MapAck",
     "MapData left as MapHeld",
@@ -144,13 +164,28 @@ const LEAVES: [&str; 40] = [
     "MapFree left as MapFreed",
     "MapFree dropped: Malformed",
     "MapMove left as MapMoved",
+    "CloneRequest left as CloneRequest",
+    "CloneRequest left cloned",
+    "CloneRequest left in parts",
+    "CloneRequest left numbered",
+    "CloneRequest left ECN",
+    "CloneRequest left NOT_ADMITTED",
+    "CloneRequest dropped: Forged",
+    "CloneRequest dropped: Malformed",
+    "CloneRequest dropped: UnknownEndpoint",
+    "CloneReply left as CloneReply",
+    "CloneReply left in parts",
+    "CloneReply dropped: Filtered",
+    "CloneReply dropped: Forged",
+    "CloneCancel dropped: Stale",
+    "CloneWorking left as CloneWorking",
     "0 copies",
     "1 copies",
     "2 copies",
     "3 copies",
 ];
 /// Changes of the tables.
-const CHANGES: [&str; 11] = [
+const CHANGES: [&str; 13] = [
     "Install taken",
     "Install refused",
     "Remove taken",
@@ -162,6 +197,8 @@ const CHANGES: [&str; 11] = [
     "RemoveEndpoint taken",
     "SetGroup taken",
     "SetGroup refused",
+    "InstallPool taken",
+    "InstallPool refused",
 ];
 
 #[test]
@@ -171,7 +208,12 @@ fn everything_that_the_program_can_do_happens() {
     let of_applications = pathcall_program::ApplicationCounters::default();
     let counters = counters.iter().chain(of_applications.iter()).map(|(name, _)| format!("counter {name}"));
     tally.expect(300, counters);
-    tally.expect(100, (1..=30).filter_map(|kind| Kind::parse(kind).ok()).map(|kind| format!("in {kind:?}")));
+    let of_pools = pathcall_program::PoolCounters::default();
+    let rare = ["unauthentic", "cancels"];
+    let of_pools = of_pools.iter().map(|(name, _)| name).filter(|name| !rare.contains(name));
+    tally.expect(300, of_pools.map(|name| format!("pool {name}")));
+    tally.expect(100, ["pool cancels".to_owned()]);
+    tally.expect(100, (1..=35).filter_map(|kind| Kind::parse(kind).ok()).map(|kind| format!("in {kind:?}")));
     tally.expect(100, LEAVES.map(str::to_owned));
     tally.expect(5, CHANGES.map(str::to_owned));
     tally.expect(1000, ["in none".to_owned()]);

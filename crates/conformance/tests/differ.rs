@@ -2,7 +2,7 @@
 
 use pathcall_conformance::generate::{Options, SIZE};
 use pathcall_conformance::{Difference, Execution, Failure, Outcome, State, Step, What, campaign, differ};
-use pathcall_program::{Application, Endpoint, Program, Reason};
+use pathcall_program::{Application, Endpoint, Pool, Program, Reason};
 use pathcall_wire::{Base, Flags, Instant, Kind, MapFlags, MapFrame, TokenKey};
 
 /// Frames until a mistake must have been found.
@@ -51,7 +51,7 @@ enum Mistake {
 
 impl Mistaken {
     fn new(mistake: Mistake) -> Self {
-        Self { program: Program::new(SIZE), mistake, frames: 0 }
+        Self { program: pathcall_conformance::program(SIZE), mistake, frames: 0 }
     }
 
     fn makes(&self, mistake: Mistake) -> bool {
@@ -92,6 +92,14 @@ impl Execution for Mistaken {
 
     fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Failure> {
         self.program.set_group(gaid, endpoints)
+    }
+
+    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+        self.program.install_pool(pool)
+    }
+
+    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
+        Execution::number_after(&mut self.program, last)
     }
 
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
@@ -161,7 +169,8 @@ impl Mistaken {
 }
 
 fn found(mistake: Mistake) -> Difference {
-    let found = campaign(&mut Program::new(SIZE), &mut Mistaken::new(mistake), 1, FRAMES, Options::default());
+    let found =
+        campaign(&mut pathcall_conformance::program(SIZE), &mut Mistaken::new(mistake), 1, FRAMES, Options::default());
     *found.expect_err("the mistake is not found")
 }
 
@@ -169,7 +178,8 @@ fn found(mistake: Mistake) -> Difference {
 fn the_reference_does_what_it_does() {
     for tokens in [false, true] {
         let options = Options { tokens, ..Options::default() };
-        let played = campaign(&mut Program::new(SIZE), &mut Mistaken::new(Mistake::None), 1, 50_000, options);
+        let played =
+            campaign(&mut pathcall_conformance::program(SIZE), &mut Mistaken::new(Mistake::None), 1, 50_000, options);
         assert!(played.unwrap_or_else(|difference| panic!("{difference}")) >= 50_000);
     }
 }
@@ -194,7 +204,7 @@ fn planted_mistakes_are_found_and_shown_in_few_steps() {
         let frames = difference.steps.iter().filter(|step| matches!(step, Step::Frame { .. })).count();
         assert!(difference.steps.len() <= 16 && frames <= 6, "{mistake:?}: {difference}");
         // The steps alone show it again, in fresh executions.
-        let again = differ(&mut Program::new(SIZE), &mut Mistaken::new(mistake), &difference.steps);
+        let again = differ(&mut pathcall_conformance::program(SIZE), &mut Mistaken::new(mistake), &difference.steps);
         let again = again.expect_err("the same difference");
         assert_eq!(again.steps.len(), difference.steps.len(), "nothing more can go: {mistake:?}\n{again}");
         match (mistake, &difference.what) {
@@ -211,7 +221,7 @@ fn an_execution_that_breaks_down_is_said_to() {
         let difference = found(mistake);
         assert!(matches!(difference.what, What::Failed(Failure::Broken(_))), "{difference}");
     }
-    let nothing = differ(&mut Program::new(SIZE), &mut Mistaken::new(Mistake::Unreadable), &[]);
+    let nothing = differ(&mut pathcall_conformance::program(SIZE), &mut Mistaken::new(Mistake::Unreadable), &[]);
     assert!(matches!(nothing.expect_err("no registers").what, What::Failed(_)));
 }
 

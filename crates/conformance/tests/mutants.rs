@@ -3,13 +3,13 @@
 
 use pathcall_conformance::generate::{Options, SIZE};
 use pathcall_conformance::{Execution, Failure, Outcome, State, campaign};
-use pathcall_program::{Application, Endpoint, Program};
+use pathcall_program::{Application, Endpoint, Pool, Program};
 use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 
 /// Frames until a mistake must have been found.
 const FRAMES: u64 = 200_000;
 /// The mistakes of the program.
-const OF_THE_PROGRAM: [Mutant; 21] = [
+const OF_THE_PROGRAM: [Mutant; 37] = [
     Mutant::ElementRepeats,
     Mutant::ElementLateRepeats,
     Mutant::ElementWorkers,
@@ -31,6 +31,22 @@ const OF_THE_PROGRAM: [Mutant; 21] = [
     Mutant::VoteForAnother,
     Mutant::DecidedUnrecorded,
     Mutant::ClearsUncounted,
+    Mutant::CloneShadowKept,
+    Mutant::CloneFilterKept,
+    Mutant::CloneUnfiltered,
+    Mutant::ClonePartsFiltered,
+    Mutant::CloneAnswersMixed,
+    Mutant::CloneWhileBusy,
+    Mutant::CloneUnasked,
+    Mutant::ClonePartsDecided,
+    Mutant::CloneStaleDropped,
+    Mutant::CloneCancelStale,
+    Mutant::CloneBelieved,
+    Mutant::CloneSwitchIgnored,
+    Mutant::CloneSidUnchecked,
+    Mutant::CloneIdUnchecked,
+    Mutant::CloneLongest,
+    Mutant::CloneDirectSteered,
 ];
 
 /// The program with a mistake in it.
@@ -65,6 +81,14 @@ impl Execution for Planted {
         self.0.set_group(gaid, endpoints)
     }
 
+    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+        self.0.install_pool(pool)
+    }
+
+    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
+        Execution::number_after(&mut self.0, last)
+    }
+
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
         mutant::plant(Some(self.1));
         let outcome = Execution::process(&mut self.0, now, frame, congested);
@@ -82,8 +106,8 @@ fn every_mistake_in_the_program_is_found() {
     for mistake in OF_THE_PROGRAM {
         let tokens = matches!(mistake, Mutant::ElementToken | Mutant::ElementTokenLate);
         let options = Options { tokens, ..Options::default() };
-        let planted = &mut Planted(Program::new(SIZE), mistake);
-        let found = campaign(&mut Program::new(SIZE), planted, 1, FRAMES, options);
+        let planted = &mut Planted(pathcall_conformance::program(SIZE), mistake);
+        let found = campaign(&mut pathcall_conformance::program(SIZE), planted, 1, FRAMES, options);
         let found = found.expect_err(&format!("{mistake:?} is not found"));
         println!("{mistake:?}: seed {:?}, {} steps", found.seed, found.steps.len());
         assert!(found.steps.len() <= 30, "{mistake:?}: {found}");

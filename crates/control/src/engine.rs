@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest, StatusReply, TokenKey,
+    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, PoolGrant, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, StatusReply, TokenKey,
 };
 use pathcall_wire::Instant;
 use rand::TryRng;
@@ -39,6 +39,7 @@ pub(crate) type Latest<T> = Option<Result<T, Status>>;
 #[derive(Debug)]
 pub(crate) enum Message {
     RegisterApplication(CallId, RegisterApplicationRequest, watch::Sender<Latest<ApplicationGrant>>),
+    JoinPool(CallId, JoinPoolRequest, watch::Sender<Latest<PoolGrant>>),
     RegisterElement(CallId, RegisterElementRequest, watch::Sender<Latest<ElementGrant>>),
     RegisterEndpoint(CallId, RegisterEndpointRequest, oneshot::Sender<Result<EndpointGrant, Status>>),
     ReleaseEndpoint(CallId, ReleaseEndpointRequest, oneshot::Sender<Result<(), Status>>),
@@ -65,6 +66,7 @@ pub(crate) struct Engine {
     inputs: (mpsc::UnboundedSender<Input>, mpsc::UnboundedReceiver<Input>),
     applications: HashMap<CallId, watch::Sender<Latest<ApplicationGrant>>>,
     elements: HashMap<CallId, watch::Sender<Latest<ElementGrant>>>,
+    pools: HashMap<CallId, watch::Sender<Latest<PoolGrant>>>,
     endpoints: HashMap<CallId, oneshot::Sender<Result<EndpointGrant, Status>>>,
     releases: HashMap<CallId, oneshot::Sender<Result<(), Status>>>,
     links: HashMap<u32, Link>,
@@ -97,6 +99,7 @@ impl Engine {
             inputs: mpsc::unbounded_channel(),
             applications: HashMap::new(),
             elements: HashMap::new(),
+            pools: HashMap::new(),
             endpoints: HashMap::new(),
             releases: HashMap::new(),
             links: HashMap::new(),
@@ -141,6 +144,13 @@ impl Engine {
                 }
                 Input::RegisterApplication(call, request)
             }
+            Message::JoinPool(call, request, grants) => {
+                self.pools.insert(call, grants);
+                if request.authenticate {
+                    self.draw_key(effects);
+                }
+                Input::JoinPool(call, request)
+            }
             Message::RegisterElement(call, request, grants) => {
                 self.elements.insert(call, grants);
                 Input::RegisterElement(call, request)
@@ -156,6 +166,7 @@ impl Engine {
             Message::Ended(call) => {
                 self.applications.remove(&call);
                 self.elements.remove(&call);
+                self.pools.remove(&call);
                 Input::Ended(call)
             }
             Message::Lookup(name, answer) => {
@@ -214,6 +225,7 @@ impl Engine {
     fn deliver(&mut self, output: Output) {
         match output {
             Output::Application(call, answer) => tell(&mut self.applications, call, answer.map_err(Status::from)),
+            Output::Pool(call, answer) => tell(&mut self.pools, call, answer.map_err(Status::from)),
             Output::Element(call, answer) => tell(&mut self.elements, call, answer.map_err(Status::from)),
             Output::Endpoint(call, answer) => {
                 if let Some(to) = self.endpoints.remove(&call) {

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
-    CountersRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest, SetGroupRequest,
+    CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
+    SetGroupRequest,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use crate::state::{Input, Push};
+use crate::state::{ElementPool, Input, Push};
 
 /// Pause before a push that did not get through is tried again.
 const RETRY: Duration = Duration::from_millis(50);
@@ -122,6 +123,9 @@ impl Worker {
             Push::Remove(gaid) => drop(client.remove(RemoveRequest { boot_id, gaid }).await?),
             Push::SetEndpoints(endpoints) => {
                 client.set_endpoints(SetEndpointsRequest { boot_id, endpoints }).await?;
+            }
+            Push::InstallPool(ElementPool { gaid, version, servers, token_key }) => {
+                client.install_pool(InstallPoolRequest { boot_id, gaid, version, servers, token_key }).await?;
             }
             Push::RemoveEndpoints(endpoints) => {
                 client.remove_endpoints(RemoveEndpointsRequest { boot_id, endpoints }).await?;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, NodesRequest,
-    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
+    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest,
+    PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -80,6 +80,7 @@ impl Controller for Service {
     type RegisterApplicationStream = Grants<ApplicationGrant>;
     type RegisterElementStream = Grants<ElementGrant>;
     type NodesStream = Listing;
+    type JoinPoolStream = Grants<PoolGrant>;
 
     async fn register_application(
         &self,
@@ -100,6 +101,10 @@ impl Controller for Service {
 
     async fn register_element(&self, request: Request<RegisterElementRequest>) -> Reply<Grants<ElementGrant>> {
         self.register(|call, grants| Message::RegisterElement(call, request.into_inner(), grants)).await
+    }
+
+    async fn join_pool(&self, request: Request<JoinPoolRequest>) -> Reply<Grants<PoolGrant>> {
+        self.register(|call, grants| Message::JoinPool(call, request.into_inner(), grants)).await
     }
 
     async fn lookup(&self, request: Request<LookupRequest>) -> Reply<LookupReply> {

@@ -15,6 +15,7 @@ const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const APPLICATIONS: TableDefinition<u32, &[u8]> = TableDefinition::new("applications");
 const ENDPOINTS: TableDefinition<u32, &[u8]> = TableDefinition::new("endpoints");
 const ELEMENTS: TableDefinition<u32, &[u8]> = TableDefinition::new("elements");
+const POOLS: TableDefinition<u32, &[u8]> = TableDefinition::new("pools");
 
 /// Keys of the table `meta`.
 const IDS: &str = "ids";
@@ -110,7 +111,7 @@ impl Store {
                 Some(got) => return Err(StoreError::Format { got }),
                 None => drop(meta.insert(FORMAT, [FORMAT_NOW].as_slice()).map_err(failed)?),
             }
-            for table in [APPLICATIONS, ENDPOINTS, ELEMENTS] {
+            for table in [APPLICATIONS, ENDPOINTS, ELEMENTS, POOLS] {
                 write.open_table(table).map_err(failed)?;
             }
         }
@@ -130,6 +131,7 @@ impl Store {
             applications: records("applications", &read.open_table(APPLICATIONS).map_err(failed)?)?,
             endpoints: records("endpoints", &read.open_table(ENDPOINTS).map_err(failed)?)?,
             elements: records("elements", &read.open_table(ELEMENTS).map_err(failed)?)?,
+            pools: records("pools", &read.open_table(POOLS).map_err(failed)?)?,
         })
     }
 
@@ -151,6 +153,8 @@ impl Store {
                 Change::RemoveEndpoint(endpoint) => remove(&write, ENDPOINTS, *endpoint)?,
                 Change::PutElement(record) => put(&write, ELEMENTS, record.element, record)?,
                 Change::RemoveElement(element) => remove(&write, ELEMENTS, *element)?,
+                Change::PutPool(record) => put(&write, POOLS, record.gaid, record)?,
+                Change::RemovePool(gaid) => remove(&write, POOLS, *gaid)?,
             }
         }
         write.commit().map_err(failed)

@@ -31,7 +31,10 @@ async fn answers_come_when_the_element_has_its_tables() {
     assert_eq!(tables.endpoints[&first.endpoint].incarnation, 9);
     assert_eq!(tables.groups[&grant.gaid], [first.endpoint]);
 
-    client.release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint }).await.unwrap();
+    client
+        .release_endpoint(ReleaseEndpointRequest { gaid: grant.gaid, endpoint: first.endpoint, server: 0 })
+        .await
+        .unwrap();
     element.until(|tables| !tables.endpoints.contains_key(&first.endpoint)).await;
     assert!(element.tables().groups[&grant.gaid].is_empty());
 
@@ -310,4 +313,51 @@ async fn gone(mut alive: impl AsyncFnMut() -> bool) {
     while alive().await {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_pool_is_told_of_who_joins_and_who_fails() {
+    let (controller, element) = (controller().await, FakeElement::start(1).await);
+    let mut operator = client(&controller).await;
+    let mut registered = operator.register_element(element.registration()).await.unwrap().into_inner();
+    next(&mut registered).await;
+    let join = |incarnation: u32| JoinPoolRequest {
+        name: "kv".into(),
+        data_address: format!("127.0.0.1:{}", 9000 + incarnation),
+        incarnation,
+        service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
+        authenticate: true,
+    };
+    let mut first = operator.join_pool(join(1)).await.unwrap().into_inner();
+    let alone = next(&mut first).await.pool.unwrap();
+    assert!(alone.token_key.is_some() && alone.element_address == "127.0.0.1:7702");
+    // Another process: it ends as that would.
+    let mut other = client(&controller).await;
+    let mut second = other.join_pool(join(2)).await.unwrap().into_inner();
+    let both = next(&mut second).await.pool.unwrap();
+    assert_eq!(next(&mut first).await.pool.as_ref(), Some(&both));
+    assert_eq!(both.servers.iter().map(|server| server.incarnation).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(both.token_key, alone.token_key);
+    let table =
+        |pool: &PoolTable| (pool.version, pool.servers.iter().map(|server| server.endpoint).collect::<Vec<_>>());
+    assert_eq!(element.tables().pools[&both.gaid], table(&both));
+    let caller = RegisterEndpointRequest { server: both.servers[1].endpoint, flows: 0, ..caller(both.gaid, 9) };
+    let caller = other.register_endpoint(caller).await.unwrap().into_inner().endpoint;
+    assert!(element.tables().endpoints.contains_key(&caller));
+    let status = operator.status(StatusRequest {}).await.unwrap().into_inner().pools;
+    let [PoolStatus { name, callers: 1, authenticated: true, pool: Some(shown), .. }] = &status[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!((name.as_str(), &shown.servers, shown.token_key), ("kv", &both.servers, None));
+
+    drop((second, other));
+    let left = next(&mut first).await.pool.unwrap();
+    assert_eq!(left.servers, both.servers[..1]);
+    element.until(|tables| tables.pools[&left.gaid] == table(&left)).await;
+    // After the grace nothing is left of it, nor of the caller that it vouched for.
+    let one = left.servers[0].endpoint;
+    element.until(|tables| tables.endpoints.keys().all(|endpoint| *endpoint == one)).await;
+    drop(first);
+    element.until(|tables| tables.pools.is_empty() && tables.endpoints.is_empty()).await;
+    controller.shutdown().await;
 }

@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 
-use pathcall_program::{Application, Endpoint, TableError};
+use pathcall_program::{Application, Endpoint, Pool, TableError};
 use pathcall_proto::v1::element_server::Element;
 use pathcall_proto::v1::{
-    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallRequest, LastSeenReply, LastSeenRequest,
-    ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest, ResetRegistersRequest,
-    SetEndpointsRequest, SetGroupRequest,
+    CountersReply, CountersRequest, ElementReply, EndpointEntry, InstallPoolRequest, InstallRequest, LastSeenReply,
+    LastSeenRequest, ReadRegistersReply, ReadRegistersRequest, RemoveEndpointsRequest, RemoveRequest,
+    ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
 };
 use pathcall_wire::TokenKey;
 use tonic::{Code, Request, Response, Status};
@@ -88,6 +88,13 @@ impl Element for Control {
         self.change(boot_id, move |plane| plane.switch().set_group(gaid, &endpoints)).await
     }
 
+    async fn install_pool(&self, request: Request<InstallPoolRequest>) -> Reply<ElementReply> {
+        let InstallPoolRequest { boot_id, gaid, version, servers, token_key } = request.into_inner();
+        let key = token_key.map(|key| TokenKey::new(key.into()));
+        let pool = Pool { gaid, version, servers };
+        self.change(boot_id, move |plane| plane.switch().install_pool(pool, key)).await
+    }
+
     async fn read_registers(&self, request: Request<ReadRegistersRequest>) -> Reply<ReadRegistersReply> {
         let ReadRegistersRequest { gaid, row, rows } = request.into_inner();
         let read = self.plane.call(move |plane| plane.switch().read_registers(gaid, row, rows)).await??;
@@ -133,7 +140,8 @@ impl From<Refused> for Status {
         let code = match refused {
             Refused::Table(TableError::UnknownApplication(_) | TableError::UnknownEndpoint(_)) => Code::NotFound,
             Refused::Table(TableError::Range { .. }) => Code::OutOfRange,
-            Refused::Table(TableError::Overlap { .. }) => Code::AlreadyExists,
+            Refused::Table(TableError::Overlap { .. } | TableError::Taken { .. }) => Code::AlreadyExists,
+            Refused::Table(TableError::Twice(_)) => Code::InvalidArgument,
             Refused::ReadSize { .. } => Code::InvalidArgument,
             Refused::Endpoints { .. } | Refused::Kernel(_) => Code::ResourceExhausted,
         };

@@ -12,10 +12,11 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use pathcall_endpoint::driver::link::Link;
-use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Size};
+use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, Pool, PoolCounters, Size};
 
 use crate::Error;
 
@@ -51,12 +52,24 @@ pub struct Attached {
 pub(crate) enum Ran {
     /// To this address.
     Out(SocketAddr, Vec<u8>),
-    /// To its application's group, or to the endpoint that it is addressed to.
-    SendOn { copies: bool, frame: Vec<u8> },
+    /// User space sends it on.
+    SendOn { slow: Slow, frame: Vec<u8> },
     /// Nowhere.
     Dropped,
     /// It is none of the kernel's.
     Passed,
+}
+
+/// What user space does with a frame that the kernel's program has worked on.
+#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slow {
+    /// It goes to the endpoint that it is addressed to.
+    Once,
+    /// To its application's group.
+    Copies,
+    /// To the endpoint that it is addressed to, and after a second pass to another.
+    Twice,
 }
 
 /// Element-wide counters, and by name those that only the kernel's program has.
@@ -64,6 +77,9 @@ pub(crate) type Counted = (Counters, [(&'static str, u64); 4]);
 
 /// By application: its counters, and the age of its last admitted frame.
 pub(crate) type ByApplication = HashMap<u32, (ApplicationCounters, Option<Duration>)>;
+
+/// The same by pool.
+pub(crate) type ByPool = HashMap<u32, (PoolCounters, Option<Duration>)>;
 
 /// A change that the kernel does not take.
 #[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "made where there is a program"))]
@@ -77,15 +93,19 @@ pub(crate) enum Untaken {
     Other(String),
 }
 
-/// Whether a frame that came up by the slow port is for its application's group: its source port says so.
+/// What is to be done with a frame that came up by the slow port: its source port says so.
 #[cfg(feature = "xdp")]
-pub(crate) fn is_copies(source: u16) -> bool {
-    source == pathcall_xdp::SLOW_MULTICAST
+pub(crate) fn slow_of(source: u16) -> Slow {
+    match source {
+        pathcall_xdp::SLOW_MULTICAST => Slow::Copies,
+        pathcall_xdp::SLOW_CLONE => Slow::Twice,
+        _ => Slow::Once,
+    }
 }
 
 #[cfg(not(feature = "xdp"))]
-pub(crate) fn is_copies(_: u16) -> bool {
-    false
+pub(crate) fn slow_of(_: u16) -> Slow {
+    Slow::Once
 }
 
 #[cfg(feature = "xdp")]
@@ -97,12 +117,13 @@ pub(crate) use without::Kernel;
 mod with {
     use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
+    use pathcall_program::CloneSize;
     use pathcall_xdp::{Config, Mode, Packet};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::{
-        Application, Attached, ByApplication, Counted, Duration, Endpoint, Error, Link, Ran, Request, SocketAddr,
-        Untaken, is_copies,
+        Application, Attached, ByApplication, ByPool, Counted, Duration, Endpoint, Error, Link, NonZeroU16, Pool, Ran,
+        Request, SocketAddr, Untaken, slow_of,
     };
 
     /// Applications in the kernel, and the port that frames come up by.
@@ -113,6 +134,12 @@ mod with {
         element: SocketAddrV4,
         packet: Vec<u8>,
         buffer: Vec<u8>,
+    }
+
+    /// On the clock of the program's last frames.
+    fn now() -> Duration {
+        let now = clock_gettime(ClockId::Monotonic);
+        Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
     }
 
     /// Whether the kernel looks for ways out for what comes in by this interface; if it does not say, yes.
@@ -151,9 +178,11 @@ mod with {
             let link = Link::bind(up).map_err(|source| Error::bind(crate::Port::Data, up, source))?;
             let (data_port, slow_port) = (request.data.port(), link.local_addr().port());
             let Request { size, inlined, .. } = *request;
-            let config = Config { size, data_port, slow_port, routed: true, inlined };
+            let clones = CloneSize::default();
+            let config = Config { size, clones, data_port, slow_port, routed: true, inlined };
             let mut program = pathcall_xdp::Kernel::load(&config)?;
             program.own(ip)?;
+            program.number_after(crate::switch::first_number())?;
             let mut attached = Vec::new();
             for interface in request.interfaces {
                 let native = program.attach(interface)? == Mode::Native;
@@ -179,6 +208,14 @@ mod with {
 
         pub(crate) fn install(&mut self, application: &Application) -> Result<(), Untaken> {
             Ok(self.program.install(application)?)
+        }
+
+        pub(crate) fn install_pool(&mut self, pool: &Pool) -> Result<(), Untaken> {
+            Ok(self.program.install_pool(pool)?)
+        }
+
+        pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Untaken> {
+            Ok(self.program.set_switch_id(switch_id)?)
         }
 
         pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Untaken> {
@@ -215,7 +252,7 @@ mod with {
             Packet { from, to: self.element, congested }.emit(frame, &mut self.packet);
             Ok(match self.program.run(&self.packet, &mut self.buffer)? {
                 pathcall_xdp::Ran::Out(packet, frame) => Ran::Out(packet.to.into(), frame),
-                pathcall_xdp::Ran::Slow(packet, frame) => Ran::SendOn { copies: is_copies(packet.from.port()), frame },
+                pathcall_xdp::Ran::Slow(packet, frame) => Ran::SendOn { slow: slow_of(packet.from.port()), frame },
                 pathcall_xdp::Ran::Passed => Ran::Passed,
                 pathcall_xdp::Ran::Dropped => Ran::Dropped,
             })
@@ -233,12 +270,19 @@ mod with {
         }
 
         pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
-            let now = clock_gettime(ClockId::Monotonic);
-            let now = Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32);
+            let now = now();
             let all = self.program.applications()?.into_iter().map(|(application, last, counters)| {
                 (application.gaid, (counters, last.map(|last| now.saturating_sub(last))))
             });
             Ok(all.collect())
+        }
+
+        pub(crate) fn pools(&self) -> Result<ByPool, Untaken> {
+            let now = now();
+            let all = self.program.pools()?.into_iter();
+            Ok(all
+                .map(|(gaid, last, counters)| (gaid, (counters, last.map(|last| now.saturating_sub(last)))))
+                .collect())
         }
     }
 }
@@ -246,7 +290,8 @@ mod with {
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{
-        Application, Attached, ByApplication, Counted, Endpoint, Error, Link, Ran, Request, SocketAddr, Untaken,
+        Application, Attached, ByApplication, ByPool, Counted, Endpoint, Error, Link, NonZeroU16, Pool, Ran, Request,
+        SocketAddr, Untaken,
     };
 
     /// Nothing: this build has no program for the kernel.
@@ -259,6 +304,8 @@ mod without {
         pub(crate) fn attached(&self) -> &[Attached] { match *self {} }
         pub(crate) fn has(&self, _: u32) -> bool { match *self {} }
         pub(crate) fn install(&mut self, _: &Application) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn install_pool(&mut self, _: &Pool) -> Result<(), Untaken> { match *self {} }
+        pub(crate) fn set_switch_id(&mut self, _: NonZeroU16) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn remove(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn reset(&mut self, _: u32) -> Result<(), Untaken> { match *self {} }
         pub(crate) fn set_endpoint(&mut self, _: &Endpoint, _: SocketAddr) -> Result<(), Untaken> { match *self {} }
@@ -267,6 +314,7 @@ mod without {
         pub(crate) fn read_rows(&self, _: u32, _: u32, _: u32) -> Result<Vec<i32>, Untaken> { match *self {} }
         pub(crate) fn run(&mut self, _: &[u8], _: bool) -> Result<Ran, Untaken> { match *self {} }
         pub(crate) fn counters(&self) -> Result<Counted, Untaken> { match *self {} }
+        pub(crate) fn pools(&self) -> Result<ByPool, Untaken> { match *self {} }
         pub(crate) fn applications(&self) -> Result<ByApplication, Untaken> {
             match *self {}
         }

@@ -148,6 +148,7 @@ pub async fn run(config: Config) -> Result<Handle, Error> {
             slots: saturate(config.size.slots),
         };
         register.spawn(register::keep_registered(controller, request, known));
+        register.spawn(plane::keep_known(plane.handle(), registration.clone()));
     }
 
     let (stop, stopped) = oneshot::channel();

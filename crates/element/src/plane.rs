@@ -10,13 +10,14 @@ use std::thread;
 
 use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
 use pathcall_proto::v1::CountersReply;
+use pathcall_wire::clone::switch_id;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::kernel::{Attached, Kernel, Request, is_copies};
+use crate::kernel::{Attached, Kernel, Request, slow_of};
 use crate::polling::Polling;
 use crate::switch::{Refused, Switch};
-use crate::{Config, Error, Port};
+use crate::{Config, Error, Port, Registration};
 
 /// Commands that may wait for the data thread; whoever sends one more waits.
 const COMMANDS_MAX: usize = 64;
@@ -126,6 +127,20 @@ impl PlaneHandle {
     }
 }
 
+/// Has the program say the id that the controller knows the element by, whenever it says one; ends with the
+/// element.
+pub(crate) async fn keep_known(plane: PlaneHandle, mut registration: watch::Receiver<Registration>) {
+    while registration.changed().await.is_ok() {
+        let Registration::Known { element, .. } = *registration.borrow_and_update() else { continue };
+        let switch_id = switch_id(element);
+        match plane.call(move |plane| plane.switch.set_switch_id(switch_id)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "the kernel's program does not take its id"),
+            Err(Stopped) => return,
+        }
+    }
+}
+
 /// What the data thread owns.
 #[derive(Debug)]
 pub(crate) struct Plane {
@@ -210,7 +225,7 @@ impl Plane {
         let sent_on = self.slow.as_mut().map(|slow| {
             let link = &mut self.link;
             slow.exchange(looking, |_, from, _, frame| {
-                switch.send_on(is_copies(from.port()), frame, |addr, frame| link.queue(addr, frame));
+                switch.send_on(slow_of(from.port()), frame, |addr, frame| link.queue(addr, frame));
             })
         });
         let received =

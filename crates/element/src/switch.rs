@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time;
+use std::num::NonZeroU16;
+use std::time::{self, Duration};
 
 use pathcall_endpoint::driver::link::Outbox;
-use pathcall_program::{Action, Application, Endpoint, Program, Size, TableError, Verdict};
+use pathcall_program::{Action, Application, Endpoint, Pool, PoolCounters, Program, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
 use pathcall_wire::{Base, Instant, TokenKey};
 
-use crate::kernel::{Attached, Kernel, Ran, Untaken};
+use crate::kernel::{Attached, Kernel, Ran, Slow, Untaken};
 use crate::routes::Routes;
 
 /// Endpoints that an element forwards to: bounds its tables, whoever asks.
@@ -53,7 +54,8 @@ pub(crate) enum Refused {
 
 impl Switch {
     pub(crate) fn new(size: Size, congestion_bytes: usize, kernel: Option<Kernel>) -> Self {
-        let (program, routes) = (Program::new(size), Routes::default());
+        let (mut program, routes) = (Program::new(size), Routes::default());
+        program.number_after(first_number());
         Self { program, routes, started: time::Instant::now(), congestion_bytes, kernel }
     }
 
@@ -82,20 +84,36 @@ impl Switch {
                     out.queue(addr, frame);
                 }
             }
+            Action::Clone(endpoint) => self.forward_twice(endpoint, frame, |addr, frame| out.queue(addr, frame)),
             Action::Multicast(gaid) => self.copy(gaid, frame, |addr, frame| out.queue(addr, frame)),
             // Counted by the program, by reason.
             Action::Drop(_) => {}
         }
     }
 
-    /// Sends on what the program in the kernel has worked on; `copies`: to the application's group.
-    pub(crate) fn send_on(&self, copies: bool, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
-        let Ok(base) = Base::new_checked(&*frame) else { return };
-        if copies {
-            return self.copy(base.gaid(), frame, queue);
-        }
-        if let Some(addr) = self.routes.get(base.dst()) {
+    /// Sends a request to one server, and its clone, after a second pass, to another (NetClone §3.4).
+    fn forward_twice(&mut self, endpoint: u32, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+        if let Some(addr) = self.routes.get(endpoint) {
             queue(addr, frame);
+        }
+        if let Action::Forward(endpoint) = self.program.recirculate(frame).action
+            && let Some(addr) = self.routes.get(endpoint)
+        {
+            queue(addr, frame);
+        }
+    }
+
+    /// Sends on what the program in the kernel has worked on.
+    pub(crate) fn send_on(&mut self, slow: Slow, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
+        let Ok(base) = Base::new_checked(&*frame) else { return };
+        match slow {
+            Slow::Copies => self.copy(base.gaid(), frame, queue),
+            Slow::Twice => self.forward_twice(base.dst(), frame, queue),
+            Slow::Once => {
+                if let Some(addr) = self.routes.get(base.dst()) {
+                    queue(addr, frame);
+                }
+            }
         }
     }
 
@@ -117,8 +135,8 @@ impl Switch {
         }
         match kernel.run(frame, congested) {
             Ok(Ran::Out(addr, frame)) => out.queue(addr, &frame),
-            Ok(Ran::SendOn { copies, mut frame }) => {
-                self.send_on(copies, &mut frame, |addr, frame| out.queue(addr, frame));
+            Ok(Ran::SendOn { slow, mut frame }) => {
+                self.send_on(slow, &mut frame, |addr, frame| out.queue(addr, frame));
             }
             Ok(Ran::Dropped) => {}
             Ok(Ran::Passed) => return false,
@@ -126,6 +144,11 @@ impl Switch {
         }
         true
     }
+}
+
+/// Where an element begins to number calls: answers to calls of a start before are no answers to those of now.
+pub(crate) fn first_number() -> u64 {
+    rand::random_range(0..1 << 62)
 }
 
 /// What commands do. A refused one has changed nothing, but for a list, which is taken up to the
@@ -146,7 +169,28 @@ impl Switch {
         Ok(done?)
     }
 
-    /// Takes out an application and its endpoints.
+    /// Installs a pool of servers, or changes who is in it; `key` signs its frames if there is one.
+    pub(crate) fn install_pool(&mut self, pool: Pool, key: Option<TokenKey>) -> Result<(), Refused> {
+        let gaid = pool.gaid;
+        let tables = self.program.tables_mut();
+        tables.install_pool(pool.clone())?;
+        tables.authenticate(gaid, key)?;
+        let Some(kernel) = &mut self.kernel else { return Ok(()) };
+        // Frames with tokens are user space's.
+        let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install_pool(&pool) };
+        if done.is_err() {
+            self.program.tables_mut().remove(gaid)?;
+        }
+        Ok(done?)
+    }
+
+    /// Says by which id the element is known among others on a call's path.
+    pub(crate) fn set_switch_id(&mut self, switch_id: NonZeroU16) -> Result<(), Refused> {
+        self.program.set_switch_id(switch_id);
+        Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.set_switch_id(switch_id))?)
+    }
+
+    /// Takes out an application or a pool, and its endpoints.
     pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Refused> {
         self.program.tables_mut().remove(gaid)?;
         let tables = self.program.tables();
@@ -229,7 +273,12 @@ impl Switch {
             let counters = in_kernel.get(&application.gaid).map_or(counters, |(counters, _)| *counters);
             (application.gaid, ApplicationCounters { counters: counters.iter().map(named).collect() })
         });
-        Ok(CountersReply { element, applications: applications.collect(), ..CountersReply::default() })
+        let pools = self.pools()?;
+        let pools = pools
+            .iter()
+            .map(|(gaid, _, counters)| (*gaid, ApplicationCounters { counters: counters.iter().map(named).collect() }));
+        let applications = applications.chain(pools).collect();
+        Ok(CountersReply { element, applications, ..CountersReply::default() })
     }
 
     /// Endpoints at these addresses.
@@ -250,6 +299,19 @@ impl Switch {
             };
             Some((application.gaid, u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)))
         });
-        Ok(seen.collect())
+        let pools = self.pools()?;
+        let pools = pools.iter().filter_map(|(gaid, age, _)| Some((*gaid, u64::try_from((*age)?.as_nanos()).ok()?)));
+        Ok(seen.chain(pools).collect())
+    }
+
+    /// Every pool: since when nothing of it was admitted, and its counters, wherever it is worked on.
+    fn pools(&self) -> Result<Vec<(u32, Option<Duration>, PoolCounters)>, Refused> {
+        let now = self.now();
+        let in_kernel = self.kernel.as_ref().map_or_else(|| Ok(HashMap::new()), Kernel::pools)?;
+        let pools = self.program.tables().pools().map(|(pool, last_seen, counters)| match in_kernel.get(&pool.gaid) {
+            Some((counters, age)) => (pool.gaid, *age, *counters),
+            None => (pool.gaid, last_seen.map(|seen| now.since(seen)), counters),
+        });
+        Ok(pools.collect())
     }
 }

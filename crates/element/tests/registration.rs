@@ -36,6 +36,7 @@ impl Controller for Fake {
     type RegisterApplicationStream = Stream<ApplicationGrant>;
     type RegisterElementStream = Stream<ElementGrant>;
     type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
+    type JoinPoolStream = tokio_stream::Empty<Result<pathcall_proto::v1::PoolGrant, Status>>;
 
     async fn register_element(
         &self,
@@ -65,6 +66,13 @@ impl Controller for Fake {
     }
 
     async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
+        Err(Status::unimplemented("no part of this test"))
+    }
+
+    async fn join_pool(
+        &self,
+        _: Request<pathcall_proto::v1::JoinPoolRequest>,
+    ) -> Result<Response<Self::JoinPoolStream>, Status> {
         Err(Status::unimplemented("no part of this test"))
     }
 

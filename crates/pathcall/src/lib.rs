@@ -39,6 +39,9 @@
 //!     .await?;
 //! ```
 //!
+//! A method with `option (pathcall.clone) = { idempotent: true }` is answered by whichever of a pool of such servers
+//! has time, two of them at once if both do; client and server look the same.
+//!
 //! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
 //! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the
 //! services.
@@ -52,21 +55,32 @@ pub mod channel {
     pub use pathcall_rpc::CALL_ID;
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
-    pub use pathcall_rpc::channel::stats::{ApplicationStats, CarriedStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::stats::{ApplicationStats, CallerStats, CarriedStats, ChannelStats, ClientStats};
+    pub use pathcall_rpc::channel::{ParseSchemeError, Scheme};
 }
 
-/// Calls that servers pass on: handlers, what they can do, nodes.
+/// What clones calls in a host, to be compared with.
+pub mod coordinator {
+    pub use pathcall_rpc::coordinator::{Coordinator, CoordinatorStats};
+}
+
+/// Calls that servers pass on: handlers, what they can do, nodes; callers and traces.
 pub mod delegate {
+    #[cfg(feature = "otel")]
+    pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
-        Call, CallOptions, Directory, Handlers, Method, Node, NodeConfig, NodeStats, Order, Serving, StartError,
-        Target, Tls, Transport,
+        Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
+        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Tls, Trace,
+        Traced, Traces, Transport, Tree,
     };
 }
 
 /// Options and errors of a [`Server`], its layer, and what it counts.
 pub mod server {
-    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS};
-    pub use pathcall_rpc::server::{ApplicationStats, CarriedStats, Layered, ServerLayer, ServerStats};
+    pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS, WORKERS};
+    pub use pathcall_rpc::server::{
+        ApplicationStats, CarriedStats, Layered, PoolStats, ServerLayer, ServerStats, WorkerStats,
+    };
 }
 
 /// Includes what `pathcall_build::compile` made of a protobuf package: tonic's stubs and `PATHCALL`,

@@ -36,7 +36,7 @@ const ELSEWHERE: [(&str, Runner); 8] = [
     ("mutants", Runner::Test),
     ("xdp", Runner::Test),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
-    ("soak", Runner::Hand("more of what make sim does")),
+    ("soak", Runner::Hand("more of what make sim and make test do")),
 ];
 
 fn root() -> PathBuf {

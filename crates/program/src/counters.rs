@@ -38,6 +38,8 @@ counters! {
         drop_unknown_endpoint,
         /// Without their application's token, or with one where there is none.
         drop_unauthentic,
+        /// Answers of calls that were cloned and are answered. Not a loss.
+        drop_filtered,
     }
 }
 
@@ -87,10 +89,42 @@ counters! {
     }
 }
 
+counters! {
+    /// Of one pool of servers.
+    PoolCounters {
+        /// Frames admitted.
+        admitted,
+        /// Frames of the pool that were not.
+        not_admitted,
+        /// Frames that named the pool and did not carry its token, or carried one where it has none.
+        unauthentic,
+        /// Frames passed on as they came: because they asked for it, or another element has decided.
+        passed,
+        /// Requests steered, each part counting.
+        requests,
+        /// Of those, cloned.
+        clones,
+        /// Of those, sent to the second of their servers, whose queue is shorter.
+        shorter,
+        /// Requests for the server that they were addressed to.
+        direct,
+        /// Requests whose group is of another version of the table, or none, and so became another one.
+        stale_groups,
+        /// Answers that came, those that say that a server is working included.
+        replies,
+        /// Of those, stopped: another server had answered, or this answer had passed.
+        filtered,
+        /// Cancels passed on.
+        cancels,
+        /// Frames that met congestion here.
+        ecn_marked,
+    }
+}
+
 impl Counters {
     pub(crate) fn verdict(&mut self, action: Action) {
         let counter = match action {
-            Action::Forward(_) | Action::Multicast(_) => &mut self.frames_out,
+            Action::Forward(_) | Action::Multicast(_) | Action::Clone(_) => &mut self.frames_out,
             Action::Drop(Reason::Malformed) => &mut self.drop_malformed,
             Action::Drop(Reason::Forged) => &mut self.drop_forged,
             Action::Drop(Reason::Stale) => &mut self.drop_stale,
@@ -98,6 +132,7 @@ impl Counters {
             Action::Drop(Reason::NotAdmitted) => &mut self.drop_not_admitted,
             Action::Drop(Reason::Unauthentic) => &mut self.drop_unauthentic,
             Action::Drop(Reason::UnknownEndpoint) => &mut self.drop_unknown_endpoint,
+            Action::Drop(Reason::Filtered) => &mut self.drop_filtered,
         };
         *counter += 1;
     }

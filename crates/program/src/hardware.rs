@@ -8,7 +8,7 @@
 //! the arrays that it depends on; arrays that do not depend on each other share stages.
 
 use crate::Size;
-use crate::layout::{ARRAYS, Array};
+use crate::layout::{ARRAYS, Array, Per};
 
 /// What a pipeline has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub fn slots_fitting(size: &Size, limits: &Limits) -> usize {
 fn groups(array: &Array, size: &Size, lanes: usize, limits: &Limits) -> (usize, u64) {
     let words: u32 = array.fields.iter().map(|bits| bits.div_ceil(32)).sum();
     let per_group = words.min(limits.register_bits / 32);
-    let parallel = if array.parallel() > 1 { lanes } else { 1 };
+    let parallel = if array.per == Per::Lane { lanes } else { array.parallel() };
     let registers = array.registers(size).div_ceil(array.parallel() as u64);
     (parallel * words.div_ceil(per_group) as usize, registers * u64::from(per_group) * 4)
 }

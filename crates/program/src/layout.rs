@@ -1,12 +1,33 @@
 //! The register arrays by stage, as `Registers` makes them: what a report, or another execution of
 //! the program, has to know of them.
 
+use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{KEYED_LANES, LINEAR_LANES, RECORD_PLACES, W_MAX};
 
-use crate::Size;
+use crate::{CloneSize, Size};
 
-/// Stages in the order in which a frame passes them; an [`Array`] names its stage by place.
-pub const STAGES: [&str; 9] = ["admit", "generation", "once", "round", "count", "lock", "grant", "map", "emit"];
+/// Stages in the order in which a frame passes them; an [`Array`] names its stage by place. Those from
+/// `number` to `filter` are of calls to pools, those before of *map*.
+pub const STAGES: [&str; 16] = [
+    "admit",
+    "generation",
+    "once",
+    "round",
+    "count",
+    "lock",
+    "grant",
+    "map",
+    "number",
+    "group",
+    "load",
+    "shadow",
+    "request",
+    "address",
+    "filter",
+    "emit",
+];
+/// The element's tables for calls to pools.
+const CLONES: CloneSize = CloneSize::DEFAULT;
 
 /// What an array has a register for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +38,14 @@ pub enum Per {
     Place,
     /// A lane of a row.
     Lane,
+    /// The element: there is one.
+    Element,
+    /// A server of a pool.
+    Server,
+    /// A slot of the table of cloned requests.
+    Request,
+    /// A slot of a filter table.
+    Fingerprint,
 }
 
 /// One register array.
@@ -40,7 +69,7 @@ pub struct Array {
 }
 
 /// All of them.
-pub const ARRAYS: [Array; 9] = [
+pub const ARRAYS: [Array; 14] = [
     Array { name: "generations", stage: 1, per: Per::Row, fields: &[32, 32, 32], steps: 1, visited: 1, after: &[] },
     Array {
         name: "places",
@@ -77,12 +106,36 @@ pub const ARRAYS: [Array; 9] = [
     },
     Array {
         name: "overflows",
-        stage: 8,
+        stage: 15,
         per: Per::Place,
         fields: &[32],
         steps: 1,
         visited: RECORD_PLACES,
         after: &[1, 4, 7],
+    },
+    Array { name: "numbers", stage: 8, per: Per::Element, fields: &[32, 32], steps: 1, visited: 1, after: &[] },
+    Array { name: "loads", stage: 10, per: Per::Server, fields: &[16], steps: 1, visited: 1, after: &[] },
+    // The copy of the loads: a frame that asks for two servers' visits each array once (NetClone §3.4).
+    Array { name: "shadows", stage: 11, per: Per::Server, fields: &[16], steps: 1, visited: 1, after: &[10] },
+    // Id, gaid, what was decided; compared before the decision is written or read.
+    Array {
+        name: "requests",
+        stage: 12,
+        per: Per::Request,
+        fields: &[32, 32, 32, 2],
+        steps: 1,
+        visited: 1,
+        after: &[10, 11],
+    },
+    // Id, gaid, server.
+    Array {
+        name: "filters",
+        stage: 14,
+        per: Per::Fingerprint,
+        fields: &[32, 32, 32, 16],
+        steps: 1,
+        visited: 1,
+        after: &[],
     },
 ];
 
@@ -100,24 +153,30 @@ impl Array {
             Per::Row => size.rows as u64,
             Per::Place => size.slots as u64 * W_MAX as u64,
             Per::Lane => size.lanes as u64,
+            Per::Element => 1,
+            Per::Server => (CLONES.pools * MAX_SERVERS) as u64,
+            Per::Request => CLONES.requests as u64,
+            Per::Fingerprint => (CLONES.filters * CLONES.slots) as u64,
         }
     }
 
-    /// Arrays of 32-bit words that it is made of in hardware: a lane of a keyed frame has one of its
-    /// own, because a frame visits an array once (NetRPC §5.2.2).
+    /// Arrays that it is made of in hardware: a lane of a keyed frame has one of its own, because a frame
+    /// visits an array once (NetRPC §5.2.2); and so has each filter table (NetClone §3.5).
     #[must_use]
     pub const fn parallel(&self) -> usize {
         match self.per {
             Per::Lane => KEYED_LANES,
-            Per::Row | Per::Place => 1,
+            Per::Fingerprint => CLONES.filters,
+            Per::Row | Per::Place | Per::Element | Per::Server | Per::Request => 1,
         }
     }
 }
 
-/// Bytes of registers in a memory of this size: an element's, or an application's part of it.
+/// Bytes of registers in a memory of this size: an element's for its applications, or an application's part of it.
 #[must_use]
 pub fn bytes(size: &Size) -> u64 {
-    ARRAYS.iter().map(|array| array.registers(size) * array.bits()).sum::<u64>().div_ceil(8)
+    let given_out = ARRAYS.iter().filter(|array| matches!(array.per, Per::Row | Per::Place | Per::Lane));
+    given_out.map(|array| array.registers(size) * array.bits()).sum::<u64>().div_ceil(8)
 }
 
 #[cfg(test)]

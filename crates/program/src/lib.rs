@@ -7,11 +7,12 @@
 //! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that
 //! the frame that reaches the threshold reads the sums in its one visit). It may use only what a switch pipeline
 //! can: integers, and register arrays that a frame touches once each, in stage order; debug builds
-//! prove that ([`registers`]). This program defines right and wrong for every other execution.
+//! prove that ([`registers`]). Frames of calls to a pool of servers take the stages of [`clone`]. This program defines right and wrong for every other execution.
 //! It does no I/O, reads no clock and allocates nothing per frame.
 
 mod admit;
 mod ballot;
+pub mod clone;
 mod count;
 pub mod counters;
 pub mod emit;
@@ -28,10 +29,14 @@ mod round;
 pub mod tables;
 
 use admit::{Admission, Refused};
-pub use counters::{ApplicationCounters, Counters};
+pub use clone::{CloneSize, Pool};
+pub use counters::{ApplicationCounters, Counters, PoolCounters};
 use once::Met;
 pub use once::Profile;
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
+use std::num::NonZeroU16;
+
+use clone::Call;
+use pathcall_wire::{BaseRepr, CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 use registers::Pass;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
 
@@ -52,6 +57,8 @@ pub enum Reason {
     UnknownEndpoint,
     /// Without its application's token, or with one where there is none.
     Unauthentic,
+    /// An answer of a call that was cloned: another has passed (NetClone §3.5).
+    Filtered,
 }
 
 /// Where a frame goes.
@@ -61,6 +68,9 @@ pub enum Action {
     Forward(u32),
     /// To every member of this application's group, by [`Tables::copies`], which signs the copies.
     Multicast(u32),
+    /// To this endpoint; and the same bytes once more through [`Program::recirculate`], at once, which makes
+    /// of them the clone for another.
+    Clone(u32),
     /// Nowhere.
     Drop(Reason),
 }
@@ -80,6 +90,8 @@ pub struct Program {
     tables: Tables,
     profile: Profile,
     counters: Counters,
+    /// Written into requests that this element decides about; never 0.
+    switch_id: NonZeroU16,
 }
 
 impl Program {
@@ -92,7 +104,25 @@ impl Program {
     /// The same with another repeat filter.
     #[must_use]
     pub fn with_profile(size: Size, profile: Profile) -> Self {
-        Self { tables: Tables::new(size), profile, counters: Counters::default() }
+        Self::with_clones(size, CloneSize::default(), profile)
+    }
+
+    /// The same with other tables for calls to pools.
+    #[must_use]
+    pub fn with_clones(size: Size, clones: CloneSize, profile: Profile) -> Self {
+        let tables = Tables::new(size, clones);
+        Self { tables, profile, counters: Counters::default(), switch_id: NonZeroU16::MIN }
+    }
+
+    /// Says by which id this element is known among others on a call's path (NetClone §3.7); 1 before.
+    pub fn set_switch_id(&mut self, switch_id: NonZeroU16) {
+        self.switch_id = switch_id;
+    }
+
+    /// Says after which number requests are numbered on; 0 before. A number that differs from start to start
+    /// keeps calls of now apart from answers to calls of a start before.
+    pub fn number_after(&mut self, last: u64) {
+        self.tables.clones.numbers.reset(0, 1, last);
     }
 
     /// Who is admitted, and what the registers hold.
@@ -131,6 +161,8 @@ impl Program {
             if let (Some(key), Action::Forward(_)) = (admission.key, verdict.action) {
                 key.sign(&mut bytes[..verdict.len]);
             }
+        } else if let Ok(frame) = CloneFrame::new_checked(&mut *bytes) {
+            verdict.action = self.steer(now, Call::new(frame, congested));
         }
         self.counters.verdict(verdict.action);
         verdict

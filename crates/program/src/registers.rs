@@ -172,7 +172,7 @@ pub struct Registers {
 
 impl Registers {
     pub(crate) fn new(size: &crate::Size) -> Self {
-        let [generations, places, rounds, counts, ballots, locks, grants, lanes, overflows] = &ARRAYS;
+        let [generations, places, rounds, counts, ballots, locks, grants, lanes, overflows, ..] = &ARRAYS;
         Self {
             generations: RegisterArray::of(generations, size, Generation::default()),
             places: RegisterArray::of(places, size, Place::default()),

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use pathcall_wire::{Instant, KEYED_LANES, TokenKey, W_MAX};
 
 use crate::ApplicationCounters;
+use crate::clone::pools::{self, Entry as PoolEntry};
+use crate::clone::{CloneRegisters, CloneSize};
 use crate::registers::{Ballot, Generation, Lock, Place, Registers, RoundState};
 
 /// Sizes of the register arrays.
@@ -92,6 +94,17 @@ pub enum TableError {
         /// The application or endpoint that has them.
         other: u32,
     },
+    /// The id is a pool's where an application's is asked for, or the other way round.
+    #[error("{gaid} is installed as {what} already")]
+    Taken {
+        /// The id.
+        gaid: u32,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A pool's server stands in it twice.
+    #[error("server {0} stands in the pool twice")]
+    Twice(u32),
 }
 
 /// What the program keeps of an application.
@@ -109,13 +122,21 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub struct Tables {
     applications: HashMap<u32, Entry>,
-    endpoints: HashMap<u32, Endpoint>,
+    pub(crate) pools: HashMap<u32, PoolEntry>,
+    pub(crate) endpoints: HashMap<u32, Endpoint>,
     pub(crate) registers: Registers,
+    pub(crate) clones: CloneRegisters,
 }
 
 impl Tables {
-    pub(crate) fn new(size: Size) -> Self {
-        Self { applications: HashMap::new(), endpoints: HashMap::new(), registers: Registers::new(&size) }
+    pub(crate) fn new(size: Size, clones: CloneSize) -> Self {
+        Self {
+            applications: HashMap::new(),
+            pools: HashMap::new(),
+            endpoints: HashMap::new(),
+            registers: Registers::new(&size),
+            clones: CloneRegisters::new(clones),
+        }
     }
 
     /// Installs an application. Its registers start at zero when it is new or its epoch, place or
@@ -125,6 +146,9 @@ impl Tables {
     /// [`TableError`] when its memory does not fit or belongs to another.
     pub fn install(&mut self, application: Application) -> Result<(), TableError> {
         let (rows, lanes) = (rows(&application), lanes(&application));
+        if self.pools.contains_key(&application.gaid) {
+            return Err(TableError::Taken { gaid: application.gaid, what: "a pool" });
+        }
         inside("rows", &rows, self.registers.rounds.size())?;
         inside("lanes", &lanes, self.registers.lanes.size())?;
         for other in self.applications.values().map(|entry| entry.application).filter(|a| a.gaid != application.gaid) {
@@ -148,29 +172,39 @@ impl Tables {
         Ok(())
     }
 
-    /// Says what signs the application's frames; `None`: they carry no tokens. A frame of the other form,
-    /// or with another token, is dropped. What is installed first has no key.
+    /// Says what signs the frames of an application or a pool; `None`: they carry no tokens. A frame of the
+    /// other form, or with another token, is dropped. What is installed first has no key.
     ///
     /// # Errors
     /// [`TableError::UnknownApplication`].
     pub fn authenticate(&mut self, gaid: u32, key: Option<TokenKey>) -> Result<(), TableError> {
+        if let Some(pool) = self.pools.get_mut(&gaid) {
+            pool.key = key;
+            return Ok(());
+        }
         self.entry_mut(gaid).ok_or(TableError::UnknownApplication(gaid))?.key = key;
         Ok(())
     }
 
-    /// Whether the application's frames carry tokens.
+    /// Whether the frames of an application or a pool carry tokens.
     #[must_use]
     pub fn is_authenticated(&self, gaid: u32) -> bool {
         self.key(gaid).is_some()
     }
 
-    /// Takes an application out; its frames are no longer admitted.
+    /// Takes an application or a pool out; its frames are no longer admitted.
     ///
     /// # Errors
     /// [`TableError::UnknownApplication`].
     pub fn remove(&mut self, gaid: u32) -> Result<(), TableError> {
-        let entry = self.applications.remove(&gaid).ok_or(TableError::UnknownApplication(gaid))?;
-        self.zero(&entry.application);
+        if self.pools.remove(&gaid).is_some() {
+            if self.pools.is_empty() {
+                self.clones.release();
+            }
+        } else {
+            let entry = self.applications.remove(&gaid).ok_or(TableError::UnknownApplication(gaid))?;
+            self.zero(&entry.application);
+        }
         self.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
         Ok(())
     }
@@ -194,6 +228,9 @@ impl Tables {
             let (at, len) = (endpoint.slot_base as usize * W_MAX as usize, endpoint.slots as usize * W_MAX as usize);
             self.registers.places.reset(at, len, Place::default());
             self.registers.overflows.reset(at, len, 0);
+            if let Some(pool) = self.pools.get(&endpoint.gaid) {
+                pools::begin(pool, endpoint.endpoint, &mut self.clones);
+            }
         }
         Ok(())
     }
@@ -224,9 +261,9 @@ impl Tables {
         group.iter().filter_map(|id| self.endpoints.get(id))
     }
 
-    /// What signs the application's frames, if they carry tokens.
+    /// What signs the frames of an application or a pool, if they carry tokens.
     pub(crate) fn key(&self, gaid: u32) -> Option<TokenKey> {
-        self.applications.get(&gaid)?.key
+        self.applications.get(&gaid).map_or_else(|| self.pools.get(&gaid)?.key, |entry| entry.key)
     }
 
     /// An endpoint's entry.
@@ -272,6 +309,11 @@ impl Tables {
         let application = self.applications.get(&gaid).ok_or(TableError::UnknownApplication(gaid))?.application;
         self.zero(&application);
         Ok(())
+    }
+
+    /// What is installed as an application.
+    pub(crate) fn has_application(&self, gaid: u32) -> bool {
+        self.applications.contains_key(&gaid)
     }
 
     pub(crate) fn entry_mut(&mut self, gaid: u32) -> Option<&mut Entry> {

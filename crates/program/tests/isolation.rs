@@ -108,7 +108,7 @@ proptest! {
             match answer.0 {
                 Action::Forward(endpoint) if endpoint < 4 => prop_assert_eq!(answer.1.len(), frame.len(), "passed on, not worked on"),
                 Action::Multicast(gaid) => prop_assert_eq!(gaid, HOSTILE),
-                Action::Forward(_) | Action::Drop(_) => {}
+                Action::Forward(_) | Action::Clone(_) | Action::Drop(_) => {}
             }
         }
         prop_assert_eq!(together.tables().read_rows(WATCHED, 0, 8), alone.tables().read_rows(WATCHED, 0, 8));

@@ -99,7 +99,7 @@ fn run(program: &mut Program, mut bytes: Vec<u8>) -> (Action, Vec<Vec<u8>>) {
             program.tables().copies(gaid, &mut bytes, |_, copy| copies.push(copy.to_vec()));
             copies
         }
-        Action::Drop(_) => Vec::new(),
+        Action::Drop(_) | Action::Clone(_) => Vec::new(),
     };
     (verdict.action, out)
 }

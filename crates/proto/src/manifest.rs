@@ -13,6 +13,8 @@ pub struct Manifest {
     pub methods: &'static [Method],
     /// The paths of the methods that servers may pass on, sorted.
     pub delegated: &'static [&'static str],
+    /// The methods that a pool of servers answers, sorted by path.
+    pub cloned: &'static [Cloned],
     /// A `google.protobuf.FileDescriptorSet` of the package's files and all they import, with the
     /// `pathcall` options in it.
     pub descriptor: &'static [u8],
@@ -30,6 +32,51 @@ impl Manifest {
     pub fn is_delegated(&self, path: &str) -> bool {
         self.delegated.binary_search(&path).is_ok()
     }
+
+    /// The method with this HTTP/2 path, if a pool of servers answers it (NetClone).
+    #[must_use]
+    pub fn cloned(&self, path: &str) -> Option<&'static Cloned> {
+        self.cloned.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.cloned[i])
+    }
+}
+
+/// One method that a pool of servers answers; doing it twice is as good as once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cloned {
+    /// The HTTP/2 path: `/pkg.Service/Method`.
+    pub path: &'static str,
+    /// Whether the element may clone its calls.
+    pub clone: bool,
+    /// Which server gets a call that is not cloned.
+    pub balance: Balance,
+    /// Extra requests at most, as a share of the calls.
+    pub budget: f64,
+    /// Whether a call goes to another pair when it takes long.
+    pub hedging: Option<Hedging>,
+    /// Whether losers that have not begun are told not to.
+    pub cancel: bool,
+    /// Calls that a server works on at once; 0: not said.
+    pub workers: u32,
+}
+
+/// Which server gets a call that is not cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Balance {
+    /// A random one.
+    Random,
+    /// The one of two whose queue is shorter.
+    Shortest,
+    /// One after the other.
+    RoundRobin,
+}
+
+/// gRPC's hedging policy (A6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Hedging {
+    /// `hedgingDelay` in nanoseconds.
+    pub delay_ns: u64,
+    /// `maxAttempts`: requests of one call at most, 2 to 5.
+    pub max_attempts: u8,
 }
 
 /// One method and its NetFilter (NetRPC §4), resolved against its messages.
@@ -269,7 +316,7 @@ mod tests {
     #[test]
     fn finds_methods_by_path() {
         static METHODS: [Method; 3] = [method("/a.S/One"), method("/a.S/Three"), method("/a.S/Two")];
-        let manifest = Manifest { methods: &METHODS, delegated: &[], descriptor: &[] };
+        let manifest = Manifest { methods: &METHODS, delegated: &[], cloned: &[], descriptor: &[] };
         for wanted in &METHODS {
             assert_eq!(manifest.method(wanted.path), Some(wanted));
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Ack, Kind, Manifest, Method, Target};
+use pathcall_proto::manifest::{Ack, Cloned, Kind, Manifest, Method, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -121,6 +121,16 @@ impl Catalogue {
         self.manifests.iter().any(|manifest| manifest.is_delegated(path))
     }
 
+    /// The method with this path, if a pool of servers answers it.
+    pub(crate) fn cloned(&self, path: &str) -> Option<&'static Cloned> {
+        self.manifests.iter().find_map(|manifest| manifest.cloned(path))
+    }
+
+    /// All methods that a pool of servers answers.
+    pub(crate) fn all_cloned(&self) -> impl Iterator<Item = &'static Cloned> {
+        self.manifests.iter().flat_map(|manifest| manifest.cloned)
+    }
+
     /// All applications by name.
     pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, Disagreement> {
         let mut applications = BTreeMap::<_, (Application, &Method)>::new();
@@ -164,11 +174,13 @@ mod tests {
             method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3 }),
         ],
         delegated: &[],
+        cloned: &[],
         descriptor: &[],
     };
     static SECOND: Manifest = Manifest {
         methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })],
         delegated: &[],
+        cloned: &[],
         descriptor: &[],
     };
 

@@ -34,6 +34,11 @@ impl Deadline {
         Self(timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
+    /// The deadline of what may take so long from now.
+    pub(crate) fn after(left: Option<Duration>) -> Self {
+        Self(left.and_then(|left| Instant::now().checked_add(left)))
+    }
+
     /// How much time is left; `None`: no limit.
     pub(crate) fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))

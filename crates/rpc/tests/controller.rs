@@ -40,6 +40,7 @@ struct FakeController(Arc<Mutex<Book>>);
 impl Controller for FakeController {
     type RegisterApplicationStream = ReceiverStream<Result<ApplicationGrant, Status>>;
     type RegisterElementStream = ReceiverStream<Result<pathcall_proto::v1::ElementGrant, Status>>;
+    type JoinPoolStream = tokio_stream::Empty<Result<pathcall_proto::v1::PoolGrant, Status>>;
     type NodesStream = tokio_stream::Empty<Result<pathcall_proto::v1::NodesReply, Status>>;
 
     async fn register_application(
@@ -88,6 +89,13 @@ impl Controller for FakeController {
 
     async fn nodes(&self, _: Request<pathcall_proto::v1::NodesRequest>) -> Result<Response<Self::NodesStream>, Status> {
         Err(Status::unimplemented("no part of this test"))
+    }
+
+    async fn join_pool(
+        &self,
+        _: Request<pathcall_proto::v1::JoinPoolRequest>,
+    ) -> Result<Response<Self::JoinPoolStream>, Status> {
+        Err(Status::unimplemented("no pools here"))
     }
 
     async fn lookup(&self, _: Request<LookupRequest>) -> Result<Response<LookupReply>, Status> {
@@ -218,11 +226,12 @@ async fn with_memory_a_caller_is_registered_and_released() {
     assert_eq!((grant.endpoint, grant.slot_base, grant.flows), (1000, 16, 2));
     assert_eq!((grant.element_address, grant.rows, grant.width), (element_address, 8, 256));
     let endpoints = controller.book().endpoints.clone();
-    let registered = RegisterEndpointRequest { gaid: 4, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3 };
+    let registered =
+        RegisterEndpointRequest { gaid: 4, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3, server: 0 };
     assert_eq!(endpoints, [registered]);
     drop(stream);
     until(|| !controller.book().released.is_empty()).await;
-    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000 }]);
+    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
 
     // The memory moves: those who come now work past the element.
     let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None };

@@ -12,6 +12,7 @@ use crate::scenario::WireChange;
 use crate::trace::Millis;
 use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, shrink, sweep};
 
+mod clone;
 mod delegate;
 
 /// Pause between two progress lines.
@@ -30,6 +31,8 @@ enum Ability {
     Map(MapArgs),
     /// Calls that servers pass on to others
     Delegate(DelegateArgs),
+    /// Calls that any of several servers can answer, steered and cloned on their way
+    Clone(MapArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -72,6 +75,8 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
         Ability::Map(MapArgs { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
         Ability::Delegate(DelegateArgs { seed: Some(seed), .. }) => delegate::replay(*seed),
         Ability::Delegate(DelegateArgs { first_seed, seeds, .. }) => delegate::sweep_seeds(*first_seed, *seeds),
+        Ability::Clone(MapArgs { seed: Some(seed), shrink, .. }) => clone::replay(*seed, *shrink),
+        Ability::Clone(MapArgs { first_seed, seeds, .. }) => clone::sweep_seeds(*first_seed, *seeds),
     };
     match done {
         // Whoever read the output has seen enough.
@@ -215,7 +220,7 @@ mod tests {
     fn parsed(line: &str) -> Result<MapArgs, clap::Error> {
         match Wrapper::try_parse_from(line.split(' '))?.sim.ability {
             Ability::Map(args) => Ok(args),
-            Ability::Delegate(args) => panic!("map was asked for, got {args:?}"),
+            other => panic!("map was asked for, got {other:?}"),
         }
     }
 

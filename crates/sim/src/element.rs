@@ -119,6 +119,12 @@ impl Party for Element {
         let frame = &mut frame[..len];
         match action {
             Action::Forward(endpoint) => effects.send(Dest::Endpoint(endpoint), frame),
+            Action::Clone(endpoint) => {
+                effects.send(Dest::Endpoint(endpoint), frame);
+                if let Action::Forward(other) = self.program.recirculate(frame).action {
+                    effects.send(Dest::Endpoint(other), frame);
+                }
+            }
             Action::Multicast(gaid) => {
                 let tables = self.program.tables();
                 tables.copies(gaid, frame, |member, frame| effects.send(Dest::Endpoint(member), frame));

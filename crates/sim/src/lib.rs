@@ -20,6 +20,7 @@
 //! virtual time; then late repeats come in, and the values of all keys must be exact.
 
 pub mod cli;
+pub mod clone;
 pub mod delegate;
 pub mod host;
 pub mod link;
@@ -27,6 +28,7 @@ pub mod queue;
 pub mod random;
 pub mod scenario;
 
+mod ability;
 mod caller;
 mod element;
 mod hostile;

@@ -7,9 +7,11 @@
 //! A call is named by its caller's endpoint, the base header's `seq` and the attempt; the base header's
 //! `epoch` is the version of the group table that `grp` was drawn under. TYPE is the base header's kind.
 
+use core::num::NonZeroU16;
+
 use crate::base::{Base, BaseRepr};
 use crate::header::header;
-use crate::{Error, Kind};
+use crate::{Error, Kind, TokenKey};
 
 header! {
     /// View of the clone header; the payload follows.
@@ -94,11 +96,34 @@ pub const fn pair(grp: u32, servers: usize) -> Option<(u16, u16)> {
     Some((first as u16, (if other < first { other } else { other + 1 }) as u16))
 }
 
+/// Bit of a REQ_ID that a caller gave; without it the id is an element's number.
+pub const CALLER_ID: u64 = 1 << 63;
+/// Where the caller's endpoint stands in such an id, and how much of it.
+const CALLER_SHIFT: u32 = 40;
+const CALLER_MASK: u64 = 0x7f_ffff;
+
 /// The id that a caller gives a request of several frames or one that it sends again (§3.7): of no other
 /// attempt or call. Bit 63 tells it from an element's numbers.
 #[must_use]
 pub const fn caller_id(endpoint: u32, seq: u32, attempt: u8) -> u64 {
-    1 << 63 | (endpoint as u64 & 0x7f_ffff) << 40 | (seq as u64) << 8 | attempt as u64
+    CALLER_ID | (endpoint as u64 & CALLER_MASK) << CALLER_SHIFT | (seq as u64) << 8 | attempt as u64
+}
+
+/// Whether this is an id that the endpoint could have given: an element takes none that another gives in
+/// its name.
+#[must_use]
+pub const fn is_id_of(req_id: u64, endpoint: u32) -> bool {
+    req_id >> CALLER_SHIFT == caller_id(endpoint, 0, 0) >> CALLER_SHIFT
+}
+
+/// An element's number, from 1, as its frames carry it: in 16 bits, and never 0.
+#[must_use]
+pub const fn switch_id(element: u32) -> NonZeroU16 {
+    let id = element.wrapping_sub(1) % u16::MAX as u32 + 1;
+    match NonZeroU16::new(id as u16) {
+        Some(id) => id,
+        None => NonZeroU16::MIN,
+    }
 }
 
 /// A whole clone frame, checked: base header, clone header, payload.
@@ -195,6 +220,11 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> CloneFrame<T> {
     pub fn head_mut(&mut self) -> CloneHeader<&mut [u8]> {
         CloneHeader(&mut self.bytes.as_mut()[self.start..])
     }
+
+    /// Puts the token into the place for it, anew after a change; a frame without one stays as it is.
+    pub fn sign(&mut self, key: &TokenKey) {
+        key.sign(self.bytes.as_mut());
+    }
 }
 
 /// Writes a frame without a token into `out`, its lengths filled in; how long it is.
@@ -258,6 +288,21 @@ mod tests {
             assert_eq!(pair(groups(servers), servers), None);
         }
         assert_eq!((pair(0, 1), pair(1, 1), pair(0, 0)), (Some((0, 0)), None, None));
+    }
+
+    #[test]
+    fn an_id_says_whose_it_is() {
+        for (seq, attempt) in [(0, 0), (1, 2), (u32::MAX, u8::MAX)] {
+            let id = caller_id(7, seq, attempt);
+            assert_eq!((is_id_of(id, 7), is_id_of(id, 8), is_id_of(id & !CALLER_ID, 7)), (true, false, false));
+        }
+        assert!(is_id_of(caller_id(u32::MAX, 1, 1), u32::MAX));
+    }
+
+    #[test]
+    fn every_element_has_a_switch_id() {
+        let ids = [1, 2, u16::MAX.into(), u32::from(u16::MAX) + 1, 0, u32::MAX].map(|element| switch_id(element).get());
+        assert_eq!(ids, [1, 2, u16::MAX, 1, 1, u16::MAX]);
     }
 
     #[test]

@@ -7,10 +7,11 @@
 //!
 //! In the order a frame is met: [`base`] says who sends what to whom under which admission;
 //! [`token`] proves it; [`map`] is the header of the five map primitives with its lanes (NetRPC
-//! Fig. 14), [`clone`] that of calls which the element steers (NetClone Fig. 3); [`pairs`] is the payload that carries whole keys to the software path. [`time`] is the
-//! clock's type that every state machine is handed. [`link`] is what links say to each other beneath the
-//! frames. [`delegate`] has the messages of calls that servers pass on, which transports carry whole;
-//! [`messages`] is what one of these transports says over UDP.
+//! Fig. 14), [`clone`] that of calls which the element steers (NetClone Fig. 3); [`pairs`] is the payload
+//! that carries whole keys to the software path. [`time`] is the clock's type that every state machine is
+//! handed. [`link`] is what links say to each other beneath the frames. [`delegate`] has the messages of
+//! calls that servers pass on, which transports carry whole; [`messages`] is what one of these transports
+//! says over UDP.
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
 //! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.

@@ -8,12 +8,18 @@ macro_rules! mutants {
     (
         map { $( $(#[$doc:meta])* $name:ident, )* }
         delegate { $( $(#[$delegate_doc:meta])* $delegate:ident, )* }
+        clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
+        clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
         flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Mutant {
-            $( $(#[$doc])* $name, )* $( $(#[$delegate_doc])* $delegate, )* $( $(#[$flow_doc])* $flow, )*
+            $( $(#[$doc])* $name, )*
+            $( $(#[$delegate_doc])* $delegate, )*
+            $( $(#[$clone_doc])* $clone, )*
+            $( $(#[$hosts_doc])* $hosts, )*
+            $( $(#[$flow_doc])* $flow, )*
         }
 
         impl Mutant {
@@ -21,6 +27,10 @@ macro_rules! mutants {
             pub const MAP: &'static [Self] = &[ $( Self::$name, )* ];
             /// All of *delegate*.
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
+            /// All of *clone* in the element.
+            pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
+            /// All of *clone* in hosts: callers, workers, coordinators.
+            pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
             /// All of flows whose receivers acknowledge at once.
             pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
         }
@@ -217,6 +227,74 @@ mutants! {
         DelegateStallIgnored,
         /// The caller grants no more than the first replies.
         DelegateGrantForgotten,
+        /// The server does not say that a long request is on its way to it.
+        DelegateArrivingUnsaid,
+    }
+    clone {
+        /// The element does not note a server's state in the shadow of its table.
+        CloneShadowKept,
+        /// The element keeps what it has filtered: the next call with such an id is filtered, too.
+        CloneFilterKept,
+        /// The element filters no answer.
+        CloneUnfiltered,
+        /// The element filters a part of an answer because it has passed another part of it.
+        ClonePartsFiltered,
+        /// The element lets parts of both answers pass.
+        CloneAnswersMixed,
+        /// The element clones although a server is busy.
+        CloneWhileBusy,
+        /// The element clones what its caller does not want cloned.
+        CloneUnasked,
+        /// The element decides about each part of a request anew.
+        ClonePartsDecided,
+        /// The element drops requests whose group is of another version of the table.
+        CloneStaleDropped,
+        /// The element passes on a cancel of another version of the table: to a server that may be any.
+        CloneCancelStale,
+        /// The element believes a host that a request was cloned already.
+        CloneBelieved,
+        /// The element works on what another element has decided.
+        CloneSwitchIgnored,
+        /// The element takes an answer in the name of another server.
+        CloneSidUnchecked,
+        /// The element lets a caller number requests in another's name.
+        CloneIdUnchecked,
+        /// The element sends a request to the longer of two queues.
+        CloneLongest,
+        /// The element steers what is addressed to one server.
+        CloneDirectSteered,
+    }
+    clone_hosts {
+        /// The caller tells of every answer to a call.
+        CloneAnsweredTwice,
+        /// The caller puts parts of several answers together.
+        CloneAnswerPatched,
+        /// The caller takes answers for another incarnation.
+        CloneIncarnation,
+        /// The caller lets calls be cloned that may take effect only once.
+        CloneAnyCall,
+        /// The caller sends calls again that may take effect only once.
+        CloneAnyRepeated,
+        /// The caller sends no call a second time.
+        CloneNeverRepeated,
+        /// The caller waits for ever.
+        CloneNeverFails,
+        /// The caller sends as many extra requests as it likes.
+        CloneBudgetIgnored,
+        /// The caller goes on by way of an element that is silent.
+        CloneSilenceUnnoticed,
+        /// The caller never tries an element again that was silent.
+        CloneSilenceForEver,
+        /// The server works on every copy of a request.
+        CloneWorkedTwice,
+        /// The server queues clones although others wait.
+        CloneQueuedBusy,
+        /// The server queues whatever comes.
+        CloneQueueUnbounded,
+        /// The server keeps for ever what has come in part.
+        ClonePartialKept,
+        /// The coordinator does not note that a server is idle again.
+        CloneLoadKept,
     }
     flow {
         /// Nothing is sent again before its time-out if nothing is acknowledged.

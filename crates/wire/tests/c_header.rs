@@ -6,11 +6,12 @@ use std::fmt::Write;
 use std::path::Path;
 
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
+use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, MAX_SERVERS, ORIGINAL};
 use pathcall_wire::map::{LOCK_PARKED, LOCK_TAG, LOCK_WANTED};
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 use pathcall_wire::{
-    Base, FieldSpec, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME, MAX_WORKERS, MapFlags, MapHeader,
-    OpType, RECORD_PLACES, Target, W_MAX,
+    Base, CloneFlags, CloneHeader, FieldSpec, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME,
+    MAX_WORKERS, MapFlags, MapHeader, OpType, RECORD_PLACES, Target, W_MAX,
 };
 
 /// `struct name { … }` of a header whose fields follow each other without gaps.
@@ -24,6 +25,7 @@ fn layout(name: &str, fields: &[FieldSpec], len: usize) -> String {
             1 => "__u8",
             2 => "__be16",
             4 => "__be32",
+            8 => "__be64",
             _ => panic!("{name}: no C type of {len} bytes"),
         };
         writeln!(text, "\t{kind} {name};").expect("text");
@@ -75,17 +77,28 @@ fn header() -> String {
         ("LOCK_TAG", u64::from(LOCK_TAG)),
         ("LOCK_WANTED", u64::from(LOCK_WANTED)),
         ("LOCK_PARKED", u64::from(LOCK_PARKED)),
+        ("MAX_SERVERS", MAX_SERVERS as u64),
+        ("MAX_PARTS", MAX_PARTS as u64),
+        ("CLO_ORIGINAL", u64::from(ORIGINAL)),
+        ("CLO_CLONE", u64::from(CLONE)),
+        ("CALLER_ID", CALLER_ID),
     ];
     let mut text = String::from(
         "/* SPDX-License-Identifier: Apache-2.0 */\n/* Frames as they travel. Made from crates/wire by its test c_header; \
          not to be edited. */\n#pragma once\n\n#include <linux/types.h>\n\n",
     );
     for (name, value) in sizes {
-        writeln!(text, "#define PC_{name} {value:#x}").expect("text");
+        let suffix = if u32::try_from(value).is_ok() { "" } else { "ULL" };
+        writeln!(text, "#define PC_{name} {value:#x}{suffix}").expect("text");
     }
     let kinds = variants(|value| Kind::parse(value).ok());
-    let bits = kinds.iter().fold(0, |bits: u64, (_, kind)| bits | 1 << kind);
-    writeln!(text, "/* Bit n: there is a kind n. */\n#define PC_KINDS {bits:#x}ULL").expect("text");
+    let bits = |clone: bool| {
+        let of = variants(|value| Kind::parse(value).ok().filter(|kind| kind.is_clone() == clone));
+        of.iter().fold(0, |bits: u64, (_, kind)| bits | 1 << kind)
+    };
+    let (map, clone) = (bits(false), bits(true));
+    writeln!(text, "/* Bit n: kind n has this ability's header. */").expect("text");
+    writeln!(text, "#define PC_KINDS_MAP {map:#x}ULL\n#define PC_KINDS_CLONE {clone:#x}ULL").expect("text");
     let (ops, targets) = (variants(|value| OpType::parse(value).ok()), variants(|value| Target::parse(value).ok()));
     for (name, values) in [("OPS", &ops), ("TARGETS", &targets)] {
         assert!(values.iter().map(|(_, value)| *value).eq(0..values.len() as u64), "{name} have no gaps");
@@ -94,6 +107,7 @@ fn header() -> String {
     text.push('\n');
     text += &layout("pc_base", Base::LAYOUT, Base::LEN);
     text += &layout("pc_map", MapHeader::LAYOUT, MapHeader::LEN);
+    text += &layout("pc_clone", CloneHeader::LAYOUT, CloneHeader::LEN);
     text += &constants("PC_KIND", &kinds);
     text += &constants("PC_FLAG", &named!(Flags: FLIP ECN FROM_SERVER MCAST CROSS TOKEN NOT_ADMITTED));
     text += &constants(
@@ -101,6 +115,7 @@ fn header() -> String {
         &named!(MapFlags: OVERFLOW COUNT CLEAR ADD GET LINEAR WIDE BARE ROUND REACHED OLD DIVERTED LOGICAL DENIED CLAIM
             WAIT ELEMENT_ONLY),
     );
+    text += &constants("PC_CLONE", &named!(CloneFlags: CLONE SHORTEST DIRECT ALL));
     text += &constants("PC_OP", &ops);
     text += &constants("PC_TO", &targets);
     text.truncate(text.trim_end().len());

@@ -46,6 +46,9 @@ pub enum Error {
     /// There is no room for one more application.
     #[error("the element's table of applications is full: {0} at most")]
     Applications(usize),
+    /// More pools than there is room for.
+    #[error("the XDP program has room for {0} pools of servers")]
+    Pools(usize),
     /// A row is wider than the program takes.
     #[error("application {gaid} has rows of {width} lanes: the XDP program takes {max} at most")]
     Width {

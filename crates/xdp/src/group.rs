@@ -64,18 +64,8 @@ impl Kernel {
         let (Some(index), Some(group)) = (self.index_of(gaid), self.groups.get(&gaid)) else { return Ok(()) };
         let Some(behind) = self.behind(&group.members)? else { return Ok(()) };
 
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let max = MEMBERS_MAX as u32;
-        let map = MapHandle::create(MapType::DevmapHash, Some("interfaces"), 4, 8, max, &options);
-        let map = map.map_err(Error::kernel("making a table of interfaces"))?;
-        let copy = self.program("copy")?.as_fd().as_raw_fd().cast_unsigned();
+        let map = self.table_of(behind.keys().copied())?;
         for (&ifindex, &member) in &behind {
-            let value = Words::of(&[ifindex, copy]);
-            let entered = map.update(&ifindex.to_ne_bytes(), value.bytes(), MapFlags::ANY);
-            entered.map_err(Error::kernel("entering an interface"))?;
             self.put("group_members", Words::of(&[index, ifindex]).bytes(), &member.to_ne_bytes())?;
         }
         self.put("groups", &index.to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes())?;
@@ -84,6 +74,23 @@ impl Kernel {
             group.interfaces = behind.into_keys().collect();
         }
         Ok(())
+    }
+
+    /// A table of interfaces, by each of which a copy leaves.
+    pub(crate) fn table_of(&self, interfaces: impl IntoIterator<Item = u32>) -> Result<MapHandle, Error> {
+        let options = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let max = MEMBERS_MAX as u32;
+        let map = MapHandle::create(MapType::DevmapHash, Some("interfaces"), 4, 8, max, &options);
+        let map = map.map_err(Error::kernel("making a table of interfaces"))?;
+        let copy = self.program("copy")?.as_fd().as_raw_fd().cast_unsigned();
+        for ifindex in interfaces {
+            let entered = map.update(&ifindex.to_ne_bytes(), Words::of(&[ifindex, copy]).bytes(), MapFlags::ANY);
+            entered.map_err(Error::kernel("entering an interface"))?;
+        }
+        Ok(map)
     }
 
     /// The members by the interface that they are behind, if each has one of its own.
@@ -101,7 +108,7 @@ impl Kernel {
     }
 
     /// The interface by which the kernel sends to an address what came by another; 0 if it knows none.
-    fn way_of(&self, ingress: u32, to: SocketAddrV4) -> Result<u32, Error> {
+    pub(crate) fn way_of(&self, ingress: u32, to: SocketAddrV4) -> Result<u32, Error> {
         let mut packet = Vec::new();
         let from = SocketAddrV4::new(self.own.unwrap_or(Ipv4Addr::UNSPECIFIED), 0);
         Packet { from, to, congested: false }.emit(&[], &mut packet);

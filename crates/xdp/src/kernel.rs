@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut, Xdp, XdpFlags};
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{Application, CloneSize, Endpoint, Pool, Size};
 use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
 use crate::Error;
 use crate::group::Group;
-use crate::layout::{self, APPLICATION_WORDS, Words};
+use crate::layout::{self, APPLICATION_WORDS, POOL_WORDS, Words};
 use crate::read::Row;
 
 /// The program, as it was compiled.
@@ -24,6 +24,10 @@ const WIDTH_MAX: u32 = 256;
 pub(crate) const PLACES: usize = 256;
 /// Bytes of a place.
 const PLACE_BYTES: usize = 16;
+/// Bytes of a fingerprint, and of a cloned request.
+const FINGERPRINT_BYTES: usize = 24;
+/// Pools that the program has room for (`bpf/tables.h`).
+pub(crate) const POOLS_MAX: usize = 64;
 /// An interface that carries every frame of the default profile: `MAX_FRAME` behind IPv4 and UDP.
 const MTU_MIN: u32 = 1400;
 /// Largest register array, bytes: what the verifier can bound.
@@ -34,6 +38,8 @@ const ARRAY_BYTES_MAX: usize = 1 << 29;
 pub struct Config {
     /// Register arrays.
     pub size: Size,
+    /// Those of calls to pools.
+    pub clones: CloneSize,
     /// UDP port of frames.
     pub data_port: u16,
     /// UDP port of frames that user space is to send on.
@@ -75,7 +81,15 @@ pub struct Kernel {
     pub(crate) applications: HashMap<u32, Installed>,
     pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
     pub(crate) groups: HashMap<u32, Group>,
+    pub(crate) pools: HashMap<u32, Placed>,
     free: Vec<u32>,
+}
+
+/// What is kept of a pool.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) pool: Pool,
+    pub(crate) place: u32,
 }
 
 impl Kernel {
@@ -97,6 +111,13 @@ impl Kernel {
         let lane_bytes = array("lanes", lanes + WIDTH_MAX as usize, 4)?;
         let place_bytes = array("slots", slots, PLACES * PLACE_BYTES)?;
         array("rows", rows, size_of::<Row>())?;
+        let CloneSize { pools, requests, filters, slots: fingerprints } = config.clones;
+        if pools > POOLS_MAX {
+            return Err(Error::Size { what: "pools", wanted: pools, max: POOLS_MAX });
+        }
+        let fingerprint_count =
+            array("fingerprints", filters * fingerprints, FINGERPRINT_BYTES)? / FINGERPRINT_BYTES as u32;
+        let request_count = array("cloned requests", requests, FINGERPRINT_BYTES)? / FINGERPRINT_BYTES as u32;
 
         // What goes wrong is said once, by whoever called.
         libbpf_rs::set_print(None);
@@ -105,6 +126,8 @@ impl Kernel {
         for mut map in open.maps_mut() {
             match map.name().to_str() {
                 Some("rows") => map.set_max_entries(rows.max(1) as u32),
+                Some("filters") => map.set_max_entries(fingerprint_count.max(1)),
+                Some("requests") => map.set_max_entries(request_count.max(1)),
                 Some(".data.lanes") => map.set_value_size(lane_bytes),
                 Some(".data.places") => map.set_value_size(place_bytes.max((PLACES * PLACE_BYTES) as u32)),
                 Some(".rodata.config") => {
@@ -112,7 +135,10 @@ impl Kernel {
                     let ports = port(config.data_port) | port(config.slow_port) << 16;
                     let ports = if cfg!(target_endian = "little") { ports } else { ports.rotate_left(16) };
                     let [rows, lanes, slots] = [rows, lanes, slots].map(|count| count as u32);
-                    let words = Words::of(&[rows, lanes, slots, ports, config.routed.into(), config.inlined.into()]);
+                    let [requests, filters, fingerprints] = [requests, filters, fingerprints].map(|count| count as u32);
+                    let (routed, inlined) = (config.routed.into(), config.inlined.into());
+                    let words =
+                        Words::of(&[rows, lanes, slots, ports, routed, inlined, requests, filters, fingerprints]);
                     let value = map.initial_value_mut().ok_or(Error::Missing("config"))?;
                     value[..words.bytes().len()].copy_from_slice(words.bytes());
                     Ok(())
@@ -128,9 +154,9 @@ impl Kernel {
         }
         let object = open.load().map_err(Error::kernel("loading the XDP program"))?;
         let free = (0..APPLICATIONS_MAX as u32).rev().collect();
-        let (applications, endpoints, groups) = Default::default();
+        let (applications, endpoints, groups, pools) = Default::default();
         let (links, interfaces, routed) = (Vec::new(), Vec::new(), config.routed);
-        Ok(Self { object, links, interfaces, own: None, routed, applications, endpoints, groups, free })
+        Ok(Self { object, links, interfaces, own: None, routed, applications, endpoints, groups, pools, free })
     }
 
     /// Attaches the program to an interface, in its driver if that can, otherwise behind it. It stays
@@ -201,20 +227,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes an application out, with its endpoints; unknown ones are fine.
+    /// Takes an application or a pool out, with its endpoints; unknown ones are fine.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn remove(&mut self, gaid: u32) -> Result<(), Error> {
         self.ungroup(gaid)?;
         self.groups.remove(&gaid);
-        let Some(installed) = self.applications.remove(&gaid) else { return Ok(()) };
-        self.free.push(installed.index);
-        self.take("applications", &gaid.to_ne_bytes())?;
+        let mut removed = self.remove_pool(gaid)?;
+        if let Some(installed) = self.applications.remove(&gaid) {
+            self.free.push(installed.index);
+            self.take("applications", &gaid.to_ne_bytes())?;
+            removed = true;
+        }
         let endpoints = self.endpoints.values().filter(|(e, _)| e.gaid == gaid).map(|(e, _)| e.endpoint);
         let endpoints: Vec<u32> = endpoints.collect();
         endpoints.into_iter().try_for_each(|endpoint| self.remove_endpoint(endpoint))?;
-        self.wait()
+        if removed { self.wait() } else { Ok(()) }
     }
 
     /// Zeroes an application's registers but for its generation; unknown ones are fine.
@@ -244,8 +273,12 @@ impl Kernel {
             let request = &mut Words::of(&[endpoint.slot_base, endpoint.slots]);
             self.control("reset_slots", request, "start slots anew")?;
         }
-        self.put("endpoints", &id, layout::endpoint(endpoint, addr).bytes())?;
+        let server = self.server_of(endpoint);
+        self.put("endpoints", &id, layout::endpoint(endpoint, addr, server).bytes())?;
         self.endpoints.insert(endpoint.endpoint, (*endpoint, addr));
+        if server > 0 {
+            self.begin_server(endpoint, known.is_none_or(|(known, _)| known != *endpoint))?;
+        }
         match self.groups.get(&endpoint.gaid) {
             Some(group) if group.has(endpoint.endpoint) => self.regroup(endpoint.gaid),
             _ => Ok(()),
@@ -272,13 +305,19 @@ impl Kernel {
     /// Whether the application is installed here.
     #[must_use]
     pub fn has(&self, gaid: u32) -> bool {
-        self.applications.contains_key(&gaid)
+        self.applications.contains_key(&gaid) || self.pools.contains_key(&gaid)
     }
 
     fn reset_rows(&self, application: &Application, generations: bool) -> Result<(), Error> {
         let Application { row_base, rows, lane_base, width, .. } = *application;
         let request = &mut Words::of(&[row_base, rows, lane_base, width, generations.into()]);
         self.control("reset_rows", request, "start rows anew")
+    }
+
+    pub(crate) fn zero_pool_counters(&self, place: u32) -> Result<(), Error> {
+        let zero = vec![vec![0; POOL_WORDS * 8]; self.processors()?];
+        let map = self.map("pool_counters")?;
+        map.update_percpu(&place.to_ne_bytes(), &zero, MapFlags::ANY).map_err(Error::kernel("zeroing counters"))
     }
 
     fn zero_counters(&self, index: u32) -> Result<(), Error> {
@@ -292,7 +331,7 @@ impl Kernel {
     }
 
     /// Returns when no frame is under way any more that was admitted by what the tables held before.
-    fn wait(&self) -> Result<(), Error> {
+    pub(crate) fn wait(&self) -> Result<(), Error> {
         if !self.routed {
             return Ok(());
         }

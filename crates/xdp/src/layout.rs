@@ -3,7 +3,7 @@
 
 use std::net::SocketAddrV4;
 
-use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint};
+use pathcall_program::{Application, ApplicationCounters, Counters, Endpoint, PoolCounters};
 
 /// Words, one after the other.
 #[derive(Debug, Default)]
@@ -29,12 +29,12 @@ pub(crate) fn application(application: &Application, index: u32) -> Words {
     Words::of(&[epoch, owner, row_base, rows, lane_base, width, index])
 }
 
-/// `struct endpoint`.
-pub(crate) fn endpoint(endpoint: &Endpoint, addr: SocketAddrV4) -> Words {
+/// `struct endpoint`; `server`: its SID, counted from 1, or 0.
+pub(crate) fn endpoint(endpoint: &Endpoint, addr: SocketAddrV4, server: u32) -> Words {
     let Endpoint { incarnation, gaid, slot_base, slots, .. } = *endpoint;
     let ip = u32::from_ne_bytes(addr.ip().octets());
     let [high, low] = addr.port().to_be_bytes();
-    Words::of(&[incarnation, gaid, slot_base, slots, ip, u32::from_ne_bytes([high, low, 0, 0])])
+    Words::of(&[incarnation, gaid, slot_base, slots, ip, u32::from_ne_bytes([high, low, 0, 0]), server])
 }
 
 /// Reads words back.
@@ -54,11 +54,14 @@ pub(crate) fn sums<const N: usize>(processors: &[Vec<u8>]) -> [u64; N] {
 }
 
 /// Counters of `struct element_counters`.
-pub(crate) const ELEMENT_COUNTERS: usize = 13;
+pub(crate) const ELEMENT_COUNTERS: usize = 14;
 /// Counters of `struct application_counters`.
 pub(crate) const APPLICATION_COUNTERS: usize = 20;
 /// `struct application_counters` in 64-bit words: the time of the last frame follows the counters.
 pub(crate) const APPLICATION_WORDS: usize = APPLICATION_COUNTERS + 1;
+
+/// `struct pool_counters` in 64-bit words: the time of the last frame follows the counters.
+pub(crate) const POOL_WORDS: usize = 14;
 
 /// The program's counters; what of them the reference has, too.
 pub(crate) fn element_counters(c: &[u64; ELEMENT_COUNTERS]) -> Counters {
@@ -72,6 +75,7 @@ pub(crate) fn element_counters(c: &[u64; ELEMENT_COUNTERS]) -> Counters {
         drop_not_admitted: c[6],
         drop_unknown_endpoint: c[7],
         drop_unauthentic: c[8],
+        drop_filtered: c[9],
     }
 }
 
@@ -98,5 +102,24 @@ pub(crate) fn application_counters(c: &[u64; APPLICATION_WORDS]) -> ApplicationC
         harvests: c[17],
         ecn_marked: c[18],
         cross: c[19],
+    }
+}
+
+/// A pool's counters.
+pub(crate) fn pool_counters(c: &[u64; POOL_WORDS]) -> PoolCounters {
+    PoolCounters {
+        admitted: c[0],
+        not_admitted: c[1],
+        unauthentic: c[2],
+        passed: c[3],
+        requests: c[4],
+        clones: c[5],
+        shorter: c[6],
+        direct: c[7],
+        stale_groups: c[8],
+        replies: c[9],
+        filtered: c[10],
+        cancels: c[11],
+        ecn_marked: c[12],
     }
 }

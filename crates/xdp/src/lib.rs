@@ -32,6 +32,8 @@ mod packet;
 #[cfg(feature = "planted")]
 mod planted;
 #[cfg(feature = "kernel")]
+mod pool;
+#[cfg(feature = "kernel")]
 mod read;
 #[cfg(feature = "kernel")]
 mod run;
@@ -43,9 +45,11 @@ pub use error::Error;
 #[cfg(feature = "kernel")]
 pub use kernel::{Config, Kernel, Mode};
 #[cfg(feature = "kernel")]
-pub use packet::{Packet, SLOW_FORWARD, SLOW_MULTICAST};
+pub use packet::{Packet, SLOW_CLONE, SLOW_FORWARD, SLOW_MULTICAST};
 #[cfg(feature = "planted")]
 pub use planted::Mistake;
+#[cfg(feature = "kernel")]
+pub use pool::Slot;
 #[cfg(feature = "kernel")]
 pub use read::{Element, Place, Row};
 #[cfg(feature = "kernel")]

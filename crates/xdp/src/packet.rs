@@ -8,6 +8,9 @@ pub(crate) const FRAME_AT: usize = 14 + 20 + 8;
 pub const SLOW_FORWARD: u16 = 1;
 /// Source port of a frame that user space is to send to its application's group.
 pub const SLOW_MULTICAST: u16 = 2;
+/// Source port of a request that user space is to send on as it is addressed, and then to take through its
+/// second pass.
+pub const SLOW_CLONE: u16 = 3;
 
 /// Where a packet comes from and goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

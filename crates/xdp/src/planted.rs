@@ -112,6 +112,45 @@ mistakes! {
     IncarnationKept,
     /// It marks the last lanes of a frame one off.
     MarksShifted,
+    "number.h":
+    /// It lets a caller number requests in another's name.
+    IdUnchecked,
+    "group.h":
+    /// It takes the first pair for whatever group is of another version.
+    StaleClamped,
+    /// It passes on a cancel of another version of the table.
+    CancelStale,
+    "load.h":
+    /// It does not note a server's state in the shadow of its table.
+    ShadowKept,
+    /// It clones what its caller does not want cloned.
+    CloneUnasked,
+    /// It clones although a server is busy.
+    CloneWhileBusy,
+    /// It prefers the second of two queues that are alike.
+    TieToSecond,
+    "request.h":
+    /// It does not look up what the first part of a request has left.
+    PartsForgotten,
+    "address.h":
+    /// It takes any endpoint for a server that a request is addressed to.
+    DirectToAnybody,
+    "filter.h":
+    /// It filters no answer.
+    Unfiltered,
+    /// It lets parts of both answers pass.
+    AnswersMixed,
+    /// It keeps what it has filtered.
+    FilterKept,
+    "clone.h":
+    /// It takes an answer in the name of another server.
+    SidUnchecked,
+    /// It believes a host that a request was cloned already.
+    HostBelieved,
+    /// It steers what is addressed to one server.
+    DirectSteered,
+    /// It works on what another element has decided.
+    SwitchIgnored,
     "egress.h":
     /// It leaves the packet as long as it was.
     TailKept,

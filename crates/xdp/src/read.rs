@@ -147,7 +147,7 @@ impl Kernel {
         self.applications.values().map(of).collect()
     }
 
-    fn window(&self, words: u32) -> Result<Vec<u32>, Error> {
+    pub(crate) fn window(&self, words: u32) -> Result<Vec<u32>, Error> {
         let bytes = self.get("window", &0_u32.to_ne_bytes(), MapFlags::ANY)?;
         Ok(layout::words(&bytes[..words as usize * 4]))
     }

@@ -10,10 +10,14 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use pathcall_program::{Application, Endpoint, Size};
+use pathcall_program::{Application, CloneSize, Endpoint, Pool, Size};
+use pathcall_wire::clone::{self, ORIGINAL};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{entry_len, put};
-use pathcall_wire::{BaseRepr, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MapFlags, MapRepr};
+use pathcall_wire::{
+    BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, KEYED_LANES, KEYED_WIDTH, Kind, LINEAR_LANES, MAX_FRAME,
+    MapFlags, MapHeader, MapRepr,
+};
 
 use crate::{Config, Error, Kernel, Packet};
 
@@ -24,6 +28,11 @@ const GAID: u32 = 1;
 const SERVER: u32 = 1;
 const CALLER: u32 = 2;
 const ROWS: u32 = KEYED_LANES as u32;
+/// The pool, and its servers.
+const POOL: u32 = 2;
+const SERVERS: [u32; 2] = [10, 11];
+/// What a call says: most requests are shorter than 512 bytes (NetClone §3.7).
+const MESSAGE: &[u8] = &[0x5a; 128];
 /// Key of the ballot.
 const KEY: &[u8] = b"proposal";
 
@@ -44,11 +53,19 @@ pub enum Typical {
     Lock,
     /// A vote is counted.
     Vote,
+    /// A frame that asks for nothing is passed on: what forwarding costs. As long as those of calls below.
+    Crossing,
+    /// A request goes to a server of its pool: to the first of its pair, as one of them is busy.
+    Steered,
+    /// A request is cloned: until user space or the interfaces make the copy.
+    Cloned,
+    /// The faster answer of a cloned call, which passes and is remembered.
+    Answer,
 }
 
 impl Typical {
     /// All that are measured.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Other,
         Self::Part,
         Self::Complete(LINEAR_LANES),
@@ -58,7 +75,13 @@ impl Typical {
         Self::Pairs(1),
         Self::Lock,
         Self::Vote,
+        Self::Crossing,
+        Self::Steered,
+        Self::Cloned,
+        Self::Answer,
     ];
+    /// Those of calls to pools, each to be compared with [`Self::Crossing`].
+    pub const CALLS: [Self; 3] = [Self::Steered, Self::Cloned, Self::Answer];
 
     /// What a table calls it.
     #[must_use]
@@ -72,6 +95,10 @@ impl Typical {
             Self::Pairs(pairs) => format!("{pairs} pairs, added and read"),
             Self::Lock => "a lock, taken".to_owned(),
             Self::Vote => "a vote, counted".to_owned(),
+            Self::Crossing => "a frame that crosses".to_owned(),
+            Self::Steered => "a call, steered".to_owned(),
+            Self::Cloned => "a call, cloned".to_owned(),
+            Self::Answer => "an answer, filtered".to_owned(),
         }
     }
 
@@ -81,6 +108,21 @@ impl Typical {
     /// As [`Kernel::load`], or what the kernel says.
     pub fn time(self, runs: u32) -> Result<Duration, Error> {
         self.time_in(&self.kernel()?, runs)
+    }
+
+    /// What this takes of what `other` does, times so many turns of each, one after the other: the ratio of their
+    /// medians in each turn, and of those the median. Others on the machine disturb both alike.
+    ///
+    /// # Errors
+    /// As [`time`](Self::time).
+    pub fn ratio(self, other: Self, turns: u32, runs: u32) -> Result<f64, Error> {
+        let (mut ratios, here, there) = (Vec::with_capacity(turns as usize), self.kernel()?, other.kernel()?);
+        for _ in 0..turns.max(1) {
+            let (ours, theirs) = (self.time_in(&here, runs)?, other.time_in(&there, runs)?);
+            ratios.push(ours.as_secs_f64() / theirs.as_secs_f64());
+        }
+        ratios.sort_unstable_by(f64::total_cmp);
+        Ok(ratios[ratios.len() / 2])
     }
 
     fn time_in(self, kernel: &Kernel, runs: u32) -> Result<Duration, Error> {
@@ -107,7 +149,8 @@ impl Typical {
         let width = if matches!(self, Self::Pairs(_)) { KEYED_WIDTH } else { LINEAR_LANES };
         let size = Size { rows: ROWS as usize, lanes: ROWS as usize * width, slots: 1 };
         let (data_port, slow_port) = (ELEMENT.port(), ELEMENT.port() + 1);
-        let config = Config { size, data_port, slow_port, routed: false, inlined: false };
+        let clones = CloneSize::default();
+        let config = Config { size, clones, data_port, slow_port, routed: false, inlined: false };
         let mut kernel = Kernel::load(&config)?;
         kernel.own(*ELEMENT.ip())?;
         kernel.install(&Application {
@@ -121,6 +164,14 @@ impl Typical {
         })?;
         for (endpoint, slots) in [(SERVER, 0), (CALLER, 1)] {
             kernel.set_endpoint(&Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots }, SENDER)?;
+        }
+        kernel.install_pool(&Pool { gaid: POOL, version: 1, servers: SERVERS.to_vec() })?;
+        for endpoint in SERVERS.into_iter().chain([CALLER + POOL]) {
+            let entry = Endpoint { endpoint, incarnation: 1, gaid: POOL, slot_base: 0, slots: 0 };
+            kernel.set_endpoint(&entry, SENDER)?;
+        }
+        if self == Self::Steered {
+            run(&kernel, &packet(&call(Kind::CloneWorking, 0, CloneRepr { state: 1, ..CloneRepr::default() })))?;
         }
         Ok(kernel)
     }
@@ -152,6 +203,13 @@ impl Typical {
                 let map = MapRepr { flags: MapFlags::COUNT, threshold: u32::MAX, payload_len, ..map };
                 frame(&sent(Kind::MapPairs, number, 0), &map)
             }
+            Self::Crossing => {
+                let payload_len = (CloneHeader::LEN - MapHeader::LEN + MESSAGE.len()) as u16;
+                let base = BaseRepr { flags: Flags::CROSS, ..sent(Kind::MapSilent, number, 0) };
+                frame(&base, &MapRepr { payload_len, ..map })
+            }
+            Self::Steered | Self::Cloned => call(Kind::CloneRequest, number, CloneRepr::default()),
+            Self::Answer => answer(number, 0),
         }
     }
 
@@ -164,6 +222,9 @@ impl Typical {
                 Some(frame(&sent(Kind::MapData, 2 * number + 1, 0), &map))
             }
             Self::Other | Self::Result | Self::Pairs(_) | Self::Vote => None,
+            Self::Crossing | Self::Steered | Self::Cloned => None,
+            // The slower one, which frees the slot.
+            Self::Answer => Some(answer(number, 1)),
         }
     }
 }
@@ -217,6 +278,26 @@ fn frame(base: &BaseRepr, map: &MapRepr) -> Vec<u8> {
     bytes
 }
 
+/// An answer of a server; ids come again, so that the filter's memory is as near as that of the tables.
+fn answer(number: u32, sid: u16) -> Vec<u8> {
+    let head = CloneRepr { req_id: 1 + u64::from(number % 64), clo: ORIGINAL, sid, ..CloneRepr::default() };
+    call(Kind::CloneReply, number, head)
+}
+
+/// A frame of a call: the caller's to its pool, or a server's answer.
+fn call(kind: Kind, number: u32, head: CloneRepr) -> Vec<u8> {
+    let caller = CALLER + POOL;
+    let server = SERVERS[usize::from(head.sid)];
+    let (src, dst) = if kind == Kind::CloneRequest { (caller, 0) } else { (server, caller) };
+    let flags = if kind == Kind::CloneRequest { 0 } else { Flags::FROM_SERVER };
+    let base = BaseRepr { flags, gaid: POOL, src, dst, ..sent(kind, number, 0) };
+    let flags = CloneFlags::CLONE | CloneFlags::SHORTEST;
+    let head = CloneRepr { flags, parts: 1, grp: 1, ..head };
+    let mut bytes = [0; MAX_FRAME];
+    let len = clone::emit(&base, &head, MESSAGE, &mut bytes);
+    bytes[..len].to_vec()
+}
+
 fn packet(frame: &[u8]) -> Vec<u8> {
     let mut packet = Vec::new();
     Packet { from: SENDER, to: ELEMENT, congested: false }.emit(frame, &mut packet);
@@ -241,6 +322,7 @@ mod tests {
             };
             typical.time_in(&kernel, RUNS).expect("measured");
             let (.., c) = kernel.applications().expect("read")[0];
+            let (.., calls) = kernel.pools().expect("read")[0];
             let runs = u64::from(RUNS);
             let of_lanes = |lanes: usize| (runs, runs * lanes as u64);
             let name = typical.name();
@@ -256,6 +338,10 @@ mod tests {
                 Typical::Pairs(pairs) => assert_eq!(of_lanes(pairs), (c.applied, c.lanes_added), "{name}"),
                 Typical::Lock => assert_eq!((c.applied, c.denied), (2 * runs, 0), "{name}"),
                 Typical::Vote => assert_eq!((c.applied, c.repeats, c.diverted), (runs, 0, 0), "{name}"),
+                Typical::Crossing => assert_eq!(c.cross, runs, "{name}"),
+                Typical::Steered => assert_eq!((calls.requests, calls.shorter), (runs, 0), "{name}"),
+                Typical::Cloned => assert_eq!((calls.requests, calls.clones), (runs, runs), "{name}"),
+                Typical::Answer => assert_eq!((calls.replies, calls.filtered), (2 * runs, runs), "{name}"),
             }
             assert_eq!((c.stale, c.overflow_lanes), (0, 0), "{name}");
         }

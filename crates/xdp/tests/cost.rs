@@ -1,12 +1,17 @@
-//! The program does not grow unnoticed: instructions by file beside those in `bpf/cost.txt`.
+//! The program does not grow unnoticed: instructions by file beside those in `bpf/cost.txt`; and calls take little
+//! more time than forwarding, by the kernel's clock.
 //!
 //! `UPDATE=1` writes what there is now.
+
+mod common;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
+use common::loaded;
+use pathcall_xdp::Typical;
 use pathcall_xdp::cost::{COMPILER, instructions};
 
 /// The compiler that the table is of: others write other code.
@@ -20,6 +25,21 @@ const HEAD: &str = "\
 # -mcpu=v3). The test `cost` of crates/xdp fails where one has grown by more than 5 %;
 # `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test cost` writes what there is now.
 ";
+
+/// A frame of a call takes no more than this times what forwarding takes.
+const CALL_MAX: f64 = 1.25;
+/// Turns, and frames of each turn.
+const TURNS: u32 = 21;
+const RUNS: u32 = 500;
+
+#[test]
+fn calls_cost_little_more_than_forwarding() {
+    for call in Typical::CALLS {
+        let Some(ratio) = loaded(call.ratio(Typical::Crossing, TURNS, RUNS)) else { return };
+        println!("{}: {ratio:.2} times {}", call.name(), Typical::Crossing.name());
+        assert!(ratio <= CALL_MAX, "{}: {ratio:.2} times what forwarding takes", call.name());
+    }
+}
 
 #[test]
 fn the_program_does_not_grow_unnoticed() {

@@ -10,7 +10,6 @@ use common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::corpus::Case;
 use pathcall_conformance::generate::{Options, SIZE};
-use pathcall_program::Program;
 use pathcall_xdp::{Config, Kernel};
 
 /// Frames that are compared if not told otherwise.
@@ -23,7 +22,7 @@ fn a_million_random_frames_make_no_difference() {
     let Some(kernel) = loaded(Kernel::load(&config(SIZE))) else { return };
     let mut tested = Tested::of(kernel, SIZE);
     let frames = std::env::var("FRAMES").map_or(FRAMES, |frames| frames.parse().expect("a number"));
-    let played = campaign(&mut Program::new(SIZE), &mut tested, 1, frames, Options::default());
+    let played = campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, frames, Options::default());
     let played = played.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(played >= frames);
 }
@@ -32,7 +31,7 @@ fn a_million_random_frames_make_no_difference() {
 fn nor_where_frames_pass_by_on_their_way_to_their_endpoints() {
     let Some(kernel) = loaded(Kernel::load(&Config { inlined: true, ..config(SIZE) })) else { return };
     let mut tested = Tested::inlined(kernel, SIZE);
-    let played = campaign(&mut Program::new(SIZE), &mut tested, 1, INLINE_FRAMES, Options::default());
+    let played = campaign(&mut pathcall_conformance::program(SIZE), &mut tested, 1, INLINE_FRAMES, Options::default());
     let played = played.unwrap_or_else(|difference| panic!("{difference}"));
     assert!(played >= INLINE_FRAMES);
 }

@@ -8,7 +8,6 @@ mod common;
 use common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::generate::{Options, SIZE};
-use pathcall_program::Program;
 use pathcall_xdp::{Kernel, Mistake};
 
 /// Frames until a mistake must have been found.
@@ -19,7 +18,7 @@ fn every_mistake_in_the_kernel_is_found() {
     for &(file, mistake) in Mistake::ALL {
         let Some(kernel) = loaded(Kernel::load_planted(mistake, &config(SIZE))) else { return };
         let planted = &mut Tested::of(kernel, SIZE);
-        let found = campaign(&mut Program::new(SIZE), planted, 1, FRAMES, Options::default());
+        let found = campaign(&mut pathcall_conformance::program(SIZE), planted, 1, FRAMES, Options::default());
         let found = found.expect_err(&format!("{file}: {mistake:?} is not found"));
         println!("{file}: {mistake:?}: seed {:?}, {} steps", found.seed, found.steps.len());
         assert!(found.steps.len() <= 30, "{mistake:?}: {found}");
@@ -29,6 +28,12 @@ fn every_mistake_in_the_kernel_is_found() {
 #[test]
 fn without_a_mistake_there_is_nothing_to_find() {
     let Some(kernel) = loaded(Kernel::load_planted(Mistake::None, &config(SIZE))) else { return };
-    let found = campaign(&mut Program::new(SIZE), &mut Tested::of(kernel, SIZE), 1, FRAMES, Options::default());
+    let found = campaign(
+        &mut pathcall_conformance::program(SIZE),
+        &mut Tested::of(kernel, SIZE),
+        1,
+        FRAMES,
+        Options::default(),
+    );
     found.unwrap_or_else(|difference| panic!("{difference}"));
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
 
+use crate::cloned::{self, Cloned};
 use crate::delegated::{self, Delegated};
 use crate::diagnostic::{Diagnostic, Location, Severity, Source};
 use crate::filter::{self, NetFilter};
@@ -67,6 +68,7 @@ pub struct Field {
 pub(crate) struct Resolved {
     pub(crate) methods: Vec<Method>,
     pub(crate) delegated: Vec<Delegated>,
+    pub(crate) cloned: Vec<Cloned>,
     pub(crate) problems: Vec<Diagnostic>,
     /// The filters that were looked for.
     pub(crate) filters: Vec<PathBuf>,
@@ -94,7 +96,8 @@ pub(crate) fn resolve(loaded: &Loaded) -> Resolved {
     app::digest(&mut methods);
     methods.sort_by(|a, b| a.path.cmp(&b.path));
     let delegated = delegated::resolve(&loaded.delegated, &mut problems);
-    Resolved { methods, delegated, problems, filters: files.0.into_keys().collect() }
+    let cloned = cloned::resolve(&loaded.cloned, &mut problems);
+    Resolved { methods, delegated, cloned, problems, filters: files.0.into_keys().collect() }
 }
 
 /// `agtr.nf#2`, relative to the `.proto`: the file, and 2 if it is said.

@@ -10,6 +10,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
             "/docs.Docs/Lookup",
             "/docs.Docs/Touch",
         ],
+        cloned: &[
+        ],
         descriptor: include_bytes!("docs.pathcall.bin"),
     }
 };

@@ -33,6 +33,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         ],
         delegated: &[
         ],
+        cloned: &[
+        ],
         descriptor: include_bytes!("lock.pathcall.bin"),
     }
 };

@@ -20,6 +20,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         ],
         delegated: &[
         ],
+        cloned: &[
+        ],
         descriptor: include_bytes!("training.pathcall.bin"),
     }
 };

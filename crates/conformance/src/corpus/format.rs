@@ -1,6 +1,6 @@
 //! Lines of a file as JSON: what `conformance/README.md` describes, and nothing else.
 
-use pathcall_program::{Application, Endpoint, Reason, Size};
+use pathcall_program::{Application, Endpoint, Pool, Reason, Size};
 use pathcall_wire::TokenKey;
 use serde::{Deserialize, Serialize};
 
@@ -99,6 +99,14 @@ struct EndpointDef {
 }
 
 #[derive(Serialize, Deserialize)]
+#[serde(remote = "Pool", deny_unknown_fields)]
+struct PoolDef {
+    gaid: u32,
+    version: u32,
+    servers: Vec<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Change {
     Install(#[serde(with = "ApplicationDef")] Application),
@@ -108,6 +116,8 @@ enum Change {
     Endpoint(#[serde(with = "EndpointDef")] Endpoint),
     RemoveEndpoint { endpoint: u32 },
     Group { gaid: u32, endpoints: Vec<u32> },
+    Pool(#[serde(with = "PoolDef")] Pool),
+    NumberAfter { last: u64 },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -151,6 +161,7 @@ enum Why {
     NotAdmitted,
     UnknownEndpoint,
     Unauthentic,
+    Filtered,
 }
 
 pub(super) fn write(case: &Case) -> String {
@@ -220,6 +231,8 @@ impl Change {
             Step::SetEndpoint(endpoint) => Self::Endpoint(*endpoint),
             Step::RemoveEndpoint(endpoint) => Self::RemoveEndpoint { endpoint: *endpoint },
             Step::SetGroup(gaid, endpoints) => Self::Group { gaid: *gaid, endpoints: endpoints.clone() },
+            Step::InstallPool(pool) => Self::Pool(pool.clone()),
+            Step::NumberAfter(last) => Self::NumberAfter { last: *last },
             Step::Frame { .. } => return None,
         })
     }
@@ -237,6 +250,8 @@ impl Change {
             Self::Endpoint(endpoint) => Step::SetEndpoint(endpoint),
             Self::RemoveEndpoint { endpoint } => Step::RemoveEndpoint(endpoint),
             Self::Group { gaid, endpoints } => Step::SetGroup(gaid, endpoints),
+            Self::Pool(pool) => Step::InstallPool(pool),
+            Self::NumberAfter { last } => Step::NumberAfter(last),
         })
     }
 }
@@ -275,6 +290,7 @@ impl Why {
             Reason::NotAdmitted => Self::NotAdmitted,
             Reason::UnknownEndpoint => Self::UnknownEndpoint,
             Reason::Unauthentic => Self::Unauthentic,
+            Reason::Filtered => Self::Filtered,
         }
     }
 
@@ -287,6 +303,7 @@ impl Why {
             Self::NotAdmitted => Reason::NotAdmitted,
             Self::UnknownEndpoint => Reason::UnknownEndpoint,
             Self::Unauthentic => Reason::Unauthentic,
+            Self::Filtered => Reason::Filtered,
         }
     }
 }

@@ -8,7 +8,7 @@ use pathcall_program::registers::{Ballot, Lock, RoundState};
 use serde::{Deserialize, Serialize};
 
 use super::format::hex;
-use crate::state::{ApplicationState, PlaceState, RowState, State};
+use crate::state::{ApplicationState, CallState, PlaceState, PoolState, RowState, State};
 
 /// Registers and counters, without what is as it was when its application was installed or its endpoint
 /// admitted.
@@ -19,6 +19,29 @@ pub struct StateLine {
     counters: BTreeMap<String, u64>,
     applications: Vec<ApplicationLine>,
     slots: Vec<SlotLine>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pools: Vec<PoolLine>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    calls: CallsLine,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PoolLine {
+    gaid: u32,
+    counters: BTreeMap<String, u64>,
+    loads: Vec<u16>,
+    shadows: Vec<u16>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CallsLine {
+    number: u64,
+    /// Slot, id, pool, servers.
+    requests: Vec<(usize, u64, u32, u8)>,
+    /// Slot, id, pool, server.
+    filters: Vec<(usize, u64, u32, u16)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +144,8 @@ impl StateLine {
             counters: counted(since),
             applications: state.applications.iter().map(|(gaid, of)| ApplicationLine::new(*gaid, of)).collect(),
             slots: slots.filter(|slot| !slot.places.is_empty()).collect(),
+            pools: state.pools.iter().map(|(gaid, of)| PoolLine::new(*gaid, of)).collect(),
+            calls: CallsLine::new(&state.calls),
         }
     }
 }
@@ -149,6 +174,21 @@ impl ApplicationLine {
             counters: counted(state.counters.iter()),
             rows: rows.flatten().collect(),
         }
+    }
+}
+
+impl PoolLine {
+    fn new(gaid: u32, state: &PoolState) -> Self {
+        let PoolState { loads, shadows, counters } = state.clone();
+        Self { gaid, counters: counted(counters.iter()), loads, shadows }
+    }
+}
+
+impl CallsLine {
+    fn new(state: &CallState) -> Self {
+        let requests = state.requests.iter().map(|(at, slot)| (*at, slot.req_id, slot.gaid, slot.to));
+        let filters = state.filters.iter().map(|(at, slot)| (*at, slot.req_id, slot.gaid, slot.sid));
+        Self { number: state.number, requests: requests.collect(), filters: filters.collect() }
     }
 }
 

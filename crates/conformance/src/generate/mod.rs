@@ -13,6 +13,7 @@
 
 mod arrays;
 mod ballots;
+mod calls;
 mod forge;
 mod keyed;
 mod locks;
@@ -21,15 +22,19 @@ mod tables;
 
 use std::collections::VecDeque;
 
-use pathcall_program::{Program, Size};
+use pathcall_program::{CloneSize, Program, Size};
 use pathcall_wire::base::flip;
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MAX_FRAME};
 
 use crate::{Random, Step};
+use calls::{POOLS, PoolPlan};
 use tables::Plan;
 
 /// Memory that the steps are made for: an execution has at least that much, and refuses no less.
 pub const SIZE: Size = Size { rows: 17, lanes: 2048, slots: 17 };
+
+/// Tables for calls that the steps are made for: few slots, so that calls meet in them.
+pub const CLONES: CloneSize = CloneSize { pools: 3, requests: 4, filters: 2, slots: 4 };
 
 /// Applications; that of index `i` is known as `i + 1`.
 const APPLICATIONS: usize = 4;
@@ -54,6 +59,7 @@ pub struct Generator {
     program: Program,
     now: u64,
     plans: [Plan; APPLICATIONS],
+    pools: [PoolPlan; POOLS],
     /// The last number of each flow slot.
     seqs: [u32; SIZE.slots],
     /// The last frames that were valid when they were made.
@@ -127,9 +133,10 @@ impl Generator {
         let mut generator = Self {
             random,
             options,
-            program: Program::new(SIZE),
+            program: crate::program(SIZE),
             now: 0,
             plans,
+            pools: std::array::from_fn(PoolPlan::new),
             seqs: [0; SIZE.slots],
             past: Vec::with_capacity(PAST),
             waiting: VecDeque::new(),
@@ -137,6 +144,7 @@ impl Generator {
         for application in 0..APPLICATIONS {
             generator.install_all(application);
         }
+        generator.install_pools();
         generator
     }
 
@@ -173,6 +181,9 @@ impl Generator {
 
     /// A frame of one that is in the tables, or was to be.
     fn fresh(&mut self) -> Vec<u8> {
+        if self.random.once_in(4) {
+            return self.call();
+        }
         let a = self.random.index(APPLICATIONS);
         let topic = match self.plans[a].is_of_keys() {
             true => self.random.weighted(&OF_KEYS),

@@ -139,6 +139,9 @@ impl Generator {
 
     /// A change of the tables, mostly one that they take.
     pub(super) fn change(&mut self) -> Step {
+        if self.random.once_in(4) {
+            return self.change_of_pools();
+        }
         let a = self.random.index(self.plans.len());
         let n = self.random.index(4);
         let (application, endpoint) = (self.plans[a].application, self.plans[a].endpoints[n]);

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod ballots;
+mod calls;
 mod hostile;
 mod keys;
 mod locks;
@@ -14,7 +15,7 @@ use std::sync::Once;
 
 use pathcall_conformance::corpus::{Case, Line, Wrong};
 use pathcall_conformance::{Effect, Outcome, Step};
-use pathcall_program::{Program, Size};
+use pathcall_program::Size;
 
 /// Most bytes that all files have together.
 const BYTES_MAX: u64 = 1_500_000;
@@ -28,6 +29,7 @@ fn cases() -> Vec<(&'static str, Case)> {
         ("generations", keys::generations()),
         ("locks", locks::locks()),
         ("ballots", ballots::ballots()),
+        ("calls", calls::calls()),
         ("refusals", hostile::refusals()),
         ("hostile", hostile::hostile()),
         ("tables", hostile::tables()),
@@ -94,7 +96,7 @@ fn the_files_are_read_as_they_were_written_and_hold_for_the_reference() {
         let case = read(&name);
         let text = std::fs::read_to_string(folder().join(&name)).expect("read before");
         assert_eq!(case.to_text(), text, "{name}");
-        case.replay(&mut Program::new(case.memory)).unwrap_or_else(|mismatch| panic!("{mismatch}"));
+        case.replay(&mut pathcall_conformance::program(case.memory)).unwrap_or_else(|mismatch| panic!("{mismatch}"));
         assert!(matches!(case.lines.last(), Some(Line::State(_))), "{name} ends with registers");
         assert_eq!(case.has_tokens(), name == "tokens.jsonl", "{name}");
     }
@@ -111,7 +113,7 @@ fn a_replay_says_where_an_execution_differs() {
             _ => None,
         });
         let at = effects.into_iter().find_map(|(at, effect)| change(effect).then_some(at)).expect("one to change");
-        let mismatch = case.replay(&mut Program::new(case.memory)).expect_err("changed");
+        let mismatch = case.replay(&mut pathcall_conformance::program(case.memory)).expect_err("changed");
         assert_eq!(mismatch.line, at + 2, "{mismatch}");
         mismatch.to_string()
     };
@@ -139,7 +141,7 @@ fn registers_that_are_others_are_seen() {
     // Without its last frame that changes something, only the registers tell.
     let last = case.lines.iter().rposition(|line| matches!(line, Line::Step { step: Step::Frame { .. }, .. }));
     case.lines.remove(last.expect("a frame"));
-    let mismatch = case.replay(&mut Program::new(case.memory)).expect_err("other registers");
+    let mismatch = case.replay(&mut pathcall_conformance::program(case.memory)).expect_err("other registers");
     assert!(mismatch.to_string().contains("registers or counters"), "{mismatch}");
 }
 

@@ -44,7 +44,7 @@ impl Scene {
 
     /// With nothing in the tables.
     pub fn empty(title: &str, memory: Size) -> Self {
-        Self { case: Case::new(title, memory), program: Program::new(memory) }
+        Self { case: Case::new(title, memory), program: pathcall_conformance::program(memory) }
     }
 
     pub fn remark(&mut self, text: &str) {

@@ -19,8 +19,11 @@ impl State {
     }
 
     fn let_in(&mut self, request: RegisterEndpointRequest) -> Result<u32, Refusal> {
-        let RegisterEndpointRequest { gaid, incarnation, data_address, flows } = request;
-        check_data_address(&data_address)?;
+        check_data_address(&request.data_address)?;
+        if self.pools.contains_key(&request.gaid) {
+            return self.let_into_pool(request);
+        }
+        let RegisterEndpointRequest { gaid, incarnation, data_address, flows, .. } = request;
         let Some(application) = self.applications.get(&gaid) else {
             return Err(Refusal::UnknownApplication(gaid.to_string()));
         };
@@ -68,11 +71,14 @@ impl State {
 
     /// Answers when the element admits the caller's frames, so that its first frame is not lost on it.
     fn answer_caller(&mut self, call: CallId, gaid: u32, endpoint: u32) {
-        let slots = self.endpoints.get(&endpoint).map_or(0, |caller| caller.slots);
-        let memory = self.applications.get(&gaid).and_then(|application| application.record.memory);
-        match memory {
-            Some(memory) if slots > 0 => self.wait(memory.element, Waiting::Endpoint { call, gaid, endpoint }),
-            _ => self.tell_caller(call, gaid, endpoint),
+        let through = self.endpoints.get(&endpoint).is_some_and(|caller| caller.slots > 0);
+        let element = match self.pools.get(&gaid) {
+            Some(pool) => pool.record.element,
+            None => self.element_of(gaid).filter(|_| through),
+        };
+        match element {
+            Some(element) => self.wait(element, Waiting::Endpoint { call, gaid, endpoint }),
+            None => self.tell_caller(call, gaid, endpoint),
         }
     }
 
@@ -87,9 +93,13 @@ impl State {
 
     /// A caller has left: its slots are free again after a quarantine. One that has left already may be released again.
     pub(super) fn release_endpoint(&mut self, call: CallId, request: &ReleaseEndpointRequest) {
-        let &ReleaseEndpointRequest { gaid, endpoint } = request;
+        let &ReleaseEndpointRequest { gaid, endpoint, .. } = request;
         let answer = match self.endpoints.get(&endpoint).map(|caller| caller.gaid) {
             Some(of) if of != gaid => Err(Refusal::UnknownEndpoint { gaid, endpoint }),
+            Some(_) if self.pools.contains_key(&gaid) => {
+                self.release_from_pool(request);
+                Ok(())
+            }
             Some(_) => {
                 self.release(endpoint);
                 Ok(())

@@ -91,11 +91,14 @@ impl State {
             element.record;
         let (removed, endpoints) = (stale_applications.clone(), stale_endpoints.clone());
         self.outputs.push(Output::Open { element: id, boot_id, control_address: control_address.clone() });
-        let installed = self.installed_on(id);
-        self.push(id, Push::Retain(installed.clone()), Subject::Strangers);
+        let (installed, pools) = (self.installed_on(id), self.pools_on(id));
+        self.push(id, Push::Retain([&installed[..], &pools].concat()), Subject::Strangers);
         self.push_removals(id, &endpoints, &removed);
         for gaid in installed {
             self.install(gaid);
+        }
+        for gaid in pools {
+            self.install_pool(gaid);
         }
         let Some(element) = self.elements.get_mut(&id) else { return };
         for waiter in &mut element.waiters {
@@ -152,7 +155,7 @@ impl State {
     }
 
     /// Pushes a change to an element in service; one that is not gets its whole tables when it returns.
-    fn push(&mut self, id: u32, push: Push, subject: Subject) {
+    pub(super) fn push(&mut self, id: u32, push: Push, subject: Subject) {
         let Some(element) = self.elements.get_mut(&id).filter(|element| !element.lease.is_over()) else { return };
         if element.unconfirmed.is_empty() {
             element.progress = self.now;
@@ -212,6 +215,11 @@ impl State {
                 self.offer(gaid);
                 self.answer_when_confirmed(gaid);
             }
+            let without = self.pools.iter().filter(|(_, pool)| pool.record.element.is_none()).map(|(&gaid, _)| gaid);
+            for gaid in without.collect::<Vec<_>>() {
+                self.offer_pool(gaid);
+                self.tell_pool_when_confirmed(gaid);
+            }
         }
     }
 
@@ -219,6 +227,7 @@ impl State {
         for who in waiting {
             match who {
                 Waiting::Application(gaid) => self.tell(gaid),
+                Waiting::Pool(gaid) => self.tell_pool(gaid),
                 Waiting::Endpoint { call, gaid, endpoint } => self.tell_caller(call, gaid, endpoint),
                 Waiting::Element(call) => self.tell_element(call),
             }
@@ -247,6 +256,10 @@ impl State {
         if self.element_of(gaid) == Some(id) {
             self.withdraw(gaid);
             self.tell(gaid);
+        }
+        if self.pools_on(id).contains(&gaid) {
+            self.withdraw_pool(gaid);
+            self.tell_pool(gaid);
         }
         self.confirmed(id, seq);
     }
@@ -283,6 +296,11 @@ impl State {
             self.withdraw(gaid);
             self.tell(gaid);
         }
+        for gaid in self.pools_on(id) {
+            self.withdraw_pool(gaid);
+            self.offer_pool(gaid);
+            self.tell_pool_when_confirmed(gaid);
+        }
         self.answer(waiters.into_iter().map(|waiter| waiter.who));
     }
 
@@ -296,7 +314,7 @@ impl State {
     }
 
     /// The element whose memory an application has.
-    fn element_of(&self, gaid: u32) -> Option<u32> {
+    pub(super) fn element_of(&self, gaid: u32) -> Option<u32> {
         self.applications.get(&gaid)?.record.memory.map(|memory| memory.element)
     }
 

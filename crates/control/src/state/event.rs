@@ -1,8 +1,8 @@
 //! What comes into the state and what goes out of it.
 
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, RegisterApplicationRequest, RegisterElementRequest,
-    RegisterEndpointRequest, ReleaseEndpointRequest, TokenKey,
+    ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, PoolGrant, RegisterApplicationRequest,
+    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, TokenKey,
 };
 
 use super::{Change, Push, Refusal};
@@ -14,11 +14,13 @@ pub struct CallId(pub u64);
 /// What can happen.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// Bits that nobody can guess, for the application that is registered next.
+    /// Bits that nobody can guess, for the application or pool that is registered next.
     Key(TokenKey),
     /// A server takes an application; answered by [`Output::Application`], again at each change.
     RegisterApplication(CallId, RegisterApplicationRequest),
-    /// An owner registers a caller; answered by [`Output::Endpoint`].
+    /// A server joins a pool; answered by [`Output::Pool`], again at each change.
+    JoinPool(CallId, JoinPoolRequest),
+    /// An owner, or a server of a pool, registers a caller; answered by [`Output::Endpoint`].
     RegisterEndpoint(CallId, RegisterEndpointRequest),
     /// An owner reports that a caller left; answered by [`Output::Released`].
     ReleaseEndpoint(CallId, ReleaseEndpointRequest),
@@ -58,6 +60,8 @@ pub enum Input {
 pub enum Output {
     /// To the owner of an application; an error ends its stream.
     Application(CallId, Result<ApplicationGrant, Refusal>),
+    /// To a server of a pool; an error ends its stream.
+    Pool(CallId, Result<PoolGrant, Refusal>),
     /// To an element; an error ends its stream.
     Element(CallId, Result<ElementGrant, Refusal>),
     /// Where a caller stands.

@@ -11,7 +11,7 @@
 //! [`State::restore`] makes the same state of what was committed.
 //!
 //! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
-//! leases slots to callers, `element` keeps the tables of elements by `push`; `ranges` is the
+//! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of them), `element` keeps the tables of elements by `push`; `ranges` is the
 //! reservation itself, `quarantine` what delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
@@ -27,6 +27,8 @@ mod application;
 mod caller;
 mod element;
 mod event;
+mod pool;
+mod pool_tables;
 mod push;
 mod quarantine;
 mod ranges;
@@ -42,14 +44,16 @@ use pathcall_proto::v1::TokenKey;
 use pathcall_wire::Instant;
 
 pub use event::{CallId, Effects, Input, Output};
-pub use push::Push;
+pub use push::{ElementPool, Push};
 pub use quarantine::FRAME_LIFE_MAX;
 pub use record::{
-    ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, SlotsRecord, Snapshot,
+    ApplicationRecord, Change, ElementRecord, EndpointRecord, IdsRecord, MemoryRecord, PoolRecord, PoolServerRecord,
+    SlotsRecord, Snapshot,
 };
 pub use refusal::Refusal;
 pub use restore::Corrupt;
 
+use pool::Pool;
 use push::Subject;
 use ranges::Ranges;
 
@@ -71,6 +75,8 @@ pub const APPLICATIONS_MAX: usize = 4096;
 pub const CALLERS_MAX: usize = 16_384;
 /// Elements at a time; one more forgets one that is out of service, else it is refused.
 pub const ELEMENTS_MAX: usize = 256;
+/// Pools at a time; one more is refused.
+pub const POOLS_MAX: usize = 1024;
 /// Longest name or address, in bytes.
 pub const TEXT_MAX: usize = 255;
 /// Pushes that an element may leave unconfirmed; at one more it is taken out of service.
@@ -105,6 +111,11 @@ pub struct State {
     names: BTreeMap<String, u32>,
     endpoints: BTreeMap<u32, EndpointRecord>,
     elements: BTreeMap<u32, Element>,
+    /// By GAID; no application has the same.
+    pools: BTreeMap<u32, Pool>,
+    pool_names: BTreeMap<String, u32>,
+    /// Callers of pools that no server vouches for, and when they are forgotten.
+    pool_callers_lapsing: BTreeMap<u32, Instant>,
     /// Who holds an open stream.
     streams: BTreeMap<CallId, Registrant>,
     changed: Changed,
@@ -157,6 +168,7 @@ struct Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Application(u32),
+    Pool(u32),
     Endpoint { call: CallId, gaid: u32, endpoint: u32 },
     Element(CallId),
 }
@@ -176,6 +188,7 @@ enum Lease {
 enum Registrant {
     Application(u32),
     Element(u32),
+    Server { gaid: u32, server: u32 },
 }
 
 /// Records to be written.
@@ -185,6 +198,7 @@ struct Changed {
     applications: BTreeSet<u32>,
     endpoints: BTreeSet<u32>,
     elements: BTreeSet<u32>,
+    pools: BTreeSet<u32>,
 }
 
 impl State {
@@ -200,6 +214,9 @@ impl State {
             names: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             elements: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            pool_names: BTreeMap::new(),
+            pool_callers_lapsing: BTreeMap::new(),
             streams: BTreeMap::new(),
             // The first epoch is as good as told once the store is known to be ours.
             changed: Changed { ids: true, ..Changed::default() },
@@ -216,6 +233,10 @@ impl State {
             Input::Key(key) => self.fresh_key = Some(key),
             Input::RegisterApplication(call, request) => {
                 self.register_application(call, request);
+                self.fresh_key = None;
+            }
+            Input::JoinPool(call, request) => {
+                self.join_pool(call, request);
                 self.fresh_key = None;
             }
             Input::RegisterEndpoint(call, request) => self.register_endpoint(call, request),
@@ -242,12 +263,15 @@ impl State {
         let elements = self.elements.values().filter_map(|element| lapsing(&element.lease));
         let silent = self.elements.values().filter_map(|element| element.silent_at(self.timing.confirm));
         let quarantined = self.elements.values().filter_map(|element| element.quarantine.front().copied());
-        owners.chain(elements).chain(silent).chain(quarantined).min()
+        let servers = self.pools.values().flat_map(|pool| pool.leases.values()).filter_map(lapsing);
+        let callers = self.pool_callers_lapsing.values().copied();
+        owners.chain(elements).chain(silent).chain(quarantined).chain(servers).chain(callers).min()
     }
 
     /// Ends what is over by now.
     fn expire(&mut self) {
-        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= self.now);
+        let now = self.now;
+        let over = |lease: Lease| matches!(lease, Lease::Lapsing(until) if until <= now);
         let elements: Vec<_> = self.elements.iter().filter(|(_, e)| over(e.lease)).map(|(&id, _)| id).collect();
         let owners: Vec<_> = self.applications.iter().filter(|(_, a)| over(a.lease)).map(|(&id, _)| id).collect();
         for element in elements {
@@ -255,6 +279,16 @@ impl State {
         }
         for gaid in owners {
             self.disown(gaid);
+        }
+        let servers =
+            self.pools.iter().flat_map(|(&gaid, pool)| pool.leases.iter().map(move |(&id, &at)| (gaid, id, at)));
+        let servers: Vec<_> = servers.filter(|&(_, _, lease)| over(lease)).collect();
+        for (gaid, server, _) in servers {
+            self.forget_server(gaid, server);
+        }
+        let callers = self.pool_callers_lapsing.iter().filter(|(_, until)| **until <= self.now);
+        for caller in callers.map(|(&caller, _)| caller).collect::<Vec<_>>() {
+            self.forget_pool_caller(caller);
         }
         let confirm = self.timing.confirm;
         let silent = |element: &Element| element.silent_at(confirm).is_some_and(|at| at <= self.now);
@@ -276,6 +310,14 @@ impl State {
         let lease = match self.streams.remove(&call) {
             Some(Registrant::Application(gaid)) => self.applications.get_mut(&gaid).map(|a| &mut a.lease),
             Some(Registrant::Element(element)) => self.elements.get_mut(&element).map(|e| &mut e.lease),
+            Some(Registrant::Server { gaid, server }) => {
+                let lease = self.pools.get_mut(&gaid).and_then(|pool| pool.leases.get_mut(&server));
+                if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
+                    *lease = Lease::Lapsing(until);
+                    self.pool_server_ended(gaid, server);
+                }
+                None
+            }
             None => None,
         };
         if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
@@ -311,7 +353,11 @@ impl State {
             Some(element) => Change::PutElement(element.record.clone()),
             None => Change::RemoveElement(id),
         });
-        let changes = ids.into_iter().chain(applications).chain(endpoints).chain(elements).collect();
+        let pools = changed.pools.into_iter().map(|gaid| match self.pools.get(&gaid) {
+            Some(pool) => Change::PutPool(pool.record.clone()),
+            None => Change::RemovePool(gaid),
+        });
+        let changes = ids.into_iter().chain(applications).chain(pools).chain(endpoints).chain(elements).collect();
         Effects { changes, outputs: std::mem::take(&mut self.outputs) }
     }
 }
@@ -320,7 +366,7 @@ impl Waiting {
     /// Whether it is the application's owner or caller that waits.
     fn concerns(self, application: u32) -> bool {
         match self {
-            Self::Application(gaid) | Self::Endpoint { gaid, .. } => gaid == application,
+            Self::Application(gaid) | Self::Pool(gaid) | Self::Endpoint { gaid, .. } => gaid == application,
             Self::Element(_) => false,
         }
     }

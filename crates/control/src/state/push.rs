@@ -1,6 +1,6 @@
 //! Changes of an element's tables.
 
-use pathcall_proto::v1::{ElementApplication, EndpointEntry};
+use pathcall_proto::v1::{ElementApplication, EndpointEntry, TokenKey};
 
 /// One change of an element's tables. Changes are made in order, and may be repeated.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,8 @@ pub enum Push {
     Remove(u32),
     /// Add these endpoints or replace those of the same id.
     SetEndpoints(Vec<EndpointEntry>),
+    /// Have this table of a pool's servers; what is known of the queues of those that stay is kept.
+    InstallPool(ElementPool),
     /// Forget these endpoints.
     RemoveEndpoints(Vec<u32>),
     /// Multicasts of the application reach these callers and no others.
@@ -33,12 +35,25 @@ impl Push {
     }
 }
 
+/// A pool as an element has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ElementPool {
+    /// The pool.
+    pub gaid: u32,
+    /// Of this table.
+    pub version: u32,
+    /// Endpoint ids by SID, at least one.
+    pub servers: Vec<u32>,
+    /// What signs its frames, if they carry tokens.
+    pub token_key: Option<TokenKey>,
+}
+
 /// What is known when a push is confirmed or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     /// Applications that the element did not get from this controller are gone.
     Strangers,
-    /// The application's entries are as pushed.
+    /// The application's, or the pool's, entries are as pushed.
     Application(u32),
     /// The application is gone.
     Removed(u32),

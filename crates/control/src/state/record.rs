@@ -106,9 +106,55 @@ pub struct EndpointRecord {
     /// First leased slot of the repeat filter of the application's element.
     #[prost(uint32, tag = "5")]
     pub slot_base: u32,
-    /// Leased slots; 0: the caller works past the element.
+    /// Leased slots; 0: the caller works past the element, or is a pool's.
     #[prost(uint32, tag = "6")]
     pub slots: u32,
+    /// Of a pool's caller: the endpoint of the server that vouches for it; 0: none does.
+    #[prost(uint32, tag = "7")]
+    pub server: u32,
+}
+
+/// A pool, as long as it has servers.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PoolRecord {
+    /// Global application id, that no application has.
+    #[prost(uint32, tag = "1")]
+    pub gaid: u32,
+    /// What its servers join it by.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Grows whenever the servers in the table change.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    /// What signs its frames, if they carry tokens.
+    #[prost(message, optional, tag = "4")]
+    pub token_key: Option<TokenKey>,
+    /// Those in the table by SID, and among them those whose lease lapses.
+    #[prost(message, repeated, tag = "5")]
+    pub servers: Vec<PoolServerRecord>,
+    /// The element that has its table.
+    #[prost(uint32, optional, tag = "6")]
+    pub element: Option<u32>,
+}
+
+/// A server of a pool.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct PoolServerRecord {
+    /// Its endpoint.
+    #[prost(uint32, tag = "1")]
+    pub endpoint: u32,
+    /// Its incarnation.
+    #[prost(uint32, tag = "2")]
+    pub incarnation: u32,
+    /// Its UDP address, ip:port.
+    #[prost(string, tag = "3")]
+    pub data_address: String,
+    /// Its gRPC address.
+    #[prost(string, tag = "4")]
+    pub service_address: String,
+    /// Whether it is in the table.
+    #[prost(bool, tag = "5")]
+    pub serving: bool,
 }
 
 /// An element: one start of it, at one address.
@@ -181,6 +227,10 @@ pub enum Change {
     PutElement(ElementRecord),
     /// An element is forgotten.
     RemoveElement(u32),
+    /// A pool is new or has changed.
+    PutPool(PoolRecord),
+    /// A pool is forgotten.
+    RemovePool(u32),
 }
 
 /// All records, each kind ascending by id.
@@ -194,6 +244,8 @@ pub struct Snapshot {
     pub endpoints: Vec<EndpointRecord>,
     /// Elements by id.
     pub elements: Vec<ElementRecord>,
+    /// Pools by GAID.
+    pub pools: Vec<PoolRecord>,
 }
 
 /// Adds `id` to an ascending list.

@@ -56,6 +56,20 @@ pub enum Refusal {
     /// Nobody has registered the application.
     #[error("no application {0}")]
     UnknownApplication(String),
+    /// Nobody has joined the pool.
+    #[error("no pool {0}")]
+    UnknownPool(String),
+    /// Its frames carry tokens and the server wants none, or the other way round.
+    #[error(
+        "the frames of pool {name:?} {}: all servers of a pool say the same of tokens",
+        if *signed { "carry tokens, and this server wants none" } else { "carry no tokens, and this server wants some" }
+    )]
+    OtherTokens {
+        /// The pool.
+        name: String,
+        /// Whether its frames carry tokens.
+        signed: bool,
+    },
     /// The application's owner is gone.
     #[error("application {name:?} has no live owner")]
     NoOwner {
@@ -99,9 +113,11 @@ impl Refusal {
     pub const fn code(&self) -> Code {
         match self {
             Self::Invalid { .. } => Code::InvalidArgument,
-            Self::Owned { .. } | Self::OtherFilters { .. } | Self::NoOwner { .. } => Code::FailedPrecondition,
+            Self::Owned { .. } | Self::OtherFilters { .. } | Self::NoOwner { .. } | Self::OtherTokens { .. } => {
+                Code::FailedPrecondition
+            }
             Self::Lapsing { .. } | Self::OutOfService { .. } => Code::Unavailable,
-            Self::UnknownApplication(_) | Self::UnknownEndpoint { .. } => Code::NotFound,
+            Self::UnknownApplication(_) | Self::UnknownPool(_) | Self::UnknownEndpoint { .. } => Code::NotFound,
             Self::Full { .. } => Code::ResourceExhausted,
             Self::NoKey(_) => Code::Internal,
             Self::Replaced => Code::Aborted,

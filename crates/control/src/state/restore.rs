@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pathcall_wire::Instant;
 
+use super::pool::{NOBODY, Pool};
 use super::{Application, Effects, Element, Lease, Snapshot, State, Timing};
 
 /// Records that contradict each other: the store is not one that this controller wrote.
@@ -60,8 +61,33 @@ impl State {
             let lease = lease(record.owned);
             state.applications.insert(gaid, Application { record, lease, callers: BTreeMap::new(), untold: true });
         }
+        for record in snapshot.pools {
+            let gaid = record.gaid;
+            if gaid >= ids.gaid || record.servers.iter().any(|server| server.endpoint >= ids.endpoint) {
+                return Err(Corrupt(format!("pool {gaid} has ids that were never given out")));
+            }
+            if record.element.is_some_and(|element| !state.elements.contains_key(&element)) {
+                return Err(Corrupt(format!("the element of pool {gaid} is none")));
+            }
+            if state.applications.contains_key(&gaid) || state.pool_names.insert(record.name.clone(), gaid).is_some() {
+                return Err(Corrupt(format!("something else has the id or the name of pool {:?}", record.name)));
+            }
+            let leases = record.servers.iter().map(|server| (server.endpoint, lapsing)).collect();
+            state.pools.insert(gaid, Pool { record, leases, callers: BTreeMap::new(), untold: true });
+        }
         for record in snapshot.endpoints {
             let endpoint = record.endpoint;
+            if let Some(pool) = state.pools.get_mut(&record.gaid) {
+                if endpoint >= ids.endpoint {
+                    return Err(Corrupt(format!("endpoint {endpoint} was never given out")));
+                }
+                if record.server == NOBODY {
+                    state.pool_callers_lapsing.insert(endpoint, now + timing.restart_grace);
+                }
+                pool.callers.insert((record.incarnation, record.data_address.clone()), endpoint);
+                state.endpoints.insert(endpoint, record);
+                continue;
+            }
             let Some(application) = state.applications.get_mut(&record.gaid) else {
                 return Err(Corrupt(format!("endpoint {endpoint} belongs to no application")));
             };

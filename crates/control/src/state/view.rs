@@ -1,6 +1,6 @@
 //! What can be asked about the state.
 
-use pathcall_proto::v1::{ApplicationStatus, ElementStatus, LookupReply, StatusReply};
+use pathcall_proto::v1::{ApplicationStatus, ElementStatus, LookupReply, PoolStatus, StatusReply};
 
 use super::{Refusal, Snapshot, State};
 
@@ -55,7 +55,19 @@ impl State {
                 counters: None,
             }
         });
-        StatusReply { applications: applications.collect(), elements: elements.collect(), nodes: Vec::new() }
+        let pools = self.pools.iter().map(|(&gaid, pool)| PoolStatus {
+            name: pool.record.name.clone(),
+            element: pool.record.element.unwrap_or_default(),
+            pool: self.pool_shown(gaid),
+            callers: u32::try_from(pool.callers.len()).unwrap_or(u32::MAX),
+            authenticated: pool.record.token_key.is_some(),
+        });
+        StatusReply {
+            applications: applications.collect(),
+            elements: elements.collect(),
+            nodes: Vec::new(),
+            pools: pools.collect(),
+        }
     }
 
     /// The records, as the store should have them once all changes are committed.
@@ -66,6 +78,7 @@ impl State {
             applications: self.applications.values().map(|application| application.record.clone()).collect(),
             endpoints: self.endpoints.values().cloned().collect(),
             elements: self.elements.values().map(|element| element.record.clone()).collect(),
+            pools: self.pools.values().map(|pool| pool.record.clone()).collect(),
         }
     }
 }

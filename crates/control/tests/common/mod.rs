@@ -32,6 +32,8 @@ pub(crate) struct Tables {
     pub(crate) applications: BTreeMap<u32, ElementApplication>,
     pub(crate) endpoints: BTreeMap<u32, EndpointEntry>,
     pub(crate) groups: BTreeMap<u32, Vec<u32>>,
+    /// Servers by SID, and the version of that.
+    pub(crate) pools: BTreeMap<u32, (u32, Vec<u32>)>,
     /// Every change, in order.
     pub(crate) log: Vec<String>,
 }
@@ -117,6 +119,10 @@ impl Drop for FakeElement {
 }
 
 impl Service {
+    fn tables(&self) -> Tables {
+        self.0.tables.borrow().clone()
+    }
+
     async fn change(&self, boot_id: u64, what: String, change: impl FnOnce(&mut Tables)) -> Reply<ElementReply> {
         self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
         if boot_id != self.0.boot_id {
@@ -143,11 +149,13 @@ impl Element for Service {
 
     async fn remove(&self, request: Request<RemoveRequest>) -> Reply<ElementReply> {
         let RemoveRequest { boot_id, gaid } = request.into_inner();
-        let known = self.0.tables.borrow().applications.contains_key(&gaid);
+        let (applications, pools) = (self.tables().applications, self.tables().pools);
+        let known = applications.contains_key(&gaid) || pools.contains_key(&gaid);
         let change = |tables: &mut Tables| {
             tables.applications.remove(&gaid);
             tables.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
             tables.groups.remove(&gaid);
+            tables.pools.remove(&gaid);
         };
         let reply = self.change(boot_id, format!("remove {gaid}"), change).await?;
         if known { Ok(reply) } else { Err(Status::not_found(format!("no application {gaid}"))) }
@@ -172,6 +180,12 @@ impl Element for Service {
         self.change(boot_id, what, |tables| drop(tables.groups.insert(gaid, endpoints))).await
     }
 
+    async fn install_pool(&self, request: Request<InstallPoolRequest>) -> Reply<ElementReply> {
+        let InstallPoolRequest { boot_id, gaid, version, servers, .. } = request.into_inner();
+        let what = format!("pool {gaid} {servers:?}");
+        self.change(boot_id, what, |tables| drop(tables.pools.insert(gaid, (version, servers)))).await
+    }
+
     async fn read_registers(&self, _: Request<ReadRegistersRequest>) -> Reply<ReadRegistersReply> {
         Err(Status::unimplemented("no registers"))
     }
@@ -184,7 +198,8 @@ impl Element for Service {
         self.0.mute.subscribe().wait_for(|mute| !mute).await.unwrap();
         let tables = self.0.tables.borrow().clone();
         let element = [("changes".to_owned(), tables.log.len() as u64)].into();
-        let applications = tables.applications.into_keys().map(|gaid| (gaid, ApplicationCounters::default())).collect();
+        let installed = tables.applications.into_keys().chain(tables.pools.into_keys());
+        let applications = installed.map(|gaid| (gaid, ApplicationCounters::default())).collect();
         Ok(Response::new(CountersReply { element, applications, ..CountersReply::default() }))
     }
 
@@ -227,7 +242,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
 }
 
 pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
-    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4 }
+    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4, server: 0 }
 }
 
 /// The next message of a stream that has not ended.

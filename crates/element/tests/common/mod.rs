@@ -44,7 +44,11 @@ pub(crate) struct World {
 }
 
 pub(crate) async fn world() -> World {
-    let element = pathcall_element::run(config()).await.unwrap();
+    world_of(config()).await
+}
+
+pub(crate) async fn world_of(config: Config) -> World {
+    let element = pathcall_element::run(config).await.unwrap();
     let control = ElementClient::connect(format!("http://{}", element.control_addr())).await.unwrap();
     let mut world = World { element, control };
     let boot_id = world.element.boot_id();

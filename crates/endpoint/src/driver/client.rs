@@ -4,12 +4,10 @@ mod eager;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::Poll;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{oneshot, watch};
@@ -23,10 +21,6 @@ use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use eager::Eager;
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
-
-/// A call that looks for its answer gives its processor away between two looks after this time: on
-/// one host, an element that polls has answered by then if it has a processor of its own.
-const PATIENCE: Duration = Duration::from_micros(10);
 
 enum Command {
     Start(CallId, Operation, Reply),
@@ -154,16 +148,7 @@ impl MapHandle {
                 eager.found(!outcome.is_empty());
             }
         } else {
-            let (began, looker) = (Clock::now(), shared.look());
-            while outcome.is_empty() && !outcome.is_terminated() && began.elapsed() < self.busy_poll {
-                if !looker.receive() {
-                    if began.elapsed() > PATIENCE {
-                        // The element may be waiting for this very processor.
-                        std::thread::yield_now();
-                    }
-                    others_first().await;
-                }
-            }
+            shared.look_for(&outcome, self.busy_poll).await;
         }
         let outcome = outcome.await.unwrap_or(Err(CallError::Closed));
         guard.caller = None;
@@ -181,19 +166,6 @@ impl MapHandle {
     pub fn carried(&self) -> CarriedStats {
         self.caller.shared.lock().party.carried
     }
-}
-
-/// Lets what else is ready run; unlike tokio's `yield_now` it does not look for other events first.
-async fn others_first() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Tells a caller of new epochs.
@@ -318,7 +290,7 @@ impl Party for Caller {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let (client, mut roads) = self.split(send);
         match ce {
             true => client.handle_marked(now, frame, &mut roads),

@@ -11,11 +11,12 @@
 //! lock, for as long as a batch of frames takes. Where UDP does not get through, frames go by a
 //! [`carrier`] and come as commands.
 //!
-//! That is *map*: [`client`] and [`server`]. A [`node`] is *delegate*'s, its messages carried by flows or by
+//! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is *delegate*'s, its messages carried by flows or by
 //! [`streams`].
 
 pub mod carrier;
 pub mod client;
+pub mod clone;
 pub mod link;
 pub mod node;
 pub mod server;
@@ -30,8 +31,15 @@ use pathcall_wire::Instant;
 trait Party: Send + 'static {
     type Command: Send;
     fn command(&mut self, now: Instant, command: Self::Command, send: impl FnMut(SocketAddr, &[u8]));
-    /// Takes a frame; `ce`: the network below marked it.
-    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8]));
+    /// Takes a frame that came from there; `ce`: the network below marked it.
+    fn handle(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        frame: &mut [u8],
+        ce: bool,
+        send: impl FnMut(SocketAddr, &[u8]),
+    );
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8]));
     /// Gives out what was finished, and what is to be carried.
     fn settle(&mut self);

@@ -322,7 +322,7 @@ impl Party for Owner {
         }
     }
 
-    fn handle(&mut self, now: Instant, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
+    fn handle(&mut self, now: Instant, _: SocketAddr, frame: &mut [u8], ce: bool, send: impl FnMut(SocketAddr, &[u8])) {
         let (server, mut roads) = self.split(send);
         match ce {
             true => server.handle_marked(now, frame, &mut roads),

@@ -1,12 +1,13 @@
 //! A party and its link, shared by those who command it and by the task that receives for it.
 
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant as Clock};
 
 use pathcall_wire::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep_until;
 
 use super::Party;
@@ -18,6 +19,10 @@ const CLOSING_MAX: Duration = Duration::from_secs(10);
 /// A task that has nothing to wait for looks again after this time all the same: less than the
 /// shortest deadline that a new command sets, so that a command which follows soon need not wake it.
 const LINGER: Duration = Duration::from_millis(5);
+
+/// A call that looks for its answer gives its processor away between two looks after this time: on
+/// one host, an element that polls has answered by then if it has a processor of its own.
+const PATIENCE: Duration = Duration::from_micros(10);
 
 /// A party behind a lock.
 pub(super) struct Shared<P> {
@@ -82,6 +87,21 @@ impl<P: Party> Shared<P> {
         state.lookers += 1;
         state.link.look();
         Looker(self)
+    }
+
+    /// Looks for an answer in the caller's thread, for so long at most. Tasks that are ready have precedence over
+    /// each look.
+    pub(super) async fn look_for<T>(&self, answer: &oneshot::Receiver<T>, time: Duration) {
+        let (began, looker) = (Clock::now(), self.look());
+        while answer.is_empty() && !answer.is_terminated() && began.elapsed() < time {
+            if !looker.receive() {
+                if began.elapsed() > PATIENCE {
+                    // The element may be waiting for this very processor.
+                    std::thread::yield_now();
+                }
+                others_first().await;
+            }
+        }
     }
 
     /// Receives in the caller's thread what is there now; whether anything was.
@@ -179,6 +199,19 @@ impl<P: Party> Shared<P> {
     }
 }
 
+/// Lets what else is ready run; unlike tokio's `yield_now` it does not look for other events first.
+async fn others_first() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl<P: Party> Looker<'_, P> {
     /// Receives what is there now; whether anything was.
     pub(super) fn receive(&self) -> bool {
@@ -201,8 +234,8 @@ impl<P: Party> State<P> {
     /// Takes one batch of frames; whether there was one.
     fn receive(&mut self, now: Instant, looking: Looking) -> bool {
         let party = &mut self.party;
-        let received = self.link.exchange(looking, |out, _, ce, frame| {
-            party.handle(now, frame, ce, |to, frame| out.queue(to, frame));
+        let received = self.link.exchange(looking, |out, from, ce, frame| {
+            party.handle(now, from, frame, ce, |to, frame| out.queue(to, frame));
         });
         // An error here is about one datagram (an unreachable peer, say); its flow will notice.
         matches!(received, Ok(1..))
@@ -235,7 +268,7 @@ mod tests {
     impl Party for Listener {
         type Command = ();
         fn command(&mut self, _: Instant, (): (), _: impl FnMut(SocketAddr, &[u8])) {}
-        fn handle(&mut self, _: Instant, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
+        fn handle(&mut self, _: Instant, _: SocketAddr, frame: &mut [u8], _: bool, _: impl FnMut(SocketAddr, &[u8])) {
             let _ = self.heard.send(frame.to_vec());
         }
         fn poll(&mut self, _: Instant, _: impl FnMut(SocketAddr, &[u8])) {}

@@ -33,7 +33,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::messages::{Event, MESSAGE_MAX};
+use crate::messages::{Event, HEAD_MAX, MESSAGE_MAX};
 
 /// A connection that nothing is sent by for so long is no longer held for that.
 const IDLE: Duration = Duration::from_secs(60);
@@ -222,6 +222,12 @@ impl Remote {
             _ => None,
         }
     }
+}
+
+/// A long message gets on, of which this has come.
+fn underway(remote: Remote, message: &[u8]) -> Event {
+    let arriving = Bytes::copy_from_slice(&message[..message.len().min(HEAD_MAX)]);
+    Event::Underway { peer: remote.listens, arriving: Some(arriving) }
 }
 
 /// Writes what is for one peer.

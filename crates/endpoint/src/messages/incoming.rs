@@ -8,7 +8,7 @@ use bytes::Bytes;
 use pathcall_wire::messages::{ACKS_MAX, Acks, AcksRepr, GreetingRepr, PART, PartRepr};
 use pathcall_wire::{Instant, W_MAX};
 
-use super::{Config, Event, MESSAGE_MAX, Stats};
+use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, Stats};
 use crate::flow::{Seen, SeenSet};
 
 /// Sessions that nothing was sent in yet: whoever says hello need not be where it says.
@@ -50,12 +50,12 @@ struct Incoming {
     /// Numbers to acknowledge, and whether they were marked.
     acks: Vec<(u32, bool)>,
     heard: Instant,
-    told: Instant,
 }
 
 /// A message that has come in part.
 #[derive(Debug)]
 struct Partial {
+    told: Instant,
     bytes: Vec<u8>,
     got: usize,
     total: u32,
@@ -201,7 +201,6 @@ impl Incoming {
             partial: HashMap::new(),
             acks: Vec::new(),
             heard: now,
-            told: now,
         }
     }
 
@@ -244,16 +243,18 @@ impl Incoming {
             self.arrived(Bytes::copy_from_slice(bytes), events, stats);
             return Some(0);
         }
-        let message = self.partial.entry(part.message).or_insert_with(|| Partial::new(part.total));
+        let message = self.partial.entry(part.message).or_insert_with(|| Partial::new(now, part.total));
         if message.bytes.len() < len {
             message.bytes.resize(len, 0);
         }
         message.bytes[part.offset as usize..len].copy_from_slice(bytes);
         message.got += bytes.len();
         if message.got < part.total as usize {
-            if now.since(self.told) >= UNDERWAY {
-                self.told = now;
-                events.push_back(Event::Underway(self.from));
+            if now.since(message.told) >= UNDERWAY {
+                message.told = now;
+                // Zeros, if its first part is still to come: no message begins like that.
+                let arriving = Bytes::copy_from_slice(&message.bytes[..message.bytes.len().min(HEAD_MAX)]);
+                events.push_back(Event::Underway { peer: self.from, arriving: Some(arriving) });
             }
             return Some(grown as isize);
         }
@@ -273,7 +274,7 @@ impl Incoming {
 }
 
 impl Partial {
-    fn new(total: u32) -> Self {
-        Self { bytes: Vec::new(), got: 0, total }
+    fn new(now: Instant, total: u32) -> Self {
+        Self { told: now, bytes: Vec::new(), got: 0, total }
     }
 }

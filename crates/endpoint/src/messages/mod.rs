@@ -32,6 +32,8 @@ use outgoing::Outgoing;
 /// Bytes of the longest message.
 pub const MESSAGE_MAX: usize = 256 << 20;
 
+/// Bytes of a message's beginning that are told while it is on its way.
+pub const HEAD_MAX: usize = 256;
 /// A probe of what was not acknowledged waits for so long at least: less than the timers of most runtimes tell
 /// apart, more than a host takes that has a processor.
 const EARLY: Duration = Duration::from_micros(250);
@@ -93,7 +95,12 @@ pub enum Event {
         head: Bytes,
     },
     /// A message of several parts is on its way from or to there: said now and then while it gets on.
-    Underway(SocketAddr),
+    Underway {
+        /// From or to where.
+        peer: SocketAddr,
+        /// How a message begins that comes from there, if that is known: [`HEAD_MAX`] bytes at most.
+        arriving: Option<Bytes>,
+    },
 }
 
 /// What a node's messages came to.

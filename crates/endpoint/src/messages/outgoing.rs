@@ -142,7 +142,7 @@ impl Outgoing {
             message.open -= 1;
             if message.total as usize > PART && now.since(self.told) >= UNDERWAY {
                 self.told = now;
-                events.push_back(Event::Underway(self.to));
+                events.push_back(Event::Underway { peer: self.to, arriving: None });
             }
             if message.open == 0 && message.sent == message.total {
                 self.bytes -= message.total as usize;

@@ -77,7 +77,7 @@ impl Net {
 
     fn events(&mut self, port: u16) -> Vec<Event> {
         let node = self.nodes.get_mut(&port).expect("a node");
-        std::iter::from_fn(|| node.next_event()).filter(|event| !matches!(event, Event::Underway(_))).collect()
+        std::iter::from_fn(|| node.next_event()).filter(|event| !matches!(event, Event::Underway { .. })).collect()
     }
 
     fn arrived(&mut self, port: u16) -> Vec<Bytes> {
@@ -122,6 +122,30 @@ fn a_short_message_does_not_wait_for_a_long_one() {
     net.settle();
     let lengths: Vec<usize> = net.arrived(2).iter().map(Bytes::len).collect();
     assert_eq!(lengths, [40, 4_000, 4_000_000]);
+}
+
+#[test]
+fn how_a_long_message_begins_is_known_while_it_is_on_its_way() {
+    let mut net = Net::new([1, 2], |_| {});
+    let long = message(1, 400_000);
+    net.send(1, 2, &long);
+    net.poll();
+    let mut told = 0;
+    while !net.nodes[&1].is_idle() {
+        while !net.air.is_empty() {
+            net.bring(0);
+        }
+        net.now = Instant(net.now.0 + 20_000_000);
+        net.poll();
+        let node = net.nodes.get_mut(&2).expect("a node");
+        for event in std::iter::from_fn(|| node.next_event()) {
+            if let Event::Underway { peer, arriving } = event {
+                assert_eq!((peer, arriving.as_deref()), (at(1), Some(&long[..HEAD_MAX])));
+                told += 1;
+            }
+        }
+    }
+    assert!(told > 0);
 }
 
 #[test]

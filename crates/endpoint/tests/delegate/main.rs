@@ -2,5 +2,6 @@
 
 mod calls;
 mod failing;
+mod long;
 mod net;
 mod once;

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
-use pathcall_endpoint::delegate::worker::WorkerEvent;
 use pathcall_endpoint::delegate::worker::record::Record;
+use pathcall_endpoint::delegate::worker::{Work, WorkerEvent};
+use pathcall_endpoint::delegate::{Context, Status};
 use pathcall_wire::delegate::Message;
 
 use super::net::{MS, Net, address, node};
@@ -68,4 +69,66 @@ fn other_bytes_are_no_record() {
     }
     let error = Record::from_bytes(Bytes::from_static(b"??")).expect_err("no record");
     assert_eq!(error.to_string(), "2 bytes are not a record of a delegated request");
+}
+
+/// A call of node 0 to node 1, which has begun to work on it.
+fn begun(net: &mut Net) -> (Context, Work) {
+    let options = CallOptions { ping_period: MS * 10, timeout: MS * 50, once: true, ..CallOptions::default() };
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, options).expect("room");
+        node.caller.send(now, call, address(1), Bytes::new(), out).expect("an open call");
+        call
+    });
+    while net.deliver() {}
+    (call, net.at(1, |node, now, _| node.worker.next(now)).expect("it is there"))
+}
+
+/// Seals a request that passes another on and replies.
+fn seal(net: &mut Net, work: &Work) {
+    net.at(1, |node, now, out| {
+        node.worker.delegate(now, work.execution, address(2), Bytes::new(), out).expect("at work");
+        node.worker.reply(now, work.execution, Bytes::from_static(b"one"), out).expect("at work");
+        node.worker.finish(now, work.execution, out).expect("at work").expect("a record");
+    });
+}
+
+#[test]
+fn what_is_discarded_fails_at_once_and_is_done_again() {
+    let mut net = Net::new(3);
+    let (call, work) = begun(&mut net);
+    seal(&mut net, &work);
+    let full = Status::new(Status::UNAVAILABLE, "full");
+    // What may be durable can't fail.
+    net.at(1, |node, now, out| node.worker.fail(now, work.execution, &full, out));
+    assert!(net.on_way.is_empty());
+    net.at(1, |node, now, out| node.worker.discard(now, work.execution, &full, out));
+    net.rest();
+    assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Server(full))));
+    net.events.clear();
+    net.at(0, |node, now, out| node.caller.retry(now, call, out)).expect("it failed");
+    let mut done = Vec::new();
+    net.settle(|node, index, work, now, out| {
+        done.push(index);
+        node.worker.reply(now, work.execution, Bytes::new(), out).expect("at work");
+        node.worker.finish(now, work.execution, out).expect("at work");
+        node.worker.release(now, work.execution, out);
+    });
+    assert_eq!((net.outcome(call), done), (Some(Outcome::Complete), vec![1]));
+}
+
+#[test]
+fn what_nobody_decides_is_not_confirmed() {
+    let mut net = Net::new(3);
+    let (call, work) = begun(&mut net);
+    seal(&mut net, &work);
+    net.pass(MS * 500);
+    assert_eq!(net.outcome(call), None, "it is to become durable");
+    net.at(1, |node, _, _| node.worker.set_stalled(work.execution, true));
+    net.pass(MS * 100);
+    assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    // Made again it is not done again.
+    net.events.clear();
+    net.at(0, |node, now, out| node.caller.retry(now, call, out)).expect("it failed");
+    net.pass(MS * 100);
+    assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
 }

@@ -2,9 +2,11 @@
 //!
 //! Starts a controller and an element (see [`network`]), runs each application that lies beside this
 //! program with an element, in software and as plain gRPC, and holds their results against each
-//! other; then those whose servers pass calls on ([`delegated`]). The applications report in a line of JSON.
+//! other; then those whose servers pass calls on ([`delegated`]), and one whose calls are cloned ([`cloned`]). The
+//! applications report in a line of JSON.
 //! Nothing is left running.
 
+mod cloned;
 mod delegated;
 mod network;
 
@@ -69,10 +71,13 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let directory = directory(args.applications)?;
     let programs = find(&directory, APPLICATIONS)?;
     // Their servers are on the loopback: of a testbed they show nothing.
-    let delegated = if args.testbed.is_some() { None } else { Some(delegated::find(&directory)?) };
+    let others = match args.testbed {
+        Some(_) => None,
+        None => Some((delegated::find(&directory)?, cloned::find(&directory)?)),
+    };
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let compared = tokio::select! {
-        compared = compare(&programs, delegated.as_ref(), &network) => compared,
+        compared = compare(&programs, others.as_ref(), &network) => compared,
         // The run in progress is killed where it is dropped.
         stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
     };
@@ -96,7 +101,11 @@ fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Pr
 }
 
 /// Runs everything, prints the tables, and fails when results differ.
-async fn compare(programs: &Programs, delegated: Option<&delegated::Demo>, network: &Network) -> Result<(), Failure> {
+async fn compare(
+    programs: &Programs,
+    others: Option<&(delegated::Demo, cloned::Demo)>,
+    network: &Network,
+) -> Result<(), Failure> {
     let mut table = Table::new([
         "application",
         "path",
@@ -122,8 +131,9 @@ async fn compare(programs: &Programs, delegated: Option<&delegated::Demo>, netwo
         table.row(row(name, Way::Plain, "reference", &plain));
     }
     print(&table.to_string())?;
-    if let Some(delegated) = delegated {
+    if let Some((delegated, cloned)) = others {
         differing.extend(delegated.run().await?);
+        differing.extend(cloned.run(&network.url()).await?);
     }
     if differing.is_empty() { Ok(()) } else { Err(Failure::Differ(differing.join("; "))) }
 }

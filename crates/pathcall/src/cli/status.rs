@@ -1,5 +1,7 @@
 //! `pathcall status`: what a controller knows, as tables or as JSON.
 
+mod pools;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::Duration;
@@ -58,6 +60,9 @@ fn text(status: &StatusReply) -> String {
         text.push_str("no elements\n");
     } else {
         let _ = write!(text, "{}\n{}", element_table(status), drop_table(status));
+    }
+    if !status.pools.is_empty() {
+        let _ = write!(text, "\n{}\n{}", pools::table(status), pools::servers(status));
     }
     if !status.nodes.is_empty() {
         let mut table = Table::new(["node", "reached at"]);
@@ -244,6 +249,7 @@ fn json(status: &StatusReply) -> Value {
     json!({
         "applications": status.applications.iter().map(|application| application_json(application, status)).collect::<Vec<_>>(),
         "elements": status.elements.iter().map(element_json).collect::<Vec<_>>(),
+        "pools": status.pools.iter().map(pools::json).collect::<Vec<_>>(),
         "nodes": status.nodes.iter().map(|node| json!({ "name": node.name, "address": node.address })).collect::<Vec<_>>(),
     })
 }

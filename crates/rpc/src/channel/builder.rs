@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_endpoint::clone::Scheme;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
 use pathcall_proto::manifest::Manifest;
@@ -14,11 +15,15 @@ use tonic::transport::Endpoint;
 
 use super::delegated::Delegating;
 use super::journal::{Journal, JournalError};
+use super::pool::{Pool, Terms};
 use super::session::Slot;
 use super::stats::Counters;
 use super::transport::Transport;
 use super::{Channel, Inner};
 use crate::application::{Catalogue, Disagreement};
+use crate::delegate::Traces;
+use crate::delegate::respond::Habits;
+use crate::delegate::trace::Sink;
 
 /// Reliable flows that a channel asks for in each application. A large call is split over them.
 pub const FLOWS: u32 = 4;
@@ -37,7 +42,9 @@ pub struct Builder {
     options: Options,
     journal: Option<PathBuf>,
     node: Option<Node>,
-    call_options: CallOptions,
+    scheme: Option<Scheme>,
+    coordinator: Option<SocketAddr>,
+    habits: Habits,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,10 +84,7 @@ impl Builder {
         D::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let endpoint = destination.try_into().map_err(|error| ConnectError::Destination(error.into()))?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
+        let endpoint = usual(endpoint);
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
         Ok(Self {
@@ -88,7 +92,9 @@ impl Builder {
             catalogue,
             journal: None,
             node: None,
-            call_options: CallOptions::default(),
+            scheme: None,
+            coordinator: None,
+            habits: Habits::default(),
             options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
         })
     }
@@ -118,7 +124,7 @@ impl Builder {
         self
     }
 
-    /// A call with a filter looks for its answer itself for so long before its task waits; not at all,
+    /// A call with a filter, or one that is cloned, looks for its answer itself for so long before its task waits; not at all,
     /// unless given. It saves the wake-up of a thread at the cost of a processor's time: some tens of
     /// microseconds are worth it where processors are idle and calls are small.
     pub fn busy_poll(mut self, time: Duration) -> Self {
@@ -158,9 +164,30 @@ impl Builder {
         self
     }
 
-    /// Time-outs and more of calls that servers may pass on.
+    /// Makes cloned calls in this way, whatever their methods say of cloning and balance: what is to be compared
+    /// differs in nothing else. Budget, cancellation and the hedging policy, where the scheme hedges, are the
+    /// method's.
+    pub fn scheme(mut self, scheme: Scheme) -> Self {
+        self.scheme = Some(scheme);
+        self
+    }
+
+    /// Where a coordinator is, that takes the element's place for [`Scheme::Coordinator`].
+    pub fn coordinator(mut self, address: SocketAddr) -> Self {
+        self.coordinator = Some(address);
+        self
+    }
+
+    /// Time-outs and more of calls that servers may pass on. A request with [`CallOptions`] among its extensions
+    /// is made by these.
     pub fn call_options(mut self, options: CallOptions) -> Self {
-        self.call_options = options;
+        self.habits.options = options;
+        self
+    }
+
+    /// Has calls that servers may pass on traced, and takes the traces, when they have ended.
+    pub fn traces(mut self, traces: impl Traces) -> Self {
+        self.habits.traces = Some(Sink::new(traces));
         self
     }
 
@@ -195,17 +222,31 @@ impl Builder {
                 slot.invest_in(book.server);
             }
         }
+        let budget = self.catalogue.all_cloned().map(|method| method.budget).reduce(f64::min);
+        let terms = |budget| Terms { options: self.options, budget, coordinator: self.coordinator };
+        let pool = budget.map(|budget| Pool::follow(transport.clone(), terms(budget)));
         let inner = Inner {
+            pool,
+            scheme: self.scheme,
             transport,
             catalogue: self.catalogue,
             slots,
             journal,
             delegating: Delegating::by(self.node),
-            call_options: self.call_options,
+            habits: self.habits,
             counters: Counters::default(),
         };
         Ok(Channel { inner: Arc::new(inner) })
     }
+}
+
+/// The server at this address, if it is one, with the usual options.
+pub(super) fn endpoint(address: &str) -> Option<Endpoint> {
+    Endpoint::from_shared(address.to_owned()).ok().filter(|endpoint| endpoint.uri().host().is_some()).map(usual)
+}
+
+fn usual(endpoint: Endpoint) -> Endpoint {
+    endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
 }
 
 /// The last cause: what tonic itself says is "transport error".

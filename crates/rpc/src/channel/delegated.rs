@@ -111,7 +111,7 @@ impl Inner {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(self);
-                respond(node, to, self.call_options, request, deadline, move || inner.delegating.forget()).await
+                respond(node, to, &self.habits, request, deadline, move || inner.delegating.forget()).await
             }
             None => {
                 self.counters.plain.add();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! stub ─► Channel ─┬─ no filter ───────────────────────────────────► gRPC
+//!                  ├─ cloned ─ the pool ─────────────────────────────► frames
 //!                  ├─ passed on ─ a node ─────────────────────────► messages
 //!                  └─ filter ─ request ─┬─ typed field ─ session ──► map frames
 //!                                       └─ the rest, if any ───────► gRPC, `pathcall-call: 1`
@@ -10,16 +11,18 @@
 //!
 //! `builder` opens a channel; `transport` is the gRPC connection beneath it; `session` is its
 //! part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered that
-//! no frame carries; `delegated` makes calls that servers may pass on; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
+//! no frame carries; `delegated` makes calls that servers may pass on; `cloned` those that a `pool` answers; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
 //! counts.
 
 pub mod builder;
 mod call;
 mod carry;
+mod cloned;
 mod delegated;
 pub mod journal;
 mod long_keys;
 mod named;
+mod pool;
 mod session;
 pub mod stats;
 mod transport;
@@ -29,7 +32,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use pathcall_endpoint::delegate::caller::CallOptions;
+pub use pathcall_endpoint::clone::{ParseSchemeError, Scheme};
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
@@ -38,11 +41,13 @@ use tonic::transport::Endpoint;
 use self::builder::{Builder, ConnectError};
 use self::delegated::Delegating;
 use self::journal::Journal;
+use self::pool::Pool;
 use self::session::Slot;
 use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
 use crate::application::Catalogue;
 use crate::deadline::Deadline;
+use crate::delegate::respond::Habits;
 
 /// A connection to a server, for any number of stubs: cloning it is cheap.
 ///
@@ -70,6 +75,10 @@ use crate::deadline::Deadline;
 /// and its calls ids (metadata `pathcall-call-id`): it repeats the calls that it does not know to be
 /// done, and each takes effect once. Such calls go past the element.
 ///
+/// A call of a method with the option `clone` goes to the pool that the server is in: by frames, to whoever its
+/// element chooses, to two of them at once if they are idle. What is too long for frames goes by gRPC, and so does
+/// everything when the server is in no pool. When the server is gone, calls go on by the others of the pool.
+///
 /// Stubs must not compress requests: a compressed message can't be looked into.
 #[derive(Clone, Debug)]
 pub struct Channel {
@@ -84,7 +93,11 @@ struct Inner {
     slots: BTreeMap<&'static str, Slot>,
     journal: Option<Journal>,
     delegating: Delegating,
-    call_options: CallOptions,
+    /// Its part in a pool, if there are methods that one answers.
+    pool: Option<Pool>,
+    /// How their calls are made, if not as they say.
+    scheme: Option<Scheme>,
+    habits: Habits,
     counters: Counters,
 }
 
@@ -137,7 +150,8 @@ impl Channel {
     /// What went through this channel and its clones so far.
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
-        self.inner.counters.read(self.inner.slots.values().map(Slot::stats))
+        let pool = self.inner.pool.as_ref().map(Pool::stats).unwrap_or_default();
+        self.inner.counters.read(self.inner.slots.values().map(Slot::stats), pool)
     }
 }
 
@@ -161,10 +175,17 @@ impl tower::Service<http::Request<Body>> for Channel {
                 None if inner.catalogue.is_delegated(request.uri().path()) => {
                     deadline.limit(inner.delegated(request, deadline)).await??
                 }
-                None => {
-                    inner.counters.plain.add();
-                    deadline.limit(inner.transport.call(request)).await??
-                }
+                None => match (&inner.pool, inner.catalogue.cloned(request.uri().path())) {
+                    (Some(pool), Some(method)) => {
+                        deadline.limit(inner.cloned(method, pool, request, deadline)).await??
+                    }
+                    (pool, _) => {
+                        inner.counters.plain.add();
+                        // To one server, once: what it does is not known to be the same done twice.
+                        let transport = pool.as_ref().map_or_else(|| inner.transport.clone(), Pool::transport);
+                        deadline.limit(transport.call(request)).await??
+                    }
+                },
                 Some(method) => {
                     inner.counters.filtered.add();
                     deadline.limit(inner.filtered(method, request, deadline)).await??

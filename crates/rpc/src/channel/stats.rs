@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use pathcall_endpoint::clone::CallerStats;
 pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::client::ClientStats;
 
@@ -12,6 +13,10 @@ pub struct ChannelStats {
     pub plain_calls: u64,
     /// Calls of methods with a filter.
     pub filtered_calls: u64,
+    /// Calls that went to a pool of servers by frames.
+    pub cloned_calls: u64,
+    /// What became of them.
+    pub pool: CallerStats,
     /// Calls that servers may pass on.
     pub delegated_calls: u64,
     /// Calls that were followed by one of the handler.
@@ -42,6 +47,7 @@ pub struct ApplicationStats {
 pub(super) struct Counters {
     pub(super) plain: Counter,
     pub(super) filtered: Counter,
+    pub(super) cloned: Counter,
     pub(super) delegated: Counter,
     pub(super) handler: Counter,
     pub(super) named: Counter,
@@ -49,10 +55,12 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn read(&self, applications: impl Iterator<Item = ApplicationStats>) -> ChannelStats {
+    pub(super) fn read(&self, applications: impl Iterator<Item = ApplicationStats>, pool: CallerStats) -> ChannelStats {
         ChannelStats {
             plain_calls: self.plain.read(),
             filtered_calls: self.filtered.read(),
+            cloned_calls: self.cloned.read(),
+            pool,
             delegated_calls: self.delegated.read(),
             handler_calls: self.handler.read(),
             named_calls: self.named.read(),

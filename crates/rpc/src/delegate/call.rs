@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::worker::WorkError;
-use pathcall_endpoint::driver::node::Request;
+use pathcall_endpoint::delegate::worker::record::Record;
+use pathcall_endpoint::driver::node::{self, Request};
 use pathcall_proto::delegate::Method;
 use prost::Message;
 use tonic::Status;
@@ -67,6 +69,30 @@ impl<R> Call<R> {
         self.inner.request.delegate(to, sealed).map_err(status)
     }
 
+    /// Whether the call is to be done exactly once: then the handler [seals](Self::seal) what it did.
+    #[must_use]
+    pub fn is_once(&self) -> bool {
+        self.inner.request.is_once()
+    }
+
+    /// Says that all was said that this request leads to; nothing of that leaves before [`Sealed::release`], when
+    /// effect and record are durable together (DPC §3.5.3). After it the handler can't fail but by
+    /// [`Sealed::discard`]: what it returns says nothing any more.
+    ///
+    /// ```ignore
+    /// let receipt = …; // worked out, not stored
+    /// call.reply(receipt).await?;
+    /// let sealed = call.seal()?;
+    /// store.commit(&effect, sealed.record().map(Record::to_bytes))?; // both, or none
+    /// sealed.release();
+    /// ```
+    ///
+    /// # Errors
+    /// CANCELLED when nobody wants it any more.
+    pub fn seal(&self) -> Result<Sealed, Status> {
+        self.inner.request.seal().map(Sealed).map_err(status)
+    }
+
     /// When the call must be over, if its caller said so.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -118,6 +144,30 @@ impl<R> Clone for Call<R> {
 impl<R> fmt::Debug for Call<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Call").field(&self.inner.request).finish()
+    }
+}
+
+/// A request that is done, and what it led to is not sent yet. Dropped before it is decided whether its record is
+/// durable, its call fails, each time that it is made, until the server is started anew with what has become durable.
+#[derive(Debug)]
+#[must_use = "release it when its record is durable"]
+pub struct Sealed(node::Sealed);
+
+impl Sealed {
+    /// What has to become durable together with the effect; `None` where the call need not be done exactly once.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        self.0.record()
+    }
+
+    /// Sends what it led to: both are durable.
+    pub fn release(self) {
+        self.0.release();
+    }
+
+    /// Neither is durable, for sure: the call fails with this, and when it is made again the handler runs again.
+    pub fn discard(self, status: &Status) {
+        self.0.discard(&delegate::Status::new(status.code() as u8, status.message()));
     }
 }
 

@@ -61,7 +61,8 @@ pub(crate) fn open(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
         let (name, value) = (take(&mut bytes, "metadata")?, take(&mut bytes, "metadata")?);
         let name = HeaderName::from_bytes(&name).map_err(|_| EnvelopeError::Text("metadata"))?;
         let value = HeaderValue::from_maybe_shared(value).map_err(|_| EnvelopeError::Text("metadata"))?;
-        metadata.append(name, value);
+        // A map of headers takes so many and no more.
+        metadata.try_append(name, value).map_err(|_| EnvelopeError::Text("metadata"))?;
     }
     Ok(Envelope { path, metadata, message: bytes })
 }
@@ -100,6 +101,18 @@ mod tests {
         sent.append("te", HeaderValue::from_static("trailers"));
         let envelope = open(seal("/a.B/C", &sent, b"message").unwrap()).unwrap();
         assert_eq!(envelope, Envelope { path: "/a.B/C".into(), metadata, message: Bytes::from_static(b"message") });
+    }
+
+    #[test]
+    fn more_metadata_than_a_map_takes_is_refused() {
+        let mut bytes = BytesMut::new();
+        put(&mut bytes, "path", b"/a.B/C").unwrap();
+        bytes.put_u16(u16::MAX);
+        for entry in 0..u16::MAX {
+            put(&mut bytes, "metadata", format!("x-{entry}").as_bytes()).unwrap();
+            put(&mut bytes, "metadata", b"").unwrap();
+        }
+        assert_eq!(open(bytes.freeze()), Err(EnvelopeError::Text("metadata")));
     }
 
     proptest! {

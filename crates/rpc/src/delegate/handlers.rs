@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate;
-use pathcall_endpoint::driver::node::{Node, NodeConfig, NodeStats, Request};
+use pathcall_endpoint::delegate::{self, Context, RequestId};
+use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Request};
 use pathcall_proto::delegate::Method;
 use pathcall_proto::v1::NodeEntry;
 use prost::Message;
@@ -27,6 +27,8 @@ use super::registry;
 /// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
 const AT_ONCE: usize = 1024;
 
+/// Who hears of records that are needed no more.
+type Forget = Box<dyn Fn(Context, RequestId) + Send>;
 type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send>> + Send + Sync>;
 
 /// Handlers that a server is about to have.
@@ -50,6 +52,8 @@ pub struct Handlers {
     directory: Directory,
     controller: Option<(String, String)>,
     at_once: usize,
+    history: History,
+    forget: Option<Forget>,
 }
 
 /// Why handlers could not start.
@@ -92,6 +96,8 @@ impl Handlers {
             directory: Directory::default(),
             controller: None,
             at_once: AT_ONCE,
+            history: History::default(),
+            forget: None,
         }
     }
 
@@ -117,6 +123,21 @@ impl Handlers {
     /// Requests that are worked on at one time; at least one.
     pub fn at_once(mut self, requests: usize) -> Self {
         self.at_once = requests.clamp(1, Semaphore::MAX_PERMITS);
+        self
+    }
+
+    /// What handlers of an earlier process [sealed](Call::seal) and made durable: whoever asks for that again is told
+    /// the same again, and no handler runs (DPC §3.5.3).
+    pub fn history(mut self, history: History) -> Self {
+        self.history = history;
+        self
+    }
+
+    /// Hears of records that are needed no more, one after the other in a task of its own: of a call, and its request.
+    /// Who deletes the record stores the last such call of each caller, for [`History::ended`]. Records of callers
+    /// that died are never heard of: they go by their age.
+    pub fn on_forget(mut self, forget: impl Fn(Context, RequestId) + Send + 'static) -> Self {
+        self.forget = Some(Box::new(forget));
         self
     }
 
@@ -152,8 +173,15 @@ impl Handlers {
             return Err(StartError::Twice(path));
         }
         let address = self.node.listen;
-        let started = Node::start(&self.node).await;
-        let (node, requests) = started.map_err(|source| StartError::Node { address, source })?;
+        let started = Node::resume(&self.node, self.history).await;
+        let (node, requests, mut forgotten) = started.map_err(|source| StartError::Node { address, source })?;
+        // It ends with the node; without anybody to tell, what it hears of goes nowhere.
+        let forget = self.forget;
+        tokio::spawn(async move {
+            while let Some((call, request)) = forgotten.next().await {
+                forget.iter().for_each(|forget| forget(call, request));
+            }
+        });
         let directory = match self.controller {
             None => self.directory,
             Some((address, name)) => {
@@ -254,6 +282,8 @@ async fn work(request: Request, handlers: &BTreeMap<&'static str, Handler>, dire
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
         done = working => match done {
+            // Sealed: it has said all, and sends that when it may.
+            Ok(()) if inner.request.is_over() => {}
             // Aborted in the meantime: nobody waits for it.
             Ok(()) => drop(inner.request.finish()),
             Err(status) => fail(&inner.request, status),

@@ -9,12 +9,14 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, Limited};
-use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
-use pathcall_endpoint::driver::node::{Call, Node, Reply};
+use pathcall_endpoint::delegate::caller::CallOptions;
+use pathcall_endpoint::driver::node::Node;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use super::envelope;
+use super::ongoing::{Next, Ongoing};
+use super::trace::{Ask, Report, Sink};
 use crate::deadline::Deadline;
 use crate::message::frame;
 
@@ -23,12 +25,19 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// What all responses of gRPC are.
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
+/// How calls are made, unless a request says otherwise; and where their traces go.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Habits {
+    pub(crate) options: CallOptions,
+    pub(crate) traces: Option<Sink>,
+}
+
 /// Calls the node at `to` on behalf of a stub, and gives it what is replied. `unreached` hears of a call that
 /// failed, and not because a server said so.
 pub(crate) async fn respond(
     node: &Node,
     to: SocketAddr,
-    options: CallOptions,
+    habits: &Habits,
     request: http::Request<Body>,
     deadline: Deadline,
     unreached: impl FnOnce() + Send + 'static,
@@ -42,18 +51,22 @@ pub(crate) async fn respond(
     let wrong = |error: &dyn std::fmt::Display| Status::invalid_argument(format!("{path}: {error}"));
     let message = frame::open(&body.to_bytes()).map_err(|error| wrong(&error))?;
     let sealed = envelope::seal(path, &parts.headers, &message).map_err(|error| wrong(&error))?;
-    let options = CallOptions { deadline: deadline.left(), ..options };
+    let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(habits.options);
+    let report = Report::of(path, &parts.headers, parts.extensions.get::<Ask>().cloned(), habits.traces.as_ref());
+    let left = deadline.left().into_iter().chain(options.deadline).min();
+    let options = CallOptions { deadline: left, traced: options.traced || report.is_some(), ..options };
     let call = node.call(options, [(to, sealed)]);
     let call = call.map_err(|error| Status::resource_exhausted(format!("{path}: {error}")))?;
-    let mut response =
-        http::Response::new(Body::new(Replies { call, over: false, unreached: Some(Box::new(unreached)) }));
+    let ongoing = Ongoing::new(call, &options, report);
+    let replies = Replies { ongoing, over: false, unreached: Some(Box::new(unreached)) };
+    let mut response = http::Response::new(Body::new(replies));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     Ok(response)
 }
 
 /// The body of a response. Dropped before its end, the call is aborted.
 struct Replies {
-    call: Call,
+    ongoing: Ongoing,
     over: bool,
     unreached: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -66,8 +79,8 @@ impl http_body::Body for Replies {
         if self.over {
             return Poll::Ready(None);
         }
-        let status = match ready!(self.call.poll_receive(cx)) {
-            Reply::Item(item) => {
+        let status = match ready!(self.ongoing.poll_next(cx)) {
+            Next::Item(item) => {
                 let mut framed = frame::begin();
                 framed.extend_from_slice(&item);
                 match frame::close(framed) {
@@ -75,12 +88,11 @@ impl http_body::Body for Replies {
                     Err(error) => Status::out_of_range(error.to_string()),
                 }
             }
-            Reply::Ended(outcome) => {
-                let silent = matches!(&outcome, Outcome::Failed(failure) if !matches!(failure, CallFailure::Server(_)));
+            Next::Ended { status, silent } => {
                 if let Some(unreached) = self.unreached.take_if(|_| silent) {
                     unreached();
                 }
-                end(&outcome)
+                status
             }
         };
         self.over = true;
@@ -90,17 +102,5 @@ impl http_body::Body for Replies {
 
     fn is_end_stream(&self) -> bool {
         self.over
-    }
-}
-
-/// The status that ends the stream.
-fn end(outcome: &Outcome) -> Status {
-    match outcome {
-        Outcome::Complete => Status::new(Code::Ok, ""),
-        Outcome::Failed(failure) => {
-            let status = failure.status();
-            Status::new(Code::from_i32(status.code.into()), status.message)
-        }
-        Outcome::Aborted { .. } => Status::cancelled("the call was aborted"),
     }
 }

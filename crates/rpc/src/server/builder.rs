@@ -1,6 +1,6 @@
 //! Starts a server: binds its endpoints and takes ownership of its applications.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,14 +17,20 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::hosted::Hosted;
+use super::pool::{Pooled, Terms};
 use super::registration::{Controller, Owner};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
-use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
+use crate::delegate::trace::Sink;
+use crate::delegate::{Serving, Traces};
 
 /// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
 /// array are on their way at once.
 pub const ROWS: u32 = 1024;
+
+/// Calls of a pool that a server works on at once: the threads of the paper's servers (NetClone §5.1.1).
+pub const WORKERS: usize = 16;
 
 /// The shortest lease of locks: its holder has to be heard several times within it.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -43,6 +49,9 @@ pub struct Builder {
     lease: Duration,
     shared_memory: bool,
     handlers: Option<Serving>,
+    pool: Option<String>,
+    workers: Option<usize>,
+    habits: Habits,
 }
 
 /// Why a server could not start.
@@ -104,6 +113,9 @@ impl Builder {
             lease: LEASE,
             shared_memory: true,
             handlers: None,
+            pool: None,
+            workers: None,
+            habits: Habits::default(),
         }
     }
 
@@ -120,7 +132,8 @@ impl Builder {
         self
     }
 
-    /// The gRPC address that the controller tells those who look an application up.
+    /// The gRPC address that the controller tells those who look an application up, and callers of the pool: they go
+    /// on by another server when the one that they know is gone.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = address.into();
         self
@@ -180,6 +193,26 @@ impl Builder {
         self
     }
 
+    /// The pool that this server joins at the controller, if it has methods with the option `clone`: servers of a
+    /// pool answer the same calls alike. The names of these methods' services, unless given.
+    pub fn pool(mut self, name: impl Into<String>) -> Self {
+        self.pool = Some(name.into());
+        self
+    }
+
+    /// Calls of the pool that are worked on at once, at least one; others wait in the order in which they came. What
+    /// the methods' options say, or [`WORKERS`], unless given. Only a server where none waits is sent clones.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers.max(1));
+        self
+    }
+
+    /// Has the calls traced that the layer makes of callers without Pathcall, and takes the traces.
+    pub fn traces(mut self, traces: impl Traces) -> Self {
+        self.habits.traces = Some(Sink::new(traces));
+        self
+    }
+
     /// Starts. A controller that can't be reached is no error: it is tried again and again, and what
     /// it grants before an application's first caller comes is still used. While the lease of a server that
     /// has died still holds a name, its end is waited for: some seconds.
@@ -202,34 +235,67 @@ impl Builder {
             }
             applications.insert(name, hosted);
         }
+        let closed = watch::Sender::new(false);
         let inner = Inner {
+            pool: self.pooled(controller.as_ref(), &closed),
             catalogue: self.catalogue,
             applications,
             controller,
             handlers: self.handlers,
-            closed: watch::Sender::new(false),
+            closed,
+            habits: self.habits,
             _registrations: registrations,
         };
         Ok(Server { inner: Arc::new(inner) })
     }
 
     fn bind(&self, app: &'static str) -> Result<Link, BuildError> {
-        let bind = |address| Link::bind(address).map_err(|source| BuildError::Bind { app, address, source });
-        let mut link = match self.data_address {
-            Some(address) => bind(address),
-            // Callers come over either family, if the host has both. Linux sends to either from one
-            // socket.
-            None if cfg!(target_os = "linux") => {
-                bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| bind((Ipv4Addr::UNSPECIFIED, 0).into()))
-            }
-            None => bind((Ipv4Addr::UNSPECIFIED, 0).into()),
-        }?;
-        if self.shared_memory {
-            // A system without it has UDP.
-            let _ = link.share_memory(Sharing::Seek);
-        }
-        Ok(link)
+        let address = self.data_address.unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        bind(self.data_address, self.shared_memory).map_err(|source| BuildError::Bind { app, address, source })
     }
+
+    /// This server's part in a pool, if there are methods that one answers and a controller that knows it.
+    fn pooled(&self, controller: Option<&Controller>, closed: &watch::Sender<bool>) -> Option<Pooled> {
+        let services: BTreeSet<&str> =
+            self.catalogue.all_cloned().filter_map(|method| service_of(method.path)).collect();
+        if services.is_empty() {
+            return None;
+        }
+        let said = self.catalogue.all_cloned().map(|method| method.workers).max().filter(|workers| *workers > 0);
+        let terms = Terms {
+            name: self.pool.clone().unwrap_or_else(|| services.into_iter().collect::<Vec<_>>().join(",")),
+            workers: self.workers.or(said.map(|workers| workers as usize)).unwrap_or(WORKERS),
+            authenticate: self.authenticate,
+            service_address: self.advertise.clone(),
+            // The port is an application's, if it is given.
+            data_address: self.data_address.map(|address| SocketAddr::new(address.ip(), 0)),
+            shared_memory: self.shared_memory,
+        };
+        Some(Pooled::new(terms, self.catalogue.clone(), controller?.clone(), closed.subscribe()))
+    }
+}
+
+/// A link at this address, or at any.
+pub(super) fn bind(address: Option<SocketAddr>, shared_memory: bool) -> io::Result<Link> {
+    let mut link = match address {
+        Some(address) => Link::bind(address),
+        // Callers come over either family, if the host has both. Linux sends to either from one
+        // socket.
+        None if cfg!(target_os = "linux") => {
+            Link::bind((Ipv6Addr::UNSPECIFIED, 0).into()).or_else(|_| Link::bind((Ipv4Addr::UNSPECIFIED, 0).into()))
+        }
+        None => Link::bind((Ipv4Addr::UNSPECIFIED, 0).into()),
+    }?;
+    if shared_memory {
+        // A system without it has UDP.
+        let _ = link.share_memory(Sharing::Seek);
+    }
+    Ok(link)
+}
+
+/// The service of a method's path.
+fn service_of(path: &'static str) -> Option<&'static str> {
+    path.strip_prefix('/')?.split('/').next()
 }
 
 fn draw_key(app: &'static str) -> Result<TokenKey, BuildError> {

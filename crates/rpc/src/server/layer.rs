@@ -16,7 +16,6 @@ use tower::{Layer, Service};
 use super::Inner;
 use super::peer::PeerService;
 use crate::deadline::Deadline;
-use crate::delegate::CallOptions;
 use crate::delegate::respond::respond;
 use crate::message::frame;
 use crate::names::REQUEST_BYTES_MAX;
@@ -38,10 +37,20 @@ impl ServerLayer {
     }
 }
 
-impl<S> Layer<S> for ServerLayer {
+impl<S, B> Layer<S> for ServerLayer
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     type Service = Layered<S>;
 
     fn layer(&self, services: S) -> Layered<S> {
+        if let Some(pool) = &self.inner.pool {
+            pool.start(services.clone());
+        }
         let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
         let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
         Layered { inner: Arc::clone(&self.inner), peer, services }
@@ -137,7 +146,7 @@ impl Inner {
     async fn delegated(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
         let Some(handlers) = &self.handlers else { return Err(Status::unimplemented("")) };
         let deadline = Deadline::of(request.headers());
-        respond(handlers.node(), handlers.address(), CallOptions::default(), request, deadline, || {}).await
+        respond(handlers.node(), handlers.address(), &self.habits, request, deadline, || {}).await
     }
 
     /// Reads the map for a query.

@@ -5,12 +5,13 @@
 //! filter, `pathcall-call` ────────────────────────────────► handler
 //! filter, `pathcall-query` ───► layer ─ hosted ─► values,  and the handler for untyped content
 //! filter, plain gRPC ─────────► layer: refused
+//! cloned ══ frames ═► pool ═══════════════════════════════► handler
 //! passed on ──────────────────► layer ─ node ─────────────► its own kind of handler
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
 //! `books` does calls with ids. `builder` starts it; `hosted` is an application and the truth of its map; `registration`
-//! speaks to the controller; `peer` lets callers in; `carry` takes the frames of those that UDP does
+//! speaks to the controller; `peer` lets callers in; `pool` has the queue of cloned calls; `carry` takes the frames of those that UDP does
 //! not reach; `layer` sorts the calls.
 
 mod books;
@@ -19,6 +20,7 @@ mod carry;
 mod hosted;
 mod layer;
 mod peer;
+mod pool;
 mod registration;
 
 use std::collections::BTreeMap;
@@ -33,9 +35,12 @@ use tokio::task::JoinSet;
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
 pub use self::layer::{Layered, ServerLayer};
+use self::pool::Pooled;
+pub use self::pool::{PoolStats, WorkerStats};
 use self::registration::Controller;
 use crate::application::Catalogue;
 use crate::delegate::Serving;
+use crate::delegate::respond::Habits;
 
 /// Owner of the applications of a manifest: holds the truth of their maps, and lets callers in.
 ///
@@ -69,8 +74,12 @@ struct Inner {
     /// By name.
     applications: BTreeMap<&'static str, Arc<Hosted>>,
     controller: Option<Controller>,
+    /// Of methods that a pool of servers answers.
+    pool: Option<Pooled>,
     /// Of methods that servers may pass on.
     handlers: Option<Serving>,
+    /// How they are called for who does not speak Pathcall.
+    habits: Habits,
     /// True when the server is to end: all members are let go then.
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.
@@ -110,6 +119,12 @@ impl Server {
     /// it waits for open streams, and each caller holds one.
     pub fn close(&self) {
         self.inner.closed.send_replace(true);
+    }
+
+    /// Its part in a pool, if it has one.
+    #[must_use]
+    pub fn pool_stats(&self) -> Option<PoolStats> {
+        self.inner.pool.as_ref().map(Pooled::stats)
     }
 
     /// The applications by name.

@@ -15,8 +15,8 @@ use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, JoinGrant, JoinRequest, NameReply,
-    NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest,
+    NameReply, NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::{mpsc, watch};
@@ -29,6 +29,7 @@ use super::Inner;
 use super::books;
 use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
+use super::pool::Views;
 use super::registration::Controller;
 use crate::status;
 
@@ -46,6 +47,7 @@ pub(super) struct PeerService(pub(super) Arc<Inner>);
 impl Peer for PeerService {
     type JoinStream = Membership;
     type CarryStream = Carried;
+    type FollowPoolStream = Views;
 
     async fn join(&self, request: Request<JoinRequest>) -> Result<Response<Membership>, Status> {
         let Some(remote) = request.remote_addr() else {
@@ -95,6 +97,20 @@ impl Peer for PeerService {
             Transport::Quic(_) => Said::Quic,
         };
         Ok(Response::new(NodeReply { address: handlers.address().to_string(), transport: transport.into() }))
+    }
+
+    async fn follow_pool(&self, request: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {
+        let Some(pool) = &self.0.pool else {
+            return Err(Status::unimplemented("this server is in no pool: it has no cloned methods, or no controller"));
+        };
+        let Some(remote) = request.remote_addr() else {
+            return Err(Status::failed_precondition("the caller's address is not known here: callers follow over TCP"));
+        };
+        let FollowPoolRequest { udp_port, incarnation } = request.into_inner();
+        let Some(port) = u16::try_from(udp_port).ok().filter(|port| *port > 0) else {
+            return Err(Status::invalid_argument(format!("{udp_port} is not a UDP port")));
+        };
+        pool.follow(SocketAddr::new(remote.ip().to_canonical(), port), incarnation).await.map(Response::new)
     }
 
     async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<Carried>, Status> {
@@ -179,7 +195,7 @@ impl Caller {
         let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
         match controller.register(self.request_for(serving, self.address?)).await {
             Ok(grant) => {
-                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint };
+                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
                 place.registered = Some((controller.clone(), release));
                 Some(grant)
             }
@@ -213,6 +229,7 @@ impl Caller {
             incarnation: self.request.incarnation,
             data_address: address.to_string(),
             flows: self.flows(),
+            server: 0,
         }
     }
 

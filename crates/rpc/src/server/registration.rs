@@ -12,7 +12,8 @@ use std::time::Duration;
 use pathcall_proto::LAPSES_IN_MS;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{
-    ApplicationGrant, EndpointGrant, RegisterApplicationRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    ApplicationGrant, EndpointGrant, JoinPoolRequest, PoolGrant, RegisterApplicationRequest, RegisterEndpointRequest,
+    ReleaseEndpointRequest,
 };
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
@@ -75,8 +76,22 @@ impl Controller {
         .await
     }
 
+    /// Joins a pool: the first grant, and those that follow.
+    pub(super) async fn join_pool(
+        &self,
+        request: JoinPoolRequest,
+    ) -> Result<(PoolGrant, Streaming<PoolGrant>), Status> {
+        let mut client = self.client.clone();
+        answered(async move {
+            let mut stream = client.join_pool(request).await?.into_inner();
+            let grant = stream.message().await?;
+            grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the controller ended the stream"))
+        })
+        .await
+    }
+
     /// The address of this host that the controller is reached from.
-    async fn reached_from(&self) -> io::Result<IpAddr> {
+    pub(super) async fn reached_from(&self) -> io::Result<IpAddr> {
         let uri = self.endpoint.uri();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let mut found = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80))).await?;

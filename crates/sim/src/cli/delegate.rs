@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{conclude, rows, share, with_progress};
-use crate::delegate::{Finding, Report, generate, play_traced, sweep};
+use crate::delegate::{Finding, NAME, Report, generate, play_traced, sweep};
 
 /// Plays many seeds; whether all was right.
 pub(super) fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
@@ -19,7 +19,7 @@ pub(super) fn replay(seed: u64) -> io::Result<bool> {
     let (outcome, text) = play_traced(&plan);
     write!(out, "{text}")?;
     writeln!(out, "{:#?}, trace {:016x}", outcome.tally, outcome.trace_hash)?;
-    let finding = outcome.failure.map(|(at, wrong)| Finding { seed, at, wrong });
+    let finding = outcome.failure.map(|(at, wrong)| Finding { ability: NAME, seed, at, wrong });
     match &finding {
         Some(finding) => writeln!(out, "{finding}")?,
         None => writeln!(out, "all results right")?,

@@ -14,8 +14,9 @@ use pathcall_wire::Instant;
 use super::judge::Tag;
 use super::plan::{DEPTH_MAX, Plan};
 
-/// For how long workers remember that a call was aborted.
-pub(super) const ABORTED_FOR: Duration = Duration::from_millis(100);
+/// For how long workers remember that a call was aborted: longer than those that were not told go on before they
+/// notice that nobody asks, and what they then sent on takes to come.
+pub(super) const ABORTED_FOR: Duration = Duration::from_millis(350);
 
 /// Messages that leave.
 #[derive(Debug, Default)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pathcall_endpoint::delegate::Status;
+use pathcall_endpoint::delegate::caller::trace::Tree;
 use pathcall_endpoint::delegate::caller::{CallFailure, Outcome};
 use pathcall_wire::Instant;
 
@@ -96,6 +97,9 @@ pub enum Wrong {
         /// Requests.
         requests: usize,
     },
+    /// A span begins before the one whose request led to it.
+    #[error("a span of call {0} begins before the one that led to it")]
+    SpanOrder(usize),
     /// Something is kept for ever.
     #[error("host {0} keeps something of calls that are over")]
     Left(usize),
@@ -298,8 +302,17 @@ impl<'a> Judge<'a> {
     }
 
     /// The trace of a call.
-    pub(super) fn traced(&self, call: usize, spans: usize, whole: bool) -> Result<(), Wrong> {
-        let requests = self.plan.calls[call].requests.len();
+    pub(super) fn traced(&self, call: usize, tree: &Tree) -> Result<(), Wrong> {
+        let (requests, spans, whole) = (self.plan.calls[call].requests.len(), tree.spans.len(), tree.whole);
+        let mut begun = Vec::new();
+        for (depth, span) in &tree.spans {
+            begun.truncate(*depth);
+            // What was recorded has the age of the first time; the time by then does not count.
+            if !self.plan.calls[call].options.once && begun.last().is_some_and(|before| *before > span.begin) {
+                return Err(Wrong::SpanOrder(call));
+            }
+            begun.push(span.begin);
+        }
         let complete = self.calls[call].outcome == Some(Outcome::Complete);
         if self.plan.is_calm() && complete && !(whole && spans == requests) {
             return Err(Wrong::Trace { call, spans, requests });

@@ -219,7 +219,10 @@ impl World {
                     caller.undelivered(now, to, &head, &mut Below(messages, now));
                     worker.undelivered(now, to, &head, &mut Below(messages, now));
                 }
-                messages::Event::Underway(at) => caller.alive(now, at),
+                messages::Event::Underway { peer, arriving } => {
+                    caller.alive(now, peer);
+                    arriving.iter().for_each(|head| worker.arriving(now, head));
+                }
             }
         }
         for (to, frame) in frames {

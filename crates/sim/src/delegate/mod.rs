@@ -24,18 +24,16 @@ pub mod twin;
 mod work;
 mod world;
 
-use std::fmt;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use pathcall_endpoint::delegate::caller::Outcome as CallOutcome;
-use pathcall_wire::Instant;
 
 pub use judge::{Tag, Wrong};
 pub use plan::{Plan, generate};
 
-use crate::panics;
-use crate::sweep::{FINDINGS_MAX, Progress, spread};
-use crate::trace::Millis;
+use crate::sweep::{FINDINGS_MAX, Progress};
+use crate::{ability, panics};
 use world::World;
 
 /// What was counted.
@@ -79,8 +77,10 @@ impl Tally {
             CallOutcome::Aborted { .. } => self.aborted += 1,
         }
     }
+}
 
-    fn add(&mut self, other: &Self) {
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
         self.calls += other.calls;
         self.requests += other.requests;
         self.executions += other.executions;
@@ -99,50 +99,14 @@ impl Tally {
 }
 
 /// What became of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// Its seed.
-    pub seed: u64,
-    /// Differs where runs differ.
-    pub trace_hash: u64,
-    /// What was counted.
-    pub tally: Tally,
-    /// What was wrong, if anything, and when.
-    pub failure: Option<(Instant, Wrong)>,
-}
-
+pub type Outcome = ability::Outcome<Tally, Wrong>;
 /// A failure with all that is needed to see it again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The seed.
-    pub seed: u64,
-    /// When it was seen, in virtual time.
-    pub at: Instant,
-    /// What was wrong.
-    pub wrong: Wrong,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, at, wrong } = self;
-        write!(f, "seed {seed}, after {} ms: {wrong}\n  replay: pathcall sim delegate --seed {seed}", Millis(*at))
-    }
-}
-
+pub type Finding = ability::Finding<Wrong>;
 /// What became of many seeds.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Report {
-    /// Seeds played.
-    pub seeds: u64,
-    /// Sums of their counts.
-    pub tally: Tally,
-    /// Differs where any run differs.
-    pub trace_hash: u64,
-    /// What was wrong, by seed. The sweep ends after the first few.
-    pub findings: Vec<Finding>,
-    /// Time it took.
-    pub wall_time: Duration,
-}
+pub type Report = ability::Report<Tally, Wrong>;
+
+/// As the command line calls it.
+pub(crate) const NAME: &str = "delegate";
 
 /// Plays the plan of a seed.
 #[must_use]
@@ -176,7 +140,7 @@ fn play_in(mut world: World<'_>) -> (Outcome, String) {
 
 /// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
 pub fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> Report {
-    sweep_by(run, first_seed, count, FINDINGS_MAX, progress)
+    ability::sweep_by(NAME, run, first_seed, count, FINDINGS_MAX, progress)
 }
 
 /// Plays seeds with a mistake in the code under test, until one shows it.
@@ -186,26 +150,5 @@ pub fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Repor
         pathcall_wire::mutant::plant(Some(mutant));
         run(seed)
     };
-    sweep_by(planted, first_seed, count, 1, drop)
-}
-
-fn sweep_by(
-    play: impl Fn(u64) -> Outcome + Sync,
-    first_seed: u64,
-    count: u64,
-    findings_max: usize,
-    mut progress: impl FnMut(Progress),
-) -> Report {
-    let mut report = Report::default();
-    report.wall_time = spread(first_seed, count, play, |Outcome { seed, trace_hash, tally, failure }| {
-        report.seeds += 1;
-        report.tally.add(&tally);
-        // Seeds end in any order: what is kept must not depend on it.
-        report.trace_hash ^= trace_hash.rotate_left((seed % 64) as u32);
-        report.findings.extend(failure.map(|(at, wrong)| Finding { seed, at, wrong }));
-        progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
-        report.findings.len() < findings_max
-    });
-    report.findings.sort_by_key(|finding| finding.seed);
-    report
+    ability::sweep_by(NAME, planted, first_seed, count, 1, drop)
 }

@@ -9,6 +9,12 @@ use pathcall_wire::delegate::{Flags, Kind, parse};
 use super::host::{Out, host_at};
 use super::stranger;
 use super::world::{Event, World};
+use crate::random::Chance;
+
+/// Time that a long request takes at most: many time-outs.
+const LONG: Duration = Duration::from_millis(60);
+/// How often its server sees that it gets on.
+const GETS_ON: Duration = Duration::from_millis(1);
 
 impl World<'_> {
     /// Puts messages on their way.
@@ -18,7 +24,7 @@ impl World<'_> {
             self.tally.messages += 1;
             self.mix(message.len() as u64);
             let (shortest, longest) = self.plan.delay;
-            let arrives = self.now + shortest + self.random.up_to(longest - shortest);
+            let mut arrives = self.now + shortest + self.random.up_to(longest - shortest);
             let there = host_at(to).filter(|to| self.hosts.get(*to).is_some_and(|host| host.up));
             let Some(there) = there else {
                 if self.plan.tells {
@@ -40,6 +46,15 @@ impl World<'_> {
                 self.line(from, || format!("LOST to {there}: {:?}", parse(&message)));
                 continue;
             }
+            let request = message.get(1) == Some(&(Kind::Request as u8));
+            if request && self.plan.long != Chance(0) && self.random.happens(self.plan.long) {
+                let mut at = arrives;
+                arrives = arrives + self.random.up_to(LONG);
+                while at < arrives {
+                    self.queue.push(at, Event::Arriving { to: target, message: message.clone() });
+                    at = at + GETS_ON;
+                }
+            }
             self.queue.push(arrives, Event::Deliver { to: target, from: peer, message });
         }
     }
@@ -57,6 +72,14 @@ impl World<'_> {
             let at = self.now + self.random.up_to(Duration::from_millis(1));
             self.tally.forged += 1;
             self.queue.push(at, Event::Deliver { to, from: stranger::stranger(), message });
+        }
+    }
+
+    /// A long request is on its way: something happens to its call.
+    pub(super) fn gets_on(&mut self, message: &Bytes) {
+        let id = message.get(4..14).and_then(|id| id.first_chunk()).map(|id| Context::from_be_bytes(*id));
+        if let Some(&call) = id.and_then(|id| self.ids.get(&id)) {
+            self.judge.calls[call].active = self.now;
         }
     }
 

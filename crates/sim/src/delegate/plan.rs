@@ -98,6 +98,8 @@ pub struct Plan {
     pub delay: (Duration, Duration),
     /// Messages lost, while there are faults.
     pub loss: Chance,
+    /// Requests that are long: they take time to come, and their servers see that they do.
+    pub long: Chance,
     /// Connections that break, both ways, with all that is on its way.
     pub breaks: Vec<(usize, usize, Instant)>,
     /// Processes that die.
@@ -174,6 +176,7 @@ pub fn generate(seed: u64) -> Plan {
         calls,
         delay,
         loss: Chance(0),
+        long: Chance(0),
         breaks: Vec::new(),
         crashes: Vec::new(),
         repeats: Chance(random.pick(&[0, 20_000, 200_000])),
@@ -185,6 +188,7 @@ pub fn generate(seed: u64) -> Plan {
     if random.happens(Chance::percent(60)) {
         faults(random, &mut plan);
     }
+    plan.long = Chance(random.pick(&[0, 0, 2_000, 50_000]));
     plan
 }
 

@@ -55,6 +55,8 @@ pub(super) enum Event {
     Consumed(usize, Context, Option<Context>),
     /// A message comes to an incarnation of a host.
     Deliver { to: (usize, u32), from: Peer, message: Bytes },
+    /// A long message gets on, on its way to an incarnation of a host.
+    Arriving { to: (usize, u32), message: Bytes },
     /// A host hears that its message was not delivered.
     Undelivered { host: (usize, u32), to: SocketAddr, message: Bytes },
     /// A host's timer.
@@ -228,6 +230,12 @@ impl<'a> World<'a> {
                 return self.on(host, |host, _, out| host.caller.consumed(call, from, out));
             }
             Event::Deliver { to, from, message } => return self.deliver(to, from, &message),
+            Event::Arriving { to: (to, incarnation), message } => {
+                if self.is_up(to, incarnation) {
+                    self.gets_on(&message);
+                    return self.on(to, |host, now, _| host.worker.arriving(now, &message));
+                }
+            }
             Event::Undelivered { host: (host, incarnation), to, message } => {
                 if self.is_up(host, incarnation) {
                     return self.on(host, |host, now, out| {
@@ -367,7 +375,7 @@ impl<'a> World<'a> {
             }
             CallerEvent::Trace { call, tree } => {
                 let Some(index) = index(&call) else { return Ok(()) };
-                self.judge.traced(index, tree.spans.len(), tree.whole)?;
+                self.judge.traced(index, &tree)?;
             }
         }
         Ok(())

@@ -7,11 +7,15 @@ pub mod frames;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use pathcall_conformance::{ApplicationState, Execution, Failure, Outcome, PlaceState, RowState, State};
+use pathcall_conformance::generate::CLONES;
+use pathcall_conformance::{
+    ApplicationState, CallState, Execution, Failure, Outcome, PlaceState, PoolState, RowState, State,
+};
+use pathcall_program::clone::registers::{Cloned, Fingerprint};
 use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
-use pathcall_program::{Action, Application, Counters, Endpoint, Program, Size};
+use pathcall_program::{Action, Application, Counters, Endpoint, Pool, Program, Size};
 use pathcall_wire::{Base, Instant};
-use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_MULTICAST};
+use pathcall_xdp::{Config, Error, Kernel, Packet, Ran, Row, SLOW_CLONE, SLOW_MULTICAST, Slot};
 
 pub const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
 pub const SENDER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 4000);
@@ -46,13 +50,20 @@ fn broken(error: Error) -> Failure {
 
 /// What the program is loaded with for tests in memory.
 pub fn config(size: Size) -> Config {
-    Config { size, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false, inlined: false }
+    let clones = CLONES;
+    Config { size, clones, data_port: ELEMENT.port(), slow_port: SLOW_PORT, routed: false, inlined: false }
 }
 
 impl Tested {
     pub fn of(mut kernel: Kernel, size: Size) -> Self {
         kernel.own(*ELEMENT.ip()).expect("an empty table");
-        Self { kernel, user_space: Program::new(size), inlined: false, packet: Vec::new(), out: Vec::new() }
+        Self {
+            kernel,
+            user_space: pathcall_conformance::program(size),
+            inlined: false,
+            packet: Vec::new(),
+            out: Vec::new(),
+        }
     }
 
     /// The same of a program that works on frames in passing.
@@ -107,6 +118,16 @@ impl Execution for Tested {
         self.user_space.set_group(gaid, endpoints)
     }
 
+    fn install_pool(&mut self, pool: &Pool) -> Result<(), Failure> {
+        Execution::install_pool(&mut self.user_space, pool)?;
+        self.kernel.install_pool(pool).map_err(broken)
+    }
+
+    fn number_after(&mut self, last: u64) -> Result<(), Failure> {
+        Execution::number_after(&mut self.user_space, last)?;
+        self.kernel.number_after(last).map_err(broken)
+    }
+
     fn process(&mut self, now: Instant, frame: &[u8], congested: bool) -> Result<Outcome, Failure> {
         let to = self.addressee(frame);
         Packet { from: SENDER, to, congested }.emit(frame, &mut self.packet);
@@ -129,7 +150,11 @@ impl Execution for Tested {
                 Outcome::Forward(u32::from(*packet.to.ip()), out)
             }
             Ran::Slow(packet, mut frame) => {
-                assert_eq!((packet.from.port(), packet.to.port()), (SLOW_MULTICAST, SLOW_PORT));
+                assert_eq!(packet.to.port(), SLOW_PORT);
+                if packet.from.port() == SLOW_CLONE {
+                    return Ok(self.twice(frame));
+                }
+                assert_eq!(packet.from.port(), SLOW_MULTICAST);
                 let gaid = Base::new_checked(&frame[..]).expect("a frame").gaid();
                 let mut copies = Vec::new();
                 let tables = self.user_space.tables();
@@ -143,7 +168,7 @@ impl Execution for Tested {
                 match verdict.action {
                     Action::Forward(endpoint) => Outcome::Forward(endpoint, frame),
                     Action::Drop(reason) => Outcome::Drop(Some(reason)),
-                    Action::Multicast(_) => panic!("user space has no application"),
+                    Action::Multicast(_) | Action::Clone(_) => panic!("user space has no application"),
                 }
             }
         })
@@ -168,11 +193,42 @@ impl Execution for Tested {
             let places = places.into_iter().map(|[seq, generation, overflow]| PlaceState { seq, generation, overflow });
             state.slots.insert(slot, places.collect());
         }
+        for (gaid, _, counters) in self.kernel.pools().map_err(broken)? {
+            let [loads, shadows] = self.kernel.loads(gaid).map_err(broken)?;
+            state.pools.insert(gaid, PoolState { loads, shadows, counters });
+        }
+        state.calls = self.calls().map_err(broken)?;
         Ok(state)
     }
 }
 
 impl Tested {
+    /// A request that is to be sent on, and its clone: the second pass is user space's here.
+    fn twice(&mut self, frame: Vec<u8>) -> Outcome {
+        let original = Base::new_checked(&frame[..]).expect("a frame").dst();
+        let (mut copies, mut clone) = (vec![(original, frame.clone())], frame);
+        if let Action::Forward(endpoint) = self.user_space.recirculate(&mut clone).action {
+            copies.push((endpoint, clone));
+        }
+        Outcome::Copies(copies)
+    }
+
+    /// What calls have left in the kernel's registers.
+    fn calls(&self) -> Result<CallState, Error> {
+        let all = |count: usize, read: &dyn Fn(u32) -> Result<Slot, Error>| {
+            (0..count as u32).map(read).collect::<Result<Vec<_>, _>>()
+        };
+        let requests = all(CLONES.requests, &|at| self.kernel.read_request(at))?;
+        let filters = all(CLONES.filters * CLONES.slots, &|at| self.kernel.read_fingerprint(at))?;
+        let request = |&Slot { req_id, gaid, what }: &Slot| Cloned { req_id, gaid, to: what as u8 };
+        let fingerprint = |&Slot { req_id, gaid, what }: &Slot| Fingerprint { req_id, gaid, sid: what as u16 };
+        Ok(CallState {
+            number: self.kernel.last_number()?,
+            requests: CallState::used(&requests.iter().map(request).collect::<Vec<_>>()),
+            filters: CallState::used(&filters.iter().map(fingerprint).collect::<Vec<_>>()),
+        })
+    }
+
     /// What the kernel has counted, and user space of what was passed to it.
     fn counters(&self) -> Result<Counters, Failure> {
         let (kernel, user) = (self.kernel.counters().map_err(broken)?.counters, self.user_space.counters());
@@ -186,6 +242,7 @@ impl Tested {
             drop_not_admitted: kernel.drop_not_admitted + user.drop_not_admitted,
             drop_unknown_endpoint: kernel.drop_unknown_endpoint + user.drop_unknown_endpoint,
             drop_unauthentic: kernel.drop_unauthentic + user.drop_unauthentic,
+            drop_filtered: kernel.drop_filtered + user.drop_filtered,
         })
     }
 }

@@ -1,8 +1,9 @@
 //! Frames on two processors at once that want the same registers: sums stay exact, nothing takes effect
-//! twice, one frame sees a threshold and it sees all sums, a lock has one owner.
+//! twice, one frame sees a threshold and it sees all sums, a lock has one owner, a call one answer.
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure. `SECONDS_EACH=n` hammers longer.
 
+mod calls;
 #[path = "../common/mod.rs"]
 mod common;
 mod keyed;

@@ -3,6 +3,7 @@
 //! Needs root, and the program ip; `PATHCALL_ROOT_TESTS=1` makes a lack of rights a failure.
 //! `SECONDS_EACH=n` hammers longer.
 
+mod calls;
 #[path = "../common/mod.rs"]
 mod common;
 mod hosts;
@@ -37,14 +38,18 @@ fn attached(inlined: bool) -> Option<(Hosts, Attached)> {
 }
 
 fn receive(socket: &UdpSocket) -> MapFrame<Vec<u8>> {
-    receive_from(socket, ELEMENT)
+    map_from(socket, ELEMENT)
 }
 
-fn receive_from(socket: &UdpSocket, sender: SocketAddrV4) -> MapFrame<Vec<u8>> {
+fn map_from(socket: &UdpSocket, sender: SocketAddrV4) -> MapFrame<Vec<u8>> {
+    MapFrame::new_checked(receive_from(socket, sender)).expect("a frame")
+}
+
+fn receive_from(socket: &UdpSocket, sender: SocketAddrV4) -> Vec<u8> {
     let mut buffer = [0; MAX_FRAME];
     let (len, from) = socket.recv_from(&mut buffer).expect("a frame comes");
     assert_eq!(from, sender.into());
-    MapFrame::new_checked(buffer[..len].to_vec()).expect("a frame")
+    buffer[..len].to_vec()
 }
 
 #[test]
@@ -162,14 +167,14 @@ fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
     let parts = [frames::part(0, 1, 3, 1, &[5, -7, 9]), frames::part(1, 1, 3, 1, &[1, 1, 1])];
     a.send(&parts[0]).expect("it leaves");
     a.send(&parts[0]).expect("it leaves");
-    assert_eq!(receive_from(&a, at_server).kind(), Kind::MapHeld, "the other's part is missing");
+    assert_eq!(map_from(&a, at_server).kind(), Kind::MapHeld, "the other's part is missing");
     b.send(&parts[1]).expect("it leaves");
-    let sums = receive_from(&server, address(WORKERS[1]));
+    let sums = map_from(&server, address(WORKERS[1]));
     assert_eq!([0, 1, 2].map(|lane| sums.linear(lane)), [Some(6), Some(-6), Some(10)]);
 
     server.send_to(&frames::result(3, 1), at_a).expect("it leaves");
     for (socket, member) in [(&a, WORKERS[0]), (&b, WORKERS[1])] {
-        let result = receive_from(socket, at_server);
+        let result = map_from(socket, at_server);
         assert_eq!((result.kind(), result.base().dst()), (Kind::MapResult, member), "to one of them, for all");
     }
     assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");

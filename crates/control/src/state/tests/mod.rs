@@ -5,6 +5,7 @@
 mod applications;
 mod callers;
 mod elements;
+mod pools;
 mod quarantine;
 mod random;
 mod tokens;
@@ -13,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, RegisterApplicationRequest,
-    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, JoinPoolRequest, PoolGrant,
+    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_wire::Instant;
 
@@ -57,6 +58,7 @@ struct FakeElement {
     applications: BTreeMap<u32, ElementApplication>,
     endpoints: BTreeMap<u32, EndpointEntry>,
     groups: BTreeMap<u32, Vec<u32>>,
+    pools: BTreeMap<u32, ElementPool>,
 }
 
 impl World {
@@ -88,6 +90,8 @@ impl World {
                 Change::RemoveEndpoint(endpoint) => (2, *endpoint),
                 Change::PutElement(record) => (3, record.element),
                 Change::RemoveElement(element) => (3, *element),
+                Change::PutPool(record) => (4, record.gaid),
+                Change::RemovePool(gaid) => (4, *gaid),
             };
             self.store.insert(key, change);
         }
@@ -124,7 +128,11 @@ impl World {
                 Change::PutApplication(record) => snapshot.applications.push(record.clone()),
                 Change::PutEndpoint(record) => snapshot.endpoints.push(record.clone()),
                 Change::PutElement(record) => snapshot.elements.push(record.clone()),
-                Change::RemoveApplication(_) | Change::RemoveEndpoint(_) | Change::RemoveElement(_) => {}
+                Change::PutPool(record) => snapshot.pools.push(record.clone()),
+                Change::RemoveApplication(_)
+                | Change::RemoveEndpoint(_)
+                | Change::RemoveElement(_)
+                | Change::RemovePool(_) => {}
             }
         }
         snapshot
@@ -194,7 +202,7 @@ impl World {
     fn restart_element(&mut self, index: usize) {
         let peer = &mut self.elements[index];
         peer.request.boot_id += 1_000_000;
-        (peer.applications, peer.endpoints, peer.groups) = Default::default();
+        (peer.applications, peer.endpoints, peer.groups, peer.pools) = Default::default();
     }
 
     fn register(&mut self, request: RegisterApplicationRequest) -> CallId {
@@ -220,13 +228,14 @@ impl World {
     fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> CallId {
         let call = self.call();
         let data_address = format!("10.1.0.1:{}", 1 + incarnation % 60_000);
-        self.input(Input::RegisterEndpoint(call, RegisterEndpointRequest { gaid, incarnation, data_address, flows }));
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0 };
+        self.input(Input::RegisterEndpoint(call, request));
         call
     }
 
     fn release(&mut self, gaid: u32, endpoint: u32) -> Result<(), Refusal> {
         let call = self.call();
-        self.input(Input::ReleaseEndpoint(call, ReleaseEndpointRequest { gaid, endpoint }));
+        self.input(Input::ReleaseEndpoint(call, ReleaseEndpointRequest { gaid, endpoint, server: 0 }));
         let released = self.answers.iter().find_map(|output| match output {
             Output::Released(to, result) if *to == call => Some(result.clone()),
             _ => None,
@@ -267,7 +276,11 @@ impl World {
 
     fn refusal(&self, call: CallId) -> Option<Refusal> {
         self.answers.iter().find_map(|output| match output {
-            Output::Application(to, Err(refusal)) | Output::Element(to, Err(refusal)) if *to == call => {
+            Output::Application(to, Err(refusal))
+            | Output::Element(to, Err(refusal))
+            | Output::Pool(to, Err(refusal))
+                if *to == call =>
+            {
                 Some(refusal.clone())
             }
             _ => None,
@@ -303,6 +316,14 @@ impl World {
                 endpoints.extend(&group);
                 groups.push((application.gaid, group));
             }
+            for pool in snapshot.pools.iter().filter(|pool| pool.element == Some(id)) {
+                endpoints.extend(pool.servers.iter().map(|server| server.endpoint));
+                endpoints.extend(snapshot.endpoints.iter().filter(|e| e.gaid == pool.gaid).map(|e| e.endpoint));
+                let installed = peer.pools.get(&pool.gaid).map(|pool| (pool.version, pool.servers.clone()));
+                assert_eq!(installed, Some((pool.version, pool.serving())));
+            }
+            let on_it = |gaid: &u32| snapshot.pools.iter().any(|p| p.gaid == *gaid && p.element == Some(id));
+            assert!(peer.pools.keys().all(on_it), "{:?}", peer.pools);
             endpoints.sort_unstable();
             assert_eq!(peer.applications.values().map(|a| (a.gaid, a.epoch)).collect::<Vec<_>>(), applications);
             assert_eq!(peer.endpoints.keys().copied().collect::<Vec<_>>(), endpoints);
@@ -317,6 +338,7 @@ impl FakeElement {
             Push::Retain(keep) => {
                 self.applications.retain(|gaid, _| keep.contains(gaid));
                 self.groups.retain(|gaid, _| keep.contains(gaid));
+                self.pools.retain(|gaid, _| keep.contains(gaid));
             }
             Push::Install(new) => {
                 assert!(new.row_base + new.rows <= self.request.rows);
@@ -332,6 +354,7 @@ impl FakeElement {
                 self.applications.remove(&gaid);
                 self.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
                 self.groups.remove(&gaid);
+                self.pools.remove(&gaid);
             }
             Push::SetEndpoints(entries) => {
                 for new in entries {
@@ -339,7 +362,9 @@ impl FakeElement {
                     for old in self.endpoints.values().filter(|old| old.endpoint != new.endpoint) {
                         assert!(apart(old.slot_base, old.slots, new.slot_base, new.slots), "slots: {old:?} {new:?}");
                     }
-                    let known = self.applications.contains_key(&new.gaid) || self.refused.contains(&new.gaid);
+                    let known = self.applications.contains_key(&new.gaid)
+                        || self.pools.contains_key(&new.gaid)
+                        || self.refused.contains(&new.gaid);
                     assert!(known, "endpoints come after their application");
                     self.endpoints.insert(new.endpoint, new);
                 }
@@ -349,6 +374,14 @@ impl FakeElement {
                 let known = endpoints.iter().all(|endpoint| self.endpoints.contains_key(endpoint));
                 assert!(known || self.refused.contains(&gaid), "a group comes after its endpoints");
                 self.groups.insert(gaid, endpoints);
+            }
+            Push::InstallPool(pool) => {
+                assert!(!pool.servers.is_empty(), "{pool:?}");
+                if let Some(old) = self.pools.get(&pool.gaid) {
+                    assert!(old.version <= pool.version, "{old:?} {pool:?}");
+                    assert!(old.version < pool.version || old.servers == pool.servers, "{old:?} {pool:?}");
+                }
+                self.pools.insert(pool.gaid, pool);
             }
         }
     }
@@ -364,6 +397,7 @@ fn gaid_of(push: &Push) -> Option<u32> {
         Push::Install(application) => Some(application.gaid),
         Push::SetEndpoints(entries) => entries.first().map(|entry| entry.gaid),
         Push::SetGroup { gaid, .. } => Some(*gaid),
+        Push::InstallPool(pool) => Some(pool.gaid),
         Push::Retain(_) | Push::Remove(_) | Push::RemoveEndpoints(_) => None,
     }
 }

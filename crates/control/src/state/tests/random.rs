@@ -8,6 +8,7 @@ use super::*;
 
 const NAMES: u32 = 3;
 const ELEMENTS: usize = 2;
+const POOLS: u32 = 2;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -15,6 +16,10 @@ enum Step {
     EndOwner { name: u32 },
     Caller { gaid: u32, incarnation: u32, flows: u32 },
     Release { nth: usize },
+    Join { name: u32, incarnation: u32 },
+    EndServer { name: u32, incarnation: u32 },
+    Follow { pool: usize, server: usize, incarnation: u32 },
+    NoLongerFollows { nth: usize, server: usize },
     RegisterElement { index: usize },
     EndElement { index: usize },
     RestartElement { index: usize },
@@ -34,6 +39,11 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (1..NAMES + 2, 1u32..6, 0u32..5)
             .prop_map(|(gaid, incarnation, flows)| Step::Caller { gaid, incarnation, flows }),
         3 => (0usize..8).prop_map(|nth| Step::Release { nth }),
+        6 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::Join { name, incarnation }),
+        4 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::EndServer { name, incarnation }),
+        4 => (0usize..2, 0usize..3, 1u32..4)
+            .prop_map(|(pool, server, incarnation)| Step::Follow { pool, server, incarnation }),
+        2 => (0usize..8, 0usize..3).prop_map(|(nth, server)| Step::NoLongerFollows { nth, server }),
         4 => index.clone().prop_map(|index| Step::RegisterElement { index }),
         1 => index.clone().prop_map(|index| Step::EndElement { index }),
         1 => index.clone().prop_map(|index| Step::RestartElement { index }),
@@ -53,6 +63,10 @@ type StandsFor = (u32, Option<MemoryRecord>, Option<u64>);
 struct History {
     world: World,
     owners: BTreeMap<u32, CallId>,
+    servers: BTreeMap<(u32, u32), CallId>,
+    /// The table that each (GAID, version) stood for, and the latest version.
+    tables: BTreeMap<(u32, u32), Vec<u32>>,
+    versions: BTreeMap<u32, u32>,
     streams: BTreeMap<usize, CallId>,
     /// What each (GAID, epoch) stood for.
     epochs: BTreeMap<(u32, u32), StandsFor>,
@@ -72,6 +86,9 @@ impl History {
         Self {
             world,
             owners: BTreeMap::new(),
+            servers: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            versions: BTreeMap::new(),
             streams: BTreeMap::new(),
             epochs: BTreeMap::new(),
             latest: BTreeMap::new(),
@@ -110,8 +127,35 @@ impl History {
             }
             Step::Caller { gaid, incarnation, flows } => drop(world.register_caller(gaid, incarnation, flows)),
             Step::Release { nth } => {
-                if let Some(caller) = world.state.snapshot().endpoints.get(nth) {
+                let snapshot = world.state.snapshot();
+                let of_application = |gaid| snapshot.applications.iter().any(|a| a.gaid == gaid);
+                if let Some(caller) = snapshot.endpoints.get(nth).filter(|caller| of_application(caller.gaid)) {
                     world.release(caller.gaid, caller.endpoint).unwrap();
+                }
+            }
+            Step::Join { name, incarnation } => {
+                let call = world.join(&format!("pool-{name}"), incarnation * 10 + name);
+                self.servers.insert((name, incarnation), call);
+            }
+            Step::EndServer { name, incarnation } => {
+                if let Some(call) = self.servers.remove(&(name, incarnation)) {
+                    world.input(Input::Ended(call));
+                }
+            }
+            Step::Follow { pool, server, incarnation } => {
+                let pools = world.state.snapshot().pools;
+                let of = pools.get(pool).and_then(|pool| pool.servers.get(server).map(|known| (pool.gaid, known)));
+                if let Some((gaid, server)) = of {
+                    world.register_follower(gaid, server.endpoint, incarnation);
+                }
+            }
+            Step::NoLongerFollows { nth, server } => {
+                let snapshot = world.state.snapshot();
+                if let Some(caller) = snapshot.endpoints.get(nth)
+                    && let Some(pool) = snapshot.pools.iter().find(|pool| pool.gaid == caller.gaid)
+                    && let Some(server) = pool.servers.get(server)
+                {
+                    world.no_longer_follows(caller.gaid, caller.endpoint, server.endpoint);
                 }
             }
             Step::RegisterElement { index } => drop(self.streams.insert(index, world.register_element(index))),
@@ -132,6 +176,7 @@ impl History {
             Step::RestartController => {
                 world.restart_controller();
                 self.owners.clear();
+                self.servers.clear();
                 self.streams.clear();
             }
         }
@@ -158,7 +203,11 @@ impl History {
                 assert!(x.element != y.element || apart(x.lane_base, x_len, y.lane_base, y_len));
             }
         }
-        let element = |gaid| snapshot.applications.iter().find(|a| a.gaid == gaid).unwrap().memory.map(|m| m.element);
+        self.check_pools(&snapshot);
+        let element = |gaid| {
+            let application = snapshot.applications.iter().find(|a| a.gaid == gaid);
+            application.and_then(|a| a.memory).map(|memory| memory.element)
+        };
         for (i, a) in snapshot.endpoints.iter().enumerate() {
             let caller = format!("{} {} {}", a.gaid, a.incarnation, a.data_address);
             if let Some(before) = self.endpoints.insert(a.endpoint, caller.clone()) {
@@ -178,6 +227,31 @@ impl History {
         // A state made of the records is this state, as far as records go.
         let (again, _) = State::restore(TIMING, snapshot.clone(), self.world.now).unwrap();
         assert_eq!(again.snapshot(), snapshot);
+    }
+
+    /// A version stands for one table, and never comes back; a table has its servers once.
+    fn check_pools(&mut self, snapshot: &Snapshot) {
+        for pool in &snapshot.pools {
+            let serving = pool.serving();
+            let latest = self.versions.entry(pool.gaid).or_default();
+            assert!(*latest <= pool.version, "a version of {} came back", pool.name);
+            *latest = pool.version;
+            let before = self.tables.entry((pool.gaid, pool.version)).or_insert_with(|| serving.clone());
+            assert_eq!(*before, serving, "one version of {} stood for two tables", pool.name);
+            assert!(pool.element.is_none() || !serving.is_empty(), "a table of nobody: {pool:?}");
+            let mut endpoints: Vec<_> = pool.servers.iter().map(|server| server.endpoint).collect();
+            endpoints.sort_unstable();
+            endpoints.dedup();
+            assert_eq!(endpoints.len(), pool.servers.len());
+            for server in &pool.servers {
+                let named = format!("{} {}", pool.gaid, server.incarnation);
+                assert_eq!(self.endpoints.entry(server.endpoint).or_insert_with(|| named.clone()), &named);
+            }
+        }
+        let known = |gaid| {
+            snapshot.applications.iter().any(|a| a.gaid == gaid) || snapshot.pools.iter().any(|p| p.gaid == gaid)
+        };
+        assert!(snapshot.endpoints.iter().all(|caller| known(caller.gaid)), "a caller of nothing");
     }
 
     /// Nobody was told of something that the element did not have at that time. (Elements are
@@ -226,6 +300,9 @@ impl History {
         for name in 0..NAMES {
             self.step(Step::EndOwner { name });
         }
+        for (name, incarnation) in self.servers.keys().copied().collect::<Vec<_>>() {
+            self.step(Step::EndServer { name, incarnation });
+        }
         for _ in 0..40 {
             self.step(Step::Pass { ms: 500 });
             self.world.deliver_all();
@@ -233,9 +310,10 @@ impl History {
         self.check();
         let elements = self.world.state.status().elements;
         assert!(elements.iter().all(|e| (e.rows_used, e.lanes_used, e.slots_used) == (0, 0, 0)), "{elements:?}");
-        assert_eq!(self.world.state.snapshot().endpoints, []);
+        assert_eq!((self.world.state.snapshot().endpoints, self.world.state.snapshot().pools), (vec![], vec![]));
         for peer in &self.world.elements {
             assert!(peer.applications.is_empty() && peer.endpoints.is_empty() && peer.groups.is_empty(), "{peer:?}");
+            assert!(peer.pools.is_empty(), "{peer:?}");
         }
         let (_, grant) = self.world.owner("newcomer", 999, 48);
         assert_eq!(grant.memory.map(|memory| memory.rows), Some(48));

@@ -30,6 +30,8 @@ pub(super) struct Sender {
     granted: u32,
     /// Responses that it says it has sent, and since when it does.
     said: (u32, Instant),
+    /// Its requests up to this number are looked after.
+    watched: u32,
 }
 
 /// Why a response is not taken.
@@ -181,6 +183,14 @@ impl Completion {
         }
     }
 
+    /// A server says that it sent so many requests; up to which number they are looked after already.
+    pub(super) fn watched(&mut self, context: Context, requests: u32) -> u32 {
+        let Some(sender) = self.senders.get_mut(&context) else { return 0 };
+        let before = sender.watched;
+        sender.watched = before.max(requests);
+        before
+    }
+
     /// Requests that were declared and are not done.
     pub(super) fn incomplete(&self) -> impl Iterator<Item = Branch> + '_ {
         self.senders.iter().flat_map(|(context, sender)| {
@@ -233,7 +243,7 @@ impl Completion {
 
     /// The call is made again: what is missing has time anew.
     pub(super) fn again(&mut self, now: Instant) {
-        self.senders.values_mut().for_each(|sender| sender.heard = now);
+        self.senders.values_mut().for_each(|sender| (sender.heard, sender.watched) = (now, 0));
         self.awaited.clear();
     }
 }
@@ -241,7 +251,17 @@ impl Completion {
 impl Sender {
     fn new(now: Instant) -> Self {
         let (resolved, got) = (Numbers::default(), Numbers::default());
-        Self { declared: None, resolved, got, server: None, heard: now, consumed: 0, granted: 0, said: (0, now) }
+        Self {
+            declared: None,
+            resolved,
+            got,
+            server: None,
+            heard: now,
+            consumed: 0,
+            granted: 0,
+            said: (0, now),
+            watched: 0,
+        }
     }
 }
 

@@ -279,6 +279,12 @@ impl Caller {
         self.stats
     }
 
+    /// Calls that are known: in progress, being stopped, to be made again, or waiting for their traces.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Whether nothing is known of any call: all have ended, and nobody works on them.
     #[must_use]
     pub fn is_empty(&self) -> bool {

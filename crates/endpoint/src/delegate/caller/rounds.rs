@@ -189,42 +189,46 @@ impl Caller {
         let mut new = BTreeSet::new();
         if let Subject::Request(request) = pong.subject {
             let (branch, seq) = (request.branch(), request.seq());
-            let Some(watched) = rounds.watched.get_mut(&branch).filter(|watched| watched.seq == seq) else {
+            let watched = rounds.watched.get_mut(&branch).filter(|watched| watched.seq == seq);
+            // Its manifest may overtake the pong: then it is done, but what it led to may be news.
+            if watched.is_none() && !call.completion.is_resolved(branch) {
                 return;
-            };
-            if has(Flags::FAILED) && !aborting {
-                let status = Status::new(pong.code as u8, "a server failed; what it said about it was lost");
-                return self.fail(now, pong.call, CallFailure::Server(status), out);
             }
-            if has(Flags::ABORTED) && !aborting {
-                let status = Status::new(Status::ABORTED, "a server gave the call up");
-                return self.fail(now, pong.call, CallFailure::Server(status), out);
-            }
-            watched.stopped |= has(Flags::ABORTED | Flags::FAILED);
-            if !has(Flags::STALLED) || mutant::on(Mutant::DelegateStallIgnored) {
-                watched.heard = watched.heard.max(asked);
-            }
-            if has(Flags::COMPLETE) {
-                if has(Flags::CHAINED) {
-                    if let Some(next) = addresses.clone().next()
-                        && rounds.watch(now, branch, seq.saturating_add(1), next)
-                    {
-                        new.insert(branch);
+            if let Some(watched) = watched {
+                if has(Flags::FAILED) && !aborting {
+                    let status = Status::new(pong.code as u8, "a server failed; what it said about it was lost");
+                    return self.fail(now, pong.call, CallFailure::Server(status), out);
+                }
+                if has(Flags::ABORTED) && !aborting {
+                    let status = Status::new(Status::ABORTED, "a server gave the call up");
+                    return self.fail(now, pong.call, CallFailure::Server(status), out);
+                }
+                watched.stopped |= has(Flags::ABORTED | Flags::FAILED);
+                if !has(Flags::STALLED) || mutant::on(Mutant::DelegateStallIgnored) {
+                    watched.heard = watched.heard.max(asked);
+                }
+                if has(Flags::COMPLETE) {
+                    if has(Flags::CHAINED) {
+                        if let Some(next) = addresses.clone().next()
+                            && rounds.watch(now, branch, seq.saturating_add(1), next)
+                        {
+                            new.insert(branch);
+                        }
+                    } else if has(Flags::SOLE) {
+                        watched.answered = true;
+                        call.completion.answered(now, branch);
+                    } else {
+                        // All that its manifest will say.
+                        let manifest = Manifest {
+                            request: branch,
+                            context: pong.context,
+                            requests: pong.requests,
+                            responses: pong.responses,
+                            server: from.address,
+                        };
+                        call.completion.declare(now, &manifest);
+                        rounds.done(branch);
                     }
-                } else if has(Flags::SOLE) {
-                    watched.answered = true;
-                    call.completion.answered(now, branch);
-                } else {
-                    // All that its manifest will say.
-                    let manifest = Manifest {
-                        request: branch,
-                        context: pong.context,
-                        requests: pong.requests,
-                        responses: pong.responses,
-                        server: from.address,
-                    };
-                    call.completion.declare(now, &manifest);
-                    rounds.done(branch);
                 }
             }
         }
@@ -250,7 +254,9 @@ impl Caller {
         }
         let next = pong.first.saturating_add(listed);
         if listed > 0 && next <= pong.requests && pong.requests <= self.config.requests_max {
-            for number in next..=pong.requests {
+            // Once for each, not for each page of them.
+            let watched = call.completion.watched(pong.context, pong.requests);
+            for number in next.max(watched.saturating_add(1))..=pong.requests {
                 let branch = pong.context.request(number);
                 if !call.completion.is_resolved(branch) {
                     rounds.watched.entry(branch).or_insert(Watched::unlocated(now));

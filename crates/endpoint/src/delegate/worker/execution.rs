@@ -194,7 +194,9 @@ impl Execution {
         let idle = self.phase == Phase::Working && self.stall.is_some_and(|stall| now.since(self.active) > stall);
         let stalled = if self.stalled || idle { Flags::STALLED } else { 0 };
         match self.phase {
-            Phase::Queued | Phase::Sealed => (0, 0),
+            Phase::Queued => (0, 0),
+            // Stalled: nobody will say any more whether it is durable.
+            Phase::Sealed => (stalled, 0),
             Phase::Working | Phase::Finished => {
                 let waits = self.responses >= self.granted && !self.outgoing.is_empty();
                 (stalled | if waits { Flags::WAITING } else { 0 }, 0)

@@ -7,7 +7,7 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{Context, Outbox, Peer, Status, gc_time, text};
 use super::execution::{Execution, Phase};
-use super::{ABORTED_MAX, AbortReason, ENDED_MAX, Order, Worker, WorkerEvent};
+use super::{ABORTED_MAX, ARRIVING_MAX, AbortReason, ENDED_MAX, Order, Worker, WorkerEvent};
 
 impl Worker {
     pub(super) fn incoming(&mut self, now: Instant, from: Peer, message: &Bytes, out: &mut dyn Outbox) {
@@ -32,6 +32,7 @@ impl Worker {
             self.stats.refused += 1;
             return;
         }
+        self.arriving.remove(&(request.call, request.request));
         self.ended(now, request);
         if let Some(&id) = self.by_request.get(&(request.call, request.request))
             && !mutant::on(Mutant::DelegateRepeats)
@@ -142,8 +143,20 @@ impl Worker {
         };
         let &Ping { call, subject, round, .. } = ping;
         let sender = self.config.node;
-        // Who does not know it says nothing (DPC §4.4.3).
         let Some(execution) = id.and_then(|id| self.executions.get_mut(&id)).filter(|e| e.call == call) else {
+            // Who does not know it says nothing (DPC §4.4.3), unless it is just on its way here.
+            if let Subject::Request(request) = subject
+                && self.arriving.get(&(call, request)).is_some_and(|until| *until > now)
+                && !mutant::on(Mutant::DelegateArrivingUnsaid)
+            {
+                // Nothing of an aborted call is begun, however long it takes to come.
+                let flags = if self.aborted_calls.contains_key(&call) { Flags::ABORTED } else { 0 };
+                let (context, code) = (Context::new(sender, 0), 0);
+                let pong =
+                    Pong { call, subject, round, flags, context, requests: 0, responses: 0, first: 1, code, sender };
+                self.stats.pongs += 1;
+                out.send(from.address, &pong.encode(0), &Bytes::new());
+            }
             return;
         };
         if !matches!(execution.phase, Phase::Sealed | Phase::Recorded) && !mutant::on(Mutant::DelegatePingKeepsNot) {
@@ -163,6 +176,23 @@ impl Worker {
         self.stats.pongs += 1;
         out.send(from.address, &pong.encode(count), &addresses.into());
         self.arm(id);
+    }
+
+    /// A long message gets on.
+    pub(super) fn on_its_way(&mut self, now: Instant, head: &[u8]) {
+        let Ok((Message::Request(request), _)) = parse(head) else { return };
+        let id = (request.call, request.request);
+        if self.by_request.contains_key(&id) || self.arriving.len() >= ARRIVING_MAX && !self.arriving.contains_key(&id)
+        {
+            return;
+        }
+        // Half a time-out: what is known of a request is kept for three halves.
+        self.arriving.insert(id, now + gc_time(request.gc) / 3);
+        if let Some(until) = self.aborted_calls.get(&request.call)
+            && until.since(now) < self.config.aborted_for / 2
+        {
+            self.remember_aborted(now, request.call);
+        }
     }
 
     /// Remembers that a call was aborted: requests of it that are still on their way are not begun.

@@ -36,6 +36,8 @@ const OF_WORKER: u32 = 1 << 31;
 
 /// Calls whose abort is remembered at most; the oldest is forgotten for a new one.
 const ABORTED_MAX: usize = 1 << 16;
+/// Long requests that are on their way at most; others are not confirmed before they are there.
+const ARRIVING_MAX: usize = 1 << 12;
 /// Callers for which it is remembered up to which call records were forgotten, at most; of others they are kept.
 const ENDED_MAX: usize = 1 << 16;
 
@@ -51,6 +53,8 @@ pub struct Worker {
     arrivals: u64,
     timers: BTreeSet<(Instant, Context)>,
     aborted_calls: BTreeMap<Context, Instant>,
+    /// Long requests that are on their way here, and until when that counts unless they get on.
+    arriving: BTreeMap<(Context, RequestId), Instant>,
     /// Callers whose records were forgotten: of calls with lower numbers, all.
     ended_before: BTreeMap<NodeId, u32>,
     aborted_order: VecDeque<(Instant, Context)>,
@@ -71,6 +75,7 @@ impl Worker {
             arrivals: 0,
             timers: BTreeSet::new(),
             aborted_calls: BTreeMap::new(),
+            arriving: BTreeMap::new(),
             ended_before: BTreeMap::new(),
             aborted_order: VecDeque::new(),
             events: VecDeque::new(),
@@ -176,6 +181,18 @@ impl Worker {
         self.send_span(execution, out);
     }
 
+    /// What was to be done exactly once took no effect: its record did not become durable, for sure. It fails, and is
+    /// worked on again when its call is made again.
+    pub fn discard(&mut self, now: Instant, execution: Context, status: &Status, out: &mut dyn Outbox) {
+        let Some(sealed) = self.executions.get_mut(&execution).filter(|e| e.phase == Phase::Sealed) else { return };
+        // Nothing of it was sent.
+        sealed.phase = Phase::Working;
+        sealed.packets.clear();
+        sealed.sent_to.clear();
+        sealed.responses = 0;
+        self.fail(now, execution, status, out);
+    }
+
     /// Puts back what the node had recorded before it was started anew.
     pub fn restore(&mut self, now: Instant, record: Record) {
         self.restore_record(now, record);
@@ -190,7 +207,9 @@ impl Worker {
 
     /// Ends the work on a request with an error, and with that the call.
     pub fn fail(&mut self, now: Instant, execution: Context, status: &Status, out: &mut dyn Outbox) {
-        let Some(failed) = self.executions.get_mut(&execution).filter(|e| e.in_progress()) else { return };
+        // What is sealed may have become durable: it says so by `discard` if it has not.
+        let fails = |e: &&mut Execution| e.in_progress() && e.phase != Phase::Sealed;
+        let Some(failed) = self.executions.get_mut(&execution).filter(fails) else { return };
         failed.outgoing.clear();
         failed.ended = Some(now);
         if mutant::on(Mutant::DelegateErrorCompletes) {
@@ -242,6 +261,12 @@ impl Worker {
         self.not_delivered(now, to, message, out);
     }
 
+    /// The transport is in the middle of a long message to here that begins like this: a request that is asked about
+    /// meanwhile is in progress, if it has got on within half the call's time-out.
+    pub fn arriving(&mut self, now: Instant, head: &[u8]) {
+        self.on_its_way(now, head);
+    }
+
     /// Does what is due at `now`.
     pub fn poll(&mut self, now: Instant, out: &mut dyn Outbox) {
         while let Some(&(at, execution)) = self.timers.first()
@@ -250,6 +275,7 @@ impl Worker {
             self.timers.pop_first();
             self.due(now, execution, out);
         }
+        self.arriving.retain(|_, until| *until > now);
         while let Some(&(until, call)) = self.aborted_order.front()
             && until <= now
         {
@@ -265,7 +291,8 @@ impl Worker {
     pub fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|timer| timer.0);
         let aborted = self.aborted_order.front().map(|aborted| aborted.0);
-        super::earlier(timer, aborted)
+        let arriving = self.arriving.values().copied().min();
+        super::earlier(super::earlier(timer, aborted), arriving)
     }
 
     /// What the application is told next.
@@ -288,11 +315,12 @@ impl Worker {
     /// Whether nothing is known of any request or call: all was done and forgotten.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { executions, by_request, queue, timers, aborted_calls, aborted_order, .. } = self;
+        let Self { executions, by_request, queue, timers, arriving, aborted_calls, aborted_order, .. } = self;
         executions.is_empty()
             && by_request.is_empty()
             && queue.is_empty()
             && timers.is_empty()
+            && arriving.is_empty()
             && aborted_calls.is_empty()
             && aborted_order.is_empty()
     }

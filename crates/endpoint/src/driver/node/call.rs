@@ -38,6 +38,7 @@ pub struct Call {
     told: mpsc::UnboundedReceiver<Told>,
     outcome: Option<Outcome>,
     traced: bool,
+    once: bool,
 }
 
 impl Call {
@@ -60,7 +61,8 @@ impl Call {
             }
             Ok(id)
         })?;
-        Ok(Self { node: Arc::clone(node), id, told, outcome: None, traced: options.traced })
+        let CallOptions { traced, once, .. } = options;
+        Ok(Self { node: Arc::clone(node), id, told, outcome: None, traced, once })
     }
 
     /// Its id, which is in each of its messages.
@@ -119,12 +121,29 @@ impl Call {
         self.outcome.as_ref()
     }
 
-    /// Who did what for it, where it is traced: after its end, and a while, for spans may come late. `None` when
-    /// it is not traced or was dropped by its node.
+    /// Makes a call again that failed and is to be done exactly once: the same requests, to the same servers, under
+    /// the same ids; who has done its part says the same again (DPC §3.5.3). Items that came do not come again.
+    ///
+    /// # Errors
+    /// [`SendError::Ended`]: it has not failed, or is not to be done exactly once.
+    pub fn retry(&mut self) -> Result<(), SendError> {
+        self.node.with(|state, now| {
+            let (caller, _, mut out) = state.split(now);
+            caller.retry(now, self.id, &mut out)
+        })?;
+        self.outcome = None;
+        Ok(())
+    }
+
+    /// Who did what for it, where it is traced: after its end, and a while, for spans may come late. A call that
+    /// could be made again can't after this. `None` when it is not traced or was dropped by its node.
     pub async fn trace(&mut self) -> Option<Tree> {
         while let Reply::Item(_) = self.receive().await {}
         if !self.traced {
             return None;
+        }
+        if self.once {
+            self.abort();
         }
         loop {
             if let Told::Trace(tree) = self.told.recv().await? {
@@ -156,7 +175,8 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.outcome.is_some() {
+        // One that has failed and may be made again is not over.
+        if self.outcome.is_some() && !self.once {
             self.node.look(|state, _| state.calls.remove(&self.id));
             return;
         }

@@ -25,9 +25,10 @@ use std::time::Duration;
 use bytes::Bytes;
 pub use call::{Call, Reply};
 use pathcall_wire::delegate::NodeId;
-pub use request::{Request, Requests, Sealed};
+pub use request::{Forgotten, Request, Requests, Sealed};
 use rustix::rand::{GetRandomFlags, getrandom};
 use state::Shared;
+use tokio::sync::mpsc;
 
 #[cfg(feature = "quic")]
 use super::streams::quic::Tls;
@@ -93,6 +94,19 @@ pub struct NodeStats {
     pub worker: WorkerStats,
     /// Of messages, where flows carry them.
     pub messages: messages::Stats,
+    /// Calls that it knows of now: in progress, being stopped, or waiting for their traces.
+    pub calls_known: usize,
+    /// Requests that it knows of now: worked on, or done and perhaps asked about.
+    pub requests_known: usize,
+}
+
+/// What requests that are done exactly once left in durable memory (DPC §3.5.3).
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct History {
+    /// Records of what was done.
+    pub records: Vec<Record>,
+    /// Of each caller of whose calls records were deleted, the last such call.
+    pub ended: Vec<Context>,
 }
 
 /// A handle to a node. When the last one is dropped, with all of its calls and requests, the node stops.
@@ -106,8 +120,19 @@ impl Node {
     /// What the system says, `AddrInUse` above all; `InvalidInput` when nobody could reach it where it says
     /// that it is, or certificates are none.
     pub async fn start(config: &NodeConfig) -> io::Result<(Self, Requests)> {
-        let shared = Shared::start(config, NodeId::new(random()?), [random()?, random()?]).await?;
+        let shared = Shared::start(config, identity()?, History::default(), None).await?;
         Ok((Self(Arc::clone(&shared)), Requests(shared)))
+    }
+
+    /// As [`start`](Self::start), with what a process before it has left: requests that are done are not done again,
+    /// from the first message on. Whoever records, and there is nothing yet, starts with an empty history.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn resume(config: &NodeConfig, history: History) -> io::Result<(Self, Requests, Forgotten)> {
+        let (forget, forgotten) = mpsc::unbounded_channel();
+        let shared = Shared::start(config, identity()?, history, Some(forget)).await?;
+        Ok((Self(Arc::clone(&shared)), Requests(shared), Forgotten(forgotten)))
     }
 
     /// Its id, another one at each start.
@@ -134,15 +159,6 @@ impl Node {
         Call::begin(&self.0, options, requests)
     }
 
-    /// Puts back what requests that are done exactly once had recorded before the node was started anew, and of
-    /// whose calls records were deleted since, up to the last; before others know its address.
-    pub fn restore(&self, records: impl IntoIterator<Item = Record>, ended: impl IntoIterator<Item = Context>) {
-        self.0.with(|state, now| {
-            records.into_iter().for_each(|record| state.worker.restore(now, record));
-            ended.into_iter().for_each(|last| state.worker.restore_ended(last));
-        });
-    }
-
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> NodeStats {
@@ -160,6 +176,11 @@ impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("id", &self.id()).field("address", &self.address()).finish()
     }
+}
+
+/// Drawn at random: an id, and what sessions are made of.
+fn identity() -> io::Result<(NodeId, [u64; 2])> {
+    Ok((NodeId::new(random()?), [random()?, random()?]))
 }
 
 fn random() -> io::Result<u64> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::state::Shared;
 use crate::delegate::worker::record::Record;
@@ -170,13 +170,21 @@ impl Request {
     }
 
     /// Says that all that it leads to was said; nothing of that leaves before [`Sealed::release`], when effect
-    /// and record are durable together (DPC §3.5.3). One that need not be done exactly once is done at once.
+    /// and record are durable together (DPC §3.5.3). From here on it can't fail but by [`Sealed::discard`]. One
+    /// that need not be done exactly once is done at once.
     ///
     /// # Errors
     /// [`WorkError::Gone`]: it was aborted before.
-    pub fn seal(self) -> Result<Sealed, WorkError> {
+    pub fn seal(&self) -> Result<Sealed, WorkError> {
         let record = self.end()?;
-        Ok(Sealed { record, request: self })
+        let decided = record.is_none();
+        Ok(Sealed { node: Arc::clone(&self.node), execution: self.work.execution, record, decided })
+    }
+
+    /// Whether it is finished, sealed or has failed.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Ends it, and its call, with an error.
@@ -234,12 +242,15 @@ impl Drop for Request {
     }
 }
 
-/// A request that is done, and what it led to is not sent yet. Dropped, it is not done: its call fails when
-/// nobody confirms it any more, and may be made again.
+/// A request that is done, and what it led to is not sent yet. Dropped before it is decided whether its record is
+/// durable, it is neither done nor done again by this process: its call fails when nobody has confirmed it for its
+/// time-out, each time that it is made, until the node is started anew with what has become durable.
 #[derive(Debug)]
 pub struct Sealed {
+    node: Arc<Shared>,
+    execution: Context,
     record: Option<Record>,
-    request: Request,
+    decided: bool,
 }
 
 impl Sealed {
@@ -250,11 +261,41 @@ impl Sealed {
     }
 
     /// Sends what it led to: both are durable.
-    pub fn release(self) {
-        let Request { node, work, .. } = &self.request;
-        node.with(|state, now| {
+    pub fn release(mut self) {
+        self.decided = true;
+        self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
-            worker.release(now, work.execution, &mut out);
+            worker.release(now, self.execution, &mut out);
         });
+    }
+
+    /// Neither is durable, for sure: it fails, and is worked on again when its call is made again. One that need
+    /// not be done exactly once is done already.
+    pub fn discard(mut self, status: &Status) {
+        self.decided = true;
+        self.node.with(|state, now| {
+            let (_, worker, mut out) = state.split(now);
+            worker.discard(now, self.execution, status, &mut out);
+        });
+    }
+}
+
+impl Drop for Sealed {
+    fn drop(&mut self) {
+        if !self.decided {
+            self.node.with(|state, _| state.worker.set_stalled(self.execution, true));
+        }
+    }
+}
+
+/// Records that are needed no more, as they come to be; of a node that was [resumed](super::Node::resume).
+#[derive(Debug)]
+pub struct Forgotten(pub(super) mpsc::UnboundedReceiver<(Context, RequestId)>);
+
+impl Forgotten {
+    /// The next one: the call and its request. Who deletes the record stores the last such call of each caller, for
+    /// [`History::ended`](super::History::ended). `None` when the node is gone. Cancelling it loses nothing.
+    pub async fn next(&mut self) -> Option<(Context, RequestId)> {
+        self.0.recv().await
     }
 }

@@ -18,10 +18,10 @@ use tokio::time::sleep_until;
 
 use super::call::Told;
 use super::request::Waiting;
-use super::{NodeConfig, NodeStats, Transport};
+use super::{History, NodeConfig, NodeStats, Transport};
 use crate::delegate::caller::{Caller, CallerConfig, CallerEvent};
 use crate::delegate::worker::{Worker, WorkerConfig, WorkerEvent};
-use crate::delegate::{Outbox, Peer, earlier, for_caller};
+use crate::delegate::{Outbox, Peer, RequestId, earlier, for_caller};
 use crate::driver::link::{Link, Looking, Readiness};
 use crate::driver::streams::{Sink, Streams};
 use crate::messages::{self, Event, Messages};
@@ -48,9 +48,14 @@ pub(super) struct State {
     pub(super) calls: HashMap<Context, mpsc::UnboundedSender<Told>>,
     /// Who works on requests.
     pub(super) requests: HashMap<Context, Arc<Waiting>>,
+    /// Who hears of records that are needed no more.
+    forget: Option<Forget>,
     /// When the task wakes by itself.
     armed: Option<Instant>,
 }
+
+/// Calls and requests whose records are needed no more.
+type Forget = mpsc::UnboundedSender<(Context, RequestId)>;
 
 /// What carries messages.
 enum Below {
@@ -74,7 +79,12 @@ impl Outbox for Out<'_> {
 }
 
 impl Shared {
-    pub(super) async fn start(config: &NodeConfig, id: NodeId, seed: [u64; 2]) -> io::Result<Arc<Self>> {
+    pub(super) async fn start(
+        config: &NodeConfig,
+        (id, seed): (NodeId, [u64; 2]),
+        history: History,
+        forget: Option<Forget>,
+    ) -> io::Result<Arc<Self>> {
         let (bring, brought) = mpsc::unbounded_channel();
         // A node that has ended hears nothing.
         let sink: Sink = Arc::new(move |event| drop(bring.send(event)));
@@ -90,19 +100,23 @@ impl Shared {
             Transport::Quic(tls) => streams(Streams::quic(id.bits(), config.listen, tls, sink).await?),
         };
         let address = reached(config, local)?;
-        let worker = WorkerConfig {
+        let config = WorkerConfig {
             order: config.order,
             flush: config.flush,
             depth_max: config.depth_max,
             stall: config.stall,
             ..WorkerConfig::new(id, address)
         };
+        let mut worker = Worker::new(config);
+        history.records.into_iter().for_each(|record| worker.restore(Instant(0), record));
+        history.ended.into_iter().for_each(|last| worker.restore_ended(last));
         let state = State {
             caller: Caller::new(CallerConfig::new(id, address)),
-            worker: Worker::new(worker),
+            worker,
             below,
             calls: HashMap::new(),
             requests: HashMap::new(),
+            forget,
             armed: None,
         };
         let shared = Arc::new(Self {
@@ -150,7 +164,13 @@ impl Shared {
             Below::Flows(flows) => flows.1.stats(),
             Below::Streams(_) => messages::Stats::default(),
         };
-        NodeStats { caller: state.caller.stats(), worker: state.worker.stats(), messages }
+        NodeStats {
+            caller: state.caller.stats(),
+            worker: state.worker.stats(),
+            messages,
+            calls_known: state.caller.known(),
+            requests_known: state.worker.known(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -299,7 +319,10 @@ impl State {
                 caller.undelivered(now, to, &head, &mut out);
                 worker.undelivered(now, to, &head, &mut out);
             }
-            Event::Underway(address) => caller.alive(now, address),
+            Event::Underway { peer, arriving } => {
+                caller.alive(now, peer);
+                arriving.iter().for_each(|head| worker.arriving(now, head));
+            }
         }
     }
 
@@ -329,7 +352,10 @@ impl State {
                         waiting.granted.notify_one();
                     }
                 }
-                WorkerEvent::Forget { .. } => {}
+                WorkerEvent::Forget { call, request } => {
+                    // Nobody may want to hear of it.
+                    let _ = self.forget.as_ref().map(|forget| forget.send((call, request)));
+                }
             }
         }
     }

@@ -177,3 +177,74 @@ async fn a_node_that_has_nothing_to_do_does_nothing() {
         assert!(used_ns < 10_000_000, "{transport:?}: {used_ns} ns of processor time");
     }
 }
+
+#[tokio::test]
+async fn a_call_that_may_be_made_again_leaves_nothing_when_it_is_dropped() {
+    let caller = caller(Transport::Tcp).await;
+    let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    let options = CallOptions { once: true, timeout: Duration::from_millis(100), ..CallOptions::default() };
+    let mut call = caller.call(options, [(nowhere, Bytes::new())]).expect("room");
+    let failed = Reply::Ended(Outcome::Failed(CallFailure::Unreachable(nowhere)));
+    assert_eq!(timeout(LIMIT, call.receive()).await.expect("in time"), failed);
+    call.retry().expect("it failed");
+    assert_eq!(timeout(LIMIT, call.receive()).await.expect("in time"), failed);
+    assert!(!caller.is_empty(), "it could be made again");
+    drop(call);
+    let began = Clock::now();
+    while !caller.is_empty() {
+        assert!(began.elapsed() < LIMIT);
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Bytes that a slow network takes on within [`TICK`].
+const SLOW: usize = 8 << 10;
+const TICK: Duration = Duration::from_millis(5);
+
+/// Takes connections on to `to`, slowly where they go there.
+async fn slow_network(listener: tokio::net::TcpListener, to: SocketAddr) {
+    while let Ok((from, _)) = listener.accept().await {
+        let Ok(to) = tokio::net::TcpStream::connect(to).await else { return };
+        let ((mut from, mut back), (mut answers, mut on)) = (from.into_split(), to.into_split());
+        tokio::spawn(async move { tokio::io::copy(&mut answers, &mut back).await });
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(TICK);
+            let mut bytes = vec![0; SLOW];
+            loop {
+                tick.tick().await;
+                match tokio::io::AsyncReadExt::read(&mut from, &mut bytes).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(len) => {
+                        if tokio::io::AsyncWriteExt::write_all(&mut on, &bytes[..len]).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_long_request_that_is_passed_on_may_take_longer_than_the_time_out() {
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let reached = listener.local_addr().expect("bound");
+    // Another address of the loopback: the same port is free there, or the test says so.
+    let listen = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), reached.port()));
+    let (transport, reached) = (Transport::Tcp, Some(reached));
+    let config = NodeConfig { listen, transport, reached, ..NodeConfig::default() };
+    let (far, requests) = Node::start(&config).await.expect("starts");
+    tokio::spawn(slow_network(listener, listen));
+    tokio::spawn(async move { work(requests.receive().await).await });
+
+    let (caller, near) = (caller(Transport::Tcp).await, serve(Transport::Tcp).await);
+    let (ping_period, limit) = (Duration::from_millis(60), Duration::from_millis(300));
+    let options = CallOptions { ping_period, timeout: limit, ..CallOptions::default() };
+    let long = "x".repeat(300 * SLOW);
+    let what = format!("to {}: reply {long}", far.address().port());
+    let began = Clock::now();
+    let call = caller.call(options, [(near.address(), Bytes::from(what))]).expect("room");
+    let (items, outcome) = all(call).await;
+    assert_eq!(outcome, Outcome::Complete, "after {:?}", began.elapsed());
+    assert!(items == [long] && began.elapsed() > limit * 4, "{:?}", began.elapsed());
+}

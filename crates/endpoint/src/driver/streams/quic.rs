@@ -19,7 +19,7 @@ use quinn::rustls::{self, RootCertStore, version::TLS13};
 use quinn::{ClientConfig, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::time::timeout;
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak};
+use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// What both ends must speak, beneath TLS (RFC 7301).
@@ -163,7 +163,7 @@ async fn message(streams: &Weak, remote: Remote, mut stream: RecvStream) -> io::
             && let Some(streams) = streams.get()
         {
             told = tokio::time::Instant::now();
-            (streams.0.sink)(Event::Underway(remote.listens));
+            (streams.0.sink)(underway(remote, &message));
         }
     }
     if message.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(message.into()) }

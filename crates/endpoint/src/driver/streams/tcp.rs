@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak};
+use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// Of a message, so much is made room for at a time.
@@ -126,7 +126,7 @@ impl Reader {
                 && let Some(streams) = streams.get()
             {
                 told = Instant::now();
-                (streams.0.sink)(Event::Underway(self.remote.listens));
+                (streams.0.sink)(underway(self.remote, &message));
             }
         }
         Ok(message.into())

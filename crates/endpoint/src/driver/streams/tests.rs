@@ -17,7 +17,7 @@ impl Node {
     async fn event(&mut self) -> Event {
         loop {
             match timeout(LIMIT, self.events.recv()).await.expect("in time").expect("an event") {
-                Event::Underway(_) => {}
+                Event::Underway { .. } => {}
                 event => return event,
             }
         }

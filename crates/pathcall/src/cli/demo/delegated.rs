@@ -34,6 +34,9 @@ struct Report {
     caller_messages: u64,
     /// Hash of the result.
     digest: String,
+    /// Who did what for one of the calls.
+    #[serde(default)]
+    trace: Option<String>,
 }
 
 /// Who sends a request to the next server.
@@ -62,7 +65,7 @@ impl Demo {
             "messages",
             "at the caller",
         ]);
-        let mut differing = Vec::new();
+        let (mut differing, mut traces) = (Vec::new(), String::new());
         for (name, program) in &self.programs {
             let rpc = self.report(name, program, Way::Rpc).await?;
             let delegate = self.report(name, program, Way::Delegate).await?;
@@ -71,12 +74,17 @@ impl Demo {
                 let (got, expected) = (&delegate.digest, &rpc.digest);
                 differing.push(format!("{name} (delegate): expected {expected} as by RPC, got {got}"));
             }
+            if let Some(trace) = &delegate.trace {
+                traces += &format!("one of {name}'s calls, traced:\n{trace}");
+            }
             table.row(row(name, Way::Delegate, if equal { "equal" } else { "DIFFERS" }, &delegate));
             table.row(row(name, Way::Rpc, "reference", &rpc));
         }
         // The application fails where a pixel differs.
         let image = self.image.display();
-        print(&format!("\n{table}image, equal bit for bit to the one that a single machine renders: {image}\n"))?;
+        print(&format!(
+            "\n{table}{traces}image, equal bit for bit to the one that a single machine renders: {image}\n"
+        ))?;
         Ok(differing)
     }
 

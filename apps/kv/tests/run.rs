@@ -1,0 +1,102 @@
+//! The application as a user runs it: every way the same result (it checks each value itself, too); servers as
+//! processes; a picture.
+
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::{Child, Command, Output, Stdio};
+
+use pathcall_element::Registration;
+
+const KV: &str = env!("CARGO_BIN_EXE_kv");
+
+const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(KV).args(arguments).output().expect("the application starts")
+}
+
+/// What each way of a report says of a field.
+fn fields(report: &str, name: &str) -> Vec<String> {
+    let name = format!("\"{name}\":");
+    report.split(&name).skip(1).map(|rest| rest.chars().take_while(|c| !",}".contains(*c)).collect()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_gives_the_same_result() {
+    let listener = pathcall_control::bind(FREE).await.expect("a free port");
+    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
+    let config = pathcall_element::Config {
+        data: FREE,
+        control: FREE,
+        controller: Some(controller.url()),
+        ..Default::default()
+    };
+    let element = pathcall_element::run(config).await.expect("runs");
+    let mut registration = element.registration();
+    let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
+    registration.wait_for(known).await.expect("the controller knows it");
+    let url = controller.url();
+    tokio::task::spawn_blocking(move || same_results(&url)).await.expect("the same");
+    element.shutdown().await;
+    controller.shutdown().await;
+}
+
+fn same_results(controller: &str) {
+    let picture = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kv.svg");
+    let quick = [
+        "demo",
+        "--json",
+        "--controller",
+        controller,
+        "--seconds",
+        "0.5",
+        "--get",
+        "exp:2ms",
+        "--scan",
+        "exp:4ms",
+        "--picture",
+    ];
+    let output = run(&[&quick[..], &[picture.to_str().expect("a path")]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = String::from_utf8(output.stdout).expect("JSON");
+    let digests = fields(&report, "digest");
+    assert_eq!(digests.len(), 3, "{report}");
+    assert!(digests.iter().all(|digest| *digest == digests[0] && digest.len() == 18), "{report}");
+    let calls = fields(&report, "calls");
+    assert!(calls.iter().all(|count| *count == calls[0] && count.parse::<u64>().is_ok_and(|n| n > 100)), "{report}");
+    // Nobody else is there: what may be cloned mostly is; what is not asked for, never.
+    let extra: Vec<f64> = fields(&report, "extra").iter().filter_map(|extra| extra.parse().ok()).collect();
+    assert!(extra.len() == 2 && extra[0] > 0.1 && extra[0] <= 1.0 && extra[1] < 0.1, "{report}");
+    let svg = std::fs::read_to_string(picture).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains("plain gRPC"), "{svg}");
+}
+
+#[test]
+fn what_is_no_load_is_refused() {
+    for (option, value) in [("--load", "0"), ("--load", "2"), ("--gets", "1.5"), ("--seconds", "0")] {
+        let output = run(&["demo", "--controller", "http://127.0.0.1:1", option, value]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.starts_with(&format!("kv: {option}: expected")), "{said}");
+    }
+}
+
+/// A process that is killed with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_server_says_where_it_is() {
+    for way in [&["serve", "--plain"][..], &["serve"]] {
+        let server = Command::new(KV).args(way).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut server = Running(server);
+        let mut ready = String::new();
+        BufReader::new(server.0.stdout.take().expect("piped")).read_line(&mut ready).expect("it says so");
+        assert!(ready.starts_with("ready http://127.0.0.1:"), "{ready:?}");
+    }
+}

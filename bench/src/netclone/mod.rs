@@ -1,0 +1,124 @@
+//! What figures of *clone* share: in virtual time, workloads of the paper and latency over load ([`model`]); in real
+//! time, servers and load on this machine ([`real`]), and real stores behind stubs ([`stores`]).
+//!
+//! ```text
+//! Case (servers, workload, schemes) ─► model, load by load, seed by seed ─► Curves ─► rows beside random, a Panel
+//! ```
+
+pub(crate) mod model;
+pub(crate) mod real;
+pub(crate) mod stores;
+
+use model::Point;
+use pathcall_endpoint::clone::Scheme;
+use pathcall_sim::clone::performance::{Bed, Workload};
+
+use crate::harness::{Bench, Better, Line, Metric, Panel};
+
+/// Loads at which latency is taken, of what the servers could do.
+const LOADS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+const LOADS_QUICK: [f64; 2] = [0.2, 0.6];
+/// More than the servers can do: what they then answer is the ceiling.
+const OVERLOAD: f64 = 1.1;
+/// Calls that count, of each load.
+const CALLS: usize = 40_000;
+const CALLS_QUICK: usize = 2000;
+/// Runs of each load.
+const SEEDS: u64 = 3;
+/// A scheme that clones only to idle servers takes no throughput away (NetClone §5.2).
+pub(crate) const CEILING: f64 = 0.98;
+
+/// One plot of a figure.
+pub(crate) struct Case<'a> {
+    pub(crate) title: String,
+    pub(crate) bed: Bed,
+    pub(crate) workload: Workload,
+    pub(crate) schemes: &'a [Scheme],
+}
+
+/// A scheme's latency over load, of one seed.
+#[derive(Debug, Clone)]
+pub(crate) struct Curve {
+    pub(crate) points: Vec<Point>,
+    /// Calls answered in a second where more were made than could be.
+    pub(crate) ceiling: f64,
+}
+
+/// Curves of a case: of each scheme, one for each seed.
+pub(crate) struct Curves<'a> {
+    case: &'a Case<'a>,
+    of: Vec<Vec<Curve>>,
+}
+
+impl Curve {
+    /// How many times lower its p99 is than another's, on average over the loads.
+    fn improvement(&self, over: &Self) -> f64 {
+        let times = self.points.iter().zip(&over.points).map(|(ours, theirs)| theirs.p99_us / ours.p99_us);
+        times.sum::<f64>() / self.points.len() as f64
+    }
+}
+
+impl<'a> Curves<'a> {
+    /// Runs the case.
+    pub(crate) fn of(bench: &Bench, case: &'a Case<'a>) -> Self {
+        let (loads, calls) = (bench.size(&LOADS[..], &LOADS_QUICK), bench.size(CALLS, CALLS_QUICK));
+        let seeds = bench.size(SEEDS, 1);
+        let curve = |scheme, seed| {
+            let at = |load| model::at(&case.bed, case.workload, scheme, load, calls, seed);
+            Curve { points: loads.iter().map(|load| at(*load)).collect(), ceiling: at(OVERLOAD).rate }
+        };
+        let all = |scheme: &Scheme| {
+            bench.says(&format!("{}: {scheme}", case.title));
+            (1..=seeds).map(|seed| curve(*scheme, seed)).collect()
+        };
+        Self { case, of: case.schemes.iter().map(all).collect() }
+    }
+
+    /// Of one scheme.
+    ///
+    /// # Panics
+    /// When the case is without it.
+    pub(crate) fn scheme(&self, scheme: Scheme) -> &[Curve] {
+        let place = self.case.schemes.iter().position(|one| *one == scheme);
+        &self.of[place.expect("a scheme of the case")]
+    }
+
+    /// A row: how many times lower the p99 of `ours` is than that of `other`, on average over the loads.
+    pub(crate) fn improvement(&self, bench: &mut Bench, ours: Scheme, other: Scheme, expected: Option<f64>) {
+        let case = format!("{}: {ours}, p99, mean improvement", self.case.title);
+        let metric = Metric::new(case, other.name(), "x", Better::Higher);
+        let metric = expected.map_or(metric.clone(), |ratio| metric.expect(ratio));
+        let pairs = self.scheme(ours).iter().zip(self.scheme(other));
+        let values: Vec<f64> = pairs.map(|(ours, other)| ours.improvement(other)).collect();
+        bench.row(metric, &values, &vec![1.0; values.len()]);
+    }
+
+    /// A row: calls answered in a second where more are made than servers can answer.
+    pub(crate) fn ceiling(&self, bench: &mut Bench, ours: Scheme, other: Scheme, expected: Option<f64>) {
+        let case = format!("{}: {ours}, throughput ceiling", self.case.title);
+        let metric = Metric::new(case, other.name(), "calls/s", Better::Higher);
+        let metric = expected.map_or(metric.clone(), |ratio| metric.expect(ratio));
+        let ceilings = |scheme| self.scheme(scheme).iter().map(|curve| curve.ceiling).collect::<Vec<_>>();
+        bench.row(metric, &ceilings(ours), &ceilings(other));
+    }
+
+    /// The plot: 99th percentiles over calls answered, of the first seed.
+    pub(crate) fn panel(&self) -> Panel {
+        self.panel_of("p99, us", true, |point| point.p99_us)
+    }
+
+    /// A plot of something else.
+    pub(crate) fn panel_of(&self, y: &'static str, logarithmic: bool, of: fn(&Point) -> f64) -> Panel {
+        let line = |(scheme, curves): (&Scheme, &Vec<Curve>)| Line {
+            name: scheme.name().to_owned(),
+            points: curves[0].points.iter().map(|point| (point.rate / 1e6, of(point))).collect(),
+        };
+        Panel {
+            title: self.case.title.clone(),
+            x: "calls answered, millions a second",
+            y,
+            logarithmic,
+            lines: self.case.schemes.iter().zip(&self.of).map(line).collect(),
+        }
+    }
+}

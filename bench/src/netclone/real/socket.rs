@@ -1,0 +1,60 @@
+//! A UDP socket that waits until a frame comes, or a time.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant as Clock};
+
+use anyhow::Result;
+use pathcall_wire::{Instant, MAX_FRAME};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::net::FREE;
+
+/// Room for a frame.
+pub(super) type Frame = [u8; MAX_FRAME];
+
+pub(super) struct Socket {
+    socket: UdpSocket,
+    began: Clock,
+}
+
+impl Socket {
+    /// On a free port; times are counted from `began`.
+    pub(super) fn bind(began: Clock) -> Result<Self> {
+        let socket = UdpSocket::bind(FREE)?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, began })
+    }
+
+    pub(super) fn address(&self) -> Result<SocketAddr> {
+        Ok(self.socket.local_addr()?)
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        Instant(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// Until something has come, or at the latest until then.
+    pub(super) fn wait(&self, until: Option<Instant>) -> Result<()> {
+        let left = until.map(|until| until.since(self.now()));
+        let timeout =
+            left.map(|left: Duration| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The next datagram, if there is one.
+    pub(super) fn receive(&self, frame: &mut Frame) -> Result<Option<usize>> {
+        match self.socket.recv(frame) {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends one; what finds no room is lost, as on any link.
+    pub(super) fn send(&self, to: SocketAddr, frame: &[u8]) {
+        let _ = self.socket.send_to(frame, to);
+    }
+}

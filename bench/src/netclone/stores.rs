@@ -1,0 +1,226 @@
+//! Figures of real stores: Debian's daemons, one for each of six servers, behind the key-value application, its calls
+//! through stubs and the element (NetClone §5.5).
+//!
+//! Twice: with waits before each answer, disturbed as in the paper, at a load that leaves the processors idle; and
+//! raw, where clones and originals share two processors.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use apps_load::{Jitter, Plan, Run, Service, open_loop};
+use kv::cluster::{Sent, Work};
+use kv::daemon::Daemon;
+use kv::objects::OBJECTS;
+use kv::{Client, Cluster, Kind, Mix, Store, StoreKind, Waits};
+use pathcall_endpoint::clone::{Budget, Scheme};
+use tokio::runtime::Runtime;
+
+use crate::harness::{Bench, Better, Line, Metric, Panel, Panels};
+use crate::net::{Network, Watch, runtime};
+
+const SERVERS: usize = 6;
+/// The paper's (§5.5).
+const WORKERS: usize = 8;
+const WAITS: Waits = Waits {
+    get: Service::Exponential(Duration::from_millis(4)),
+    scan: Service::Exponential(Duration::from_millis(40)),
+    jitter: Jitter::HIGH,
+};
+const MIXES: [(f64, &str); 2] = [(0.99, "99 % GET, 1 % SCAN"), (0.90, "90 % GET, 10 % SCAN")];
+const SCHEMES: [Scheme; 4] = [Scheme::Random, Scheme::ClientClone, Scheme::Clone, Scheme::CloneShortest];
+const LOADS: [f64; 4] = [0.1, 0.3, 0.5, 0.7];
+const LOADS_QUICK: [f64; 1] = [0.1];
+/// Where schemes stand beside random: the processors are idle for most of the time.
+const LOAD_OF_ROWS: f64 = 0.2;
+/// Calls a second without waits.
+const RAW: f64 = 1500.0;
+/// Of random's p99, of GETs, with waits.
+const BAR: f64 = 0.67;
+/// Share of the processors' time up to which that is to hold.
+const BUSY: f64 = 30.0;
+/// Extra requests that methods allow for each call, unless they say otherwise.
+const BUDGET: f64 = 1.0;
+const TIME: Duration = Duration::from_secs(4);
+const TIME_QUICK: Duration = Duration::from_millis(300);
+const WARM: Duration = Duration::from_millis(300);
+const OBJECTS_QUICK: u64 = 10_000;
+/// Megabytes that a store may take.
+const MEMORY_MB: u32 = 512;
+
+/// Servers with stores, and clients of each scheme.
+struct Rack<'a> {
+    runtime: &'a Runtime,
+    /// In the order of [`SCHEMES`].
+    clients: Vec<Client>,
+    daemons: &'a [Daemon],
+    _cluster: Cluster,
+}
+
+/// What a load came to.
+struct Seen {
+    run: Run<Kind>,
+    extra: f64,
+    /// What the budget allows of that: its share, and its bursts in so many calls.
+    allowed: f64,
+    redundant: f64,
+    busy: f64,
+}
+
+/// Makes the figure of one kind of store.
+pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) -> Result<()> {
+    let objects = bench.size(OBJECTS, OBJECTS_QUICK);
+    let runtime = runtime()?;
+    let (mut daemons, mut stores) = (Vec::new(), Vec::new());
+    for _ in 0..SERVERS {
+        let Some(daemon) = runtime.block_on(Daemon::start_if_there(kind, MEMORY_MB))? else {
+            bench.says(&format!("not made: {} is not installed", kv::daemon::program(kind)));
+            return Ok(());
+        };
+        stores.push(runtime.block_on(fill(&daemon, objects))?);
+        daemons.push(daemon);
+    }
+    let network = runtime.block_on(Network::start())?;
+    let mut panels = Vec::new();
+    let waiting = Rack::start(&runtime, &network, &stores, &daemons, Some(WAITS))?;
+    for (gets, name) in MIXES {
+        let mix = Mix::new(objects, gets, 1);
+        panels.push(waiting.curves(bench, name, &mix, capacity(gets))?);
+        let rate = capacity(gets) * LOAD_OF_ROWS;
+        waiting.beside_random(bench, &format!("{name}, waits, load {LOAD_OF_ROWS}"), &mix, rate, Some(BAR))?;
+    }
+    drop(waiting);
+    let raw = Rack::start(&runtime, &network, &stores, &daemons, None)?;
+    for (gets, name) in MIXES {
+        let mix = Mix::new(objects, gets, 1);
+        raw.beside_random(bench, &format!("{name}, raw"), &mix, RAW, None)?;
+    }
+    drop(raw);
+    runtime.block_on(network.shutdown());
+    for daemon in daemons {
+        runtime.block_on(daemon.stop());
+    }
+    bench.show_panels(Panels { name: "latency", words, panels });
+    Ok(())
+}
+
+async fn fill(daemon: &Daemon, objects: u64) -> Result<Store> {
+    let store = daemon.store().await?;
+    store.fill(objects).await?;
+    Ok(store)
+}
+
+/// Calls a second that the servers can do with waits.
+fn capacity(gets: f64) -> f64 {
+    let mean = |service: Service| service.mean().as_secs_f64() * WAITS.jitter.factor();
+    (SERVERS * WORKERS) as f64 / (mean(WAITS.get) * gets + mean(WAITS.scan) * (1.0 - gets))
+}
+
+impl<'a> Rack<'a> {
+    fn start(
+        runtime: &'a Runtime,
+        network: &Network,
+        stores: &[Store],
+        daemons: &'a [Daemon],
+        waits: Option<Waits>,
+    ) -> Result<Self> {
+        let work = Work { workers: WORKERS, waits, seed: 1 };
+        let controller = network.url();
+        runtime.block_on(async {
+            let cluster = Cluster::pathcall(stores, &work, Some(&controller)).await?;
+            let mut clients = Vec::new();
+            for scheme in SCHEMES {
+                clients.push(cluster.client(Some(scheme)).await?);
+            }
+            Ok(Self { runtime, clients, daemons, _cluster: cluster })
+        })
+    }
+
+    fn run(&self, scheme: Scheme, mix: &Mix, plan: Plan) -> Result<Seen> {
+        let place = SCHEMES.iter().position(|one| *one == scheme);
+        let client = &self.clients[place.expect("a scheme of the figure")];
+        let sent = || client.sent().unwrap_or_default();
+        let (before, stores, watch) = (sent(), self.stores_cpu()?, Watch::start());
+        let run = self.runtime.block_on(open_loop(plan, |nth| {
+            let (client, read) = (client.clone(), mix.read(nth));
+            async move { client.read(nth, read).await.map(|_| read.kind) }
+        }));
+        let ((took, cpu), stores) = (watch.read(), self.stores_cpu()?.saturating_sub(stores));
+        if let Some(why) = &run.why {
+            ensure!(run.failed == 0, "{} calls failed: {why}", run.failed);
+        }
+        let after = sent();
+        let calls = (after.calls - before.calls).max(1) as f64;
+        let of_calls = |of: fn(&Sent) -> u64| (of(&after) - of(&before)) as f64 / calls;
+        let Budget { burst, per_second, .. } = Budget::default();
+        let allowed = BUDGET + (burst + per_second * took.as_secs_f64()) / calls;
+        let processors = std::thread::available_parallelism()?.get() as f64;
+        let busy = (cpu + stores).as_secs_f64() / took.as_secs_f64() / processors;
+        let (extra, redundant) = (of_calls(|sent| sent.extra), of_calls(|sent| sent.redundant));
+        Ok(Seen { extra, allowed, redundant, busy, run })
+    }
+
+    /// What the daemons have used of the processors.
+    fn stores_cpu(&self) -> Result<Duration> {
+        let of = |daemon: &Daemon| daemon.process().map_or(Ok(Duration::ZERO), crate::net::process_cpu);
+        self.daemons.iter().map(of).sum()
+    }
+
+    /// 99th percentiles of GETs of each scheme over load, a run each.
+    fn curves(&self, bench: &Bench, name: &str, mix: &Mix, capacity: f64) -> Result<Panel> {
+        let (loads, wanted) = (bench.size(&LOADS[..], &LOADS_QUICK), bench.schemes());
+        let mut lines = Vec::new();
+        for scheme in SCHEMES.into_iter().filter(|scheme| wanted.contains(scheme)) {
+            bench.says(&format!("{name}: {scheme}"));
+            let point = |load: &f64| {
+                let seen = self.run(scheme, mix, plan(bench, capacity * load, 1))?;
+                Ok((seen.run.rate(), seen.of_gets(0.99)))
+            };
+            let points = loads.iter().map(point).collect::<Result<_>>()?;
+            lines.push(Line { name: scheme.name().to_owned(), points });
+        }
+        let title = format!("{name}, with waits");
+        Ok(Panel { title, x: "calls answered a second", y: "p99 of GETs, ms", logarithmic: true, lines })
+    }
+
+    /// Rows of each scheme beside random.
+    fn beside_random(&self, bench: &mut Bench, name: &str, mix: &Mix, rate: f64, bar: Option<f64>) -> Result<()> {
+        let wanted = bench.schemes();
+        for scheme in SCHEMES.into_iter().filter(|scheme| *scheme != Scheme::Random && wanted.contains(scheme)) {
+            let of = |what: &str, unit| {
+                Metric::new(format!("{name}: {scheme}, {what}"), Scheme::Random.name(), unit, Better::Lower)
+            };
+            let p99 = of("p99 of GETs", "ms");
+            // The bar is of what the element does.
+            let bar = bar.filter(|_| scheme != Scheme::ClientClone);
+            let metrics = [
+                bar.map_or(p99.clone(), |bar| p99.expect(bar)),
+                of("p50 of GETs", "ms"),
+                of(&format!("extra requests (at most {BUDGET})"), "a call"),
+                of("redundant answers", "%"),
+                of(&format!("processors busy (meant: at most {BUSY})"), "%"),
+            ];
+            let (seeds, plan) = ([Cell::default(), Cell::default()], plan(bench, rate, 0));
+            let turn = |scheme, seed: &Cell<u64>| {
+                seed.set(seed.get() + 1);
+                let seen = self.run(scheme, mix, Plan { seed: seed.get(), ..plan })?;
+                ensure!(seen.extra <= seen.allowed, "{} extra requests a call, not {}", seen.extra, seen.allowed);
+                Ok([seen.of_gets(0.99), seen.of_gets(0.5), seen.extra, seen.redundant * 100.0, seen.busy * 100.0])
+            };
+            bench.compare(metrics, || turn(scheme, &seeds[0]), || turn(Scheme::Random, &seeds[1]))?;
+        }
+        Ok(())
+    }
+}
+
+impl Seen {
+    /// In milliseconds.
+    fn of_gets(&self, share: f64) -> f64 {
+        let gets = self.run.latencies.get(&Kind::Get);
+        gets.map_or(0.0, |gets| gets.quantile(share).as_secs_f64() * 1e3)
+    }
+}
+
+fn plan(bench: &Bench, rate: f64, seed: u64) -> Plan {
+    Plan { rate, warm: WARM, measured: bench.size(TIME, TIME_QUICK), in_flight_max: 10_000, seed }
+}

@@ -1,0 +1,124 @@
+//! Frames of calls, beside a frame of *map* that is only passed on: what steering and cloning cost.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use pathcall_program::{Action, Application, Endpoint, Pool, Program, Size};
+use pathcall_wire::clone::{ORIGINAL, emit};
+use pathcall_wire::map::frame_len;
+use pathcall_wire::{BaseRepr, CloneFlags, CloneHeader, CloneRepr, Flags, Kind, MAX_FRAME, MapHeader, MapRepr};
+
+use crate::traffic::WINDOW;
+
+/// *map*'s application, the pool, and who takes part in each.
+const GAIDS: [u32; 2] = [1, 2];
+const SERVER: u32 = 9;
+const CALLERS: [u32; 2] = [11, 21];
+const SERVERS: [u32; 2] = [1, 2];
+/// Of a call, in bytes: most are shorter than 512 (NetClone §3.7).
+const MESSAGE: usize = 128;
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Passing {
+    /// It is passed on.
+    Crossing,
+    /// A request goes to the first of its pair.
+    Steered,
+    /// A request goes to both: two passes, two frames leave.
+    Cloned,
+    /// Answers of cloned calls, each call's faster and slower one.
+    Answered,
+}
+
+impl Passing {
+    /// Those of calls.
+    pub(super) const CALLS: [Self; 3] = [Self::Steered, Self::Cloned, Self::Answered];
+
+    /// What a figure calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Crossing => "a frame passed on",
+            Self::Steered => "a call, steered",
+            Self::Cloned => "a call, cloned, two frames",
+            Self::Answered => "answers, filtered",
+        }
+    }
+}
+
+/// The program and a window of frames, which come again as they left.
+pub(super) struct Calls {
+    passing: Passing,
+    program: Program,
+    frames: Vec<Vec<u8>>,
+}
+
+impl Calls {
+    pub(super) fn new(passing: Passing) -> Result<Self> {
+        let mut program = Program::new(Size::default());
+        let tables = program.tables_mut();
+        let [gaid, pool] = GAIDS;
+        tables.install(Application { gaid, epoch: 1, owner: SERVER, row_base: 0, rows: 1, lane_base: 0, width: 1 })?;
+        tables.install_pool(Pool { gaid: pool, version: 1, servers: SERVERS.to_vec() })?;
+        let of_pool = [(CALLERS[1], pool), (SERVERS[0], pool), (SERVERS[1], pool)];
+        for (endpoint, gaid) in [(SERVER, gaid), (CALLERS[0], gaid)].into_iter().chain(of_pool) {
+            tables.set_endpoint(Endpoint { endpoint, incarnation: 1, gaid, slot_base: 0, slots: 0 })?;
+        }
+        if passing == Passing::Steered {
+            // One of the pair is busy.
+            program.process(pathcall_wire::Instant(1), &mut answer(Kind::CloneWorking, 1, 1, 1), false);
+        }
+        let frames = (0..WINDOW).map(|number| frame(passing, number)).collect();
+        Ok(Self { passing, program, frames })
+    }
+
+    pub(super) fn turn(&mut self, windows: u64) -> Result<[f64; 1]> {
+        let began = Instant::now();
+        for _ in 0..windows {
+            for frame in &mut self.frames {
+                match self.program.process(pathcall_wire::Instant(1), black_box(frame), false).action {
+                    Action::Clone(_) => drop(black_box(self.program.recirculate(frame))),
+                    Action::Forward(_) => {}
+                    Action::Drop(_) if self.passing == Passing::Answered => {}
+                    other => bail!("{}: {other:?}", self.passing.name()),
+                }
+            }
+        }
+        Ok([began.elapsed().as_nanos() as f64 / (windows * u64::from(WINDOW)) as f64])
+    }
+}
+
+fn frame(passing: Passing, number: u32) -> Vec<u8> {
+    match passing {
+        Passing::Crossing => {
+            let payload_len = CloneHeader::LEN - MapHeader::LEN + MESSAGE;
+            let mut bytes = vec![0; frame_len(0, 0, payload_len)];
+            let base = base(Kind::MapSilent, GAIDS[0], CALLERS[0], SERVER, Flags::CROSS);
+            let map = MapRepr { payload_len: payload_len as u16, ..MapRepr::default() };
+            pathcall_wire::map::emit(&base, &map, &mut bytes);
+            bytes
+        }
+        Passing::Steered | Passing::Cloned => {
+            call(&base(Kind::CloneRequest, GAIDS[1], CALLERS[1], 0, 0), CloneRepr::default())
+        }
+        Passing::Answered => answer(Kind::CloneReply, 1 + number / 2, (number % 2) as u16, 0),
+    }
+}
+
+fn base(kind: Kind, gaid: u32, src: u32, dst: u32, flags: u16) -> BaseRepr {
+    BaseRepr { gaid, epoch: 1, src, src_incarnation: 1, dst, flags, ..BaseRepr::new(kind) }
+}
+
+fn answer(kind: Kind, id: u32, sid: u16, state: u16) -> Vec<u8> {
+    let base = base(kind, GAIDS[1], SERVERS[usize::from(sid)], CALLERS[1], Flags::FROM_SERVER);
+    call(&base, CloneRepr { req_id: id.into(), clo: ORIGINAL, sid, state, ..CloneRepr::default() })
+}
+
+fn call(base: &BaseRepr, head: CloneRepr) -> Vec<u8> {
+    let head = CloneRepr { flags: CloneFlags::CLONE | CloneFlags::SHORTEST, parts: 1, ..head };
+    let mut bytes = vec![0; MAX_FRAME];
+    let len = emit(base, &head, &[0x5a; MESSAGE], &mut bytes);
+    bytes.truncate(len);
+    bytes
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses: which endpoint a server of the pool is (crates/program, clone/address.rs). */
+#pragma once
+
+#include "context.h"
+
+/* Addresses a call's frame to a server; null: that is nobody here. */
+static __always_inline struct endpoint *addressed(struct pc_base *base, __u32 server, __u32 gaid)
+{
+	struct endpoint *to = endpoint_of(server, gaid);
+
+	if (!to)
+		return 0;
+	base->dst = bpf_htonl(server);
+	base->dst_incarnation = bpf_htonl(to->incarnation);
+	return to;
+}
+
+static __always_inline int to_server(struct pc_base *base, struct context *c, __u32 sid)
+{
+	struct server *server = server_of(&c->pool, sid);
+	struct endpoint *to = server ? addressed(base, server->endpoint, c->gaid) : 0;
+
+	if (!to)
+		return DROP_UNKNOWN_ENDPOINT;
+	c->to = to->at;
+	return FORWARD;
+}
+
+/* A request for the very server that it is addressed to. */
+static __always_inline int as_addressed(struct context *c)
+{
+	struct endpoint *to = endpoint_of(c->dst, c->gaid);
+
+	if (!to || (!to->server && !PLANTED(DIRECT_TO_ANYBODY)))
+		return DROP_UNKNOWN_ENDPOINT;
+	c->to = to->at;
+	return FORWARD;
+}

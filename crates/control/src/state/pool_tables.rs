@@ -1,0 +1,97 @@
+//! What elements have of pools: their tables, and who is in them.
+
+use pathcall_proto::v1::EndpointEntry;
+
+use super::push::{ENTRIES_MAX, ElementPool, Subject};
+use super::{PoolRecord, Push, State, Waiting, record};
+
+impl State {
+    /// Gives a pool without an element one, if there is any, and if there are servers.
+    pub(super) fn offer_pool(&mut self, gaid: u32) {
+        let takes = |element: &super::Element| element.serving && !element.refused.contains(&gaid);
+        let element = self.elements.iter().find(|(_, element)| takes(element)).map(|(&id, _)| id);
+        let Some(pool) = self.pools.get_mut(&gaid).filter(|pool| pool.record.element.is_none()) else { return };
+        let Some(element) = element.filter(|_| pool.record.servers.iter().any(|server| server.serving)) else { return };
+        pool.record.element = Some(element);
+        pool.untold = true;
+        self.changed.pools.insert(gaid);
+        self.install_pool(gaid);
+    }
+
+    /// Pushes all that an element needs to know of a pool.
+    pub(super) fn install_pool(&mut self, gaid: u32) {
+        let Some(pool) = self.pools.get(&gaid) else { return };
+        let servers = pool.record.servers.iter().map(|server| server.endpoint);
+        let endpoints = servers.chain(pool.callers.values().copied()).collect();
+        self.push_pool(gaid);
+        self.push_pool_endpoints(gaid, endpoints);
+    }
+
+    /// Pushes the table of a pool's servers.
+    pub(super) fn push_pool(&mut self, gaid: u32) {
+        let Some(PoolRecord { version, token_key, element: Some(element), .. }) =
+            self.pools.get(&gaid).map(|pool| &pool.record)
+        else {
+            return;
+        };
+        let (version, token_key, element) = (*version, *token_key, *element);
+        let servers = self.pools.get(&gaid).map(|pool| pool.record.serving()).unwrap_or_default();
+        let pool = ElementPool { gaid, version, servers, token_key };
+        self.push(element, Push::InstallPool(pool), Subject::Application(gaid));
+    }
+
+    /// Pushes the entries of a pool's endpoints.
+    pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
+        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
+        for endpoints in endpoints.chunks(ENTRIES_MAX) {
+            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint)).collect();
+            self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
+        }
+    }
+
+    /// Takes the element away from a pool; its callers send to the servers themselves.
+    pub(super) fn withdraw_pool(&mut self, gaid: u32) {
+        let Some(pool) = self.pools.get_mut(&gaid) else { return };
+        let Some(element) = pool.record.element.take() else { return };
+        pool.untold = true;
+        let servers = pool.record.servers.iter().map(|server| server.endpoint);
+        let endpoints: Vec<u32> = servers.chain(pool.callers.values().copied()).collect();
+        self.changed.pools.insert(gaid);
+        let Some(known) = self.elements.get_mut(&element) else { return };
+        let waiters = known.waiters.extract_if(.., |waiter| waiter.who.concerns(gaid)).collect::<Vec<_>>();
+        record::insert(&mut known.record.stale_applications, gaid);
+        endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
+        self.changed.elements.insert(element);
+        self.push_removals(element, &endpoints, &[gaid]);
+        for waiter in waiters {
+            if let Waiting::Endpoint { call, gaid, endpoint } = waiter.who {
+                self.tell_caller(call, gaid, endpoint);
+            }
+        }
+    }
+
+    pub(super) fn remove_pool_endpoints(&mut self, gaid: u32, endpoints: &[u32]) {
+        let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
+        let Some(known) = self.elements.get_mut(&element) else { return };
+        endpoints.iter().for_each(|&endpoint| record::insert(&mut known.record.stale_endpoints, endpoint));
+        self.changed.elements.insert(element);
+        self.push_removals(element, endpoints, &[]);
+    }
+
+    /// Pools whose table an element has.
+    pub(super) fn pools_on(&self, id: u32) -> Vec<u32> {
+        let on = |pool: &super::Pool| pool.record.element == Some(id);
+        self.pools.iter().filter(|(_, pool)| on(pool)).map(|(&gaid, _)| gaid).collect()
+    }
+
+    /// The entry of a pool's endpoint, server or caller, as an element needs it.
+    pub(super) fn pool_entry(&self, gaid: u32, endpoint: u32) -> Option<EndpointEntry> {
+        let pool = self.pools.get(&gaid)?;
+        let server = pool.record.servers.iter().find(|server| server.endpoint == endpoint);
+        let (incarnation, data_address) = match server {
+            Some(server) => (server.incarnation, server.data_address.clone()),
+            None => self.endpoints.get(&endpoint).map(|caller| (caller.incarnation, caller.data_address.clone()))?,
+        };
+        Some(EndpointEntry { endpoint, incarnation, data_address, gaid, slot_base: 0, slots: 0 })
+    }
+}

@@ -1,0 +1,116 @@
+//! One call, and the parts of answers to it.
+
+use bytes::Bytes;
+use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
+
+use super::super::Options;
+use super::super::assembly::{Assembly, Taken};
+
+/// Answers of one call that have come in part, at most; the oldest gives way.
+const PARTIAL_MAX: usize = 4;
+/// Servers that a call remembers to have asked itself.
+const ASKED_MAX: usize = 4;
+
+/// A call that is not answered.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) request: Bytes,
+    pub(super) parts: u16,
+    pub(super) options: Options,
+    pub(super) made: Instant,
+    pub(super) deadline: Instant,
+    /// How often it was sent again; the attempt of its newest frames.
+    pub(super) attempt: u8,
+    /// Requests that were sent, without clones by the element.
+    pub(super) requests: u32,
+    /// Attempts that were paid for as clones, a bit each; the first 64.
+    pub(super) reserved: u64,
+    /// Version and group of the newest request that an element was to steer.
+    pub(super) steered: Option<(u32, u32)>,
+    /// Whether the newest attempt went by way of the element.
+    pub(super) by_element: bool,
+    /// Whether nobody answered that one in time: the element is blamed once for each.
+    pub(super) missed: bool,
+    /// Sent again then; never again when `None`.
+    pub(super) retry_at: Option<Instant>,
+    /// How often nobody answered.
+    pub(super) unanswered: u32,
+    /// Sent to another server then.
+    pub(super) hedge_at: Option<Instant>,
+    /// The timer that is set.
+    pub(super) timer: Instant,
+    /// Who last said that it works on it.
+    pub(super) working: Option<u32>,
+    /// Servers that it was sent to by name, the last few.
+    pub(super) asked: [u32; ASKED_MAX],
+    partial: Vec<Partial>,
+}
+
+/// An answer that has come in part: of one attempt, from one server's process. Parts of two answers never meet,
+/// though both may be right: they need not be alike.
+#[derive(Debug)]
+struct Partial {
+    attempt: u8,
+    server: (u32, u32),
+    assembly: Assembly,
+}
+
+impl Call {
+    pub(super) const fn new(request: Bytes, parts: u16, options: Options, made: Instant, deadline: Instant) -> Self {
+        Self {
+            request,
+            parts,
+            options,
+            made,
+            deadline,
+            attempt: 0,
+            requests: 0,
+            reserved: 0,
+            steered: None,
+            by_element: false,
+            missed: false,
+            retry_at: None,
+            unanswered: 0,
+            hedge_at: None,
+            timer: Instant(u64::MAX),
+            working: None,
+            asked: [0; ASKED_MAX],
+            partial: Vec::new(),
+        }
+    }
+
+    /// When anything is to be done next.
+    pub(super) fn next(&self) -> Instant {
+        self.retry_at.into_iter().chain(self.hedge_at).fold(self.deadline, Instant::min)
+    }
+
+    /// Takes a part of an answer.
+    pub(super) fn take<T: AsRef<[u8]>>(&mut self, frame: &CloneFrame<T>) -> Taken {
+        let (head, base) = (frame.head(), frame.base());
+        if head.parts() == 1 {
+            return Taken::Whole(Bytes::copy_from_slice(frame.payload()));
+        }
+        let (attempt, server) = (head.attempt(), (base.src(), base.src_incarnation()));
+        let mixed = mutant::on(Mutant::CloneAnswerPatched);
+        let known = |partial: &Partial| partial.attempt == attempt && partial.server == server || mixed;
+        let at = self.partial.iter().position(known).unwrap_or_else(|| {
+            if self.partial.len() == PARTIAL_MAX {
+                self.partial.remove(0);
+            }
+            self.partial.push(Partial { attempt, server, assembly: Assembly::new(head.parts()) });
+            self.partial.len() - 1
+        });
+        self.partial[at].assembly.take(head.part(), head.parts(), frame.payload())
+    }
+
+    /// Notes that a server was asked by name.
+    pub(super) fn asks(&mut self, server: u32) {
+        self.asked.rotate_right(1);
+        self.asked[0] = server;
+    }
+
+    /// Whether a server was asked by name.
+    pub(super) fn has_asked(&self, server: u32) -> bool {
+        self.asked.contains(&server)
+    }
+}

@@ -1,0 +1,85 @@
+//! What a caller sends, written frame by frame when the driver asks for it.
+
+use pathcall_wire::clone::{caller_id, emit};
+use pathcall_wire::{BaseRepr, CloneRepr, Kind};
+
+use super::super::To;
+use super::super::assembly::part_of;
+use super::{Call, CallerConfig};
+
+/// A request or a cancellation whose frames are to be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Outgoing {
+    pub(super) kind: Kind,
+    pub(super) seq: u32,
+    pub(super) to: To,
+    pub(super) dst: u32,
+    pub(super) version: u32,
+    pub(super) grp: u32,
+    pub(super) idx: u8,
+    pub(super) flags: u8,
+    pub(super) attempt: u8,
+    /// The winner, in a cancellation.
+    pub(super) sid: u16,
+    pub(super) parts: u16,
+    pub(super) patience: u32,
+    /// The part that is next.
+    pub(super) part: u16,
+}
+
+impl Outgoing {
+    /// A request by way of the element, of one part.
+    pub(super) const fn new(seq: u32) -> Self {
+        Self {
+            kind: Kind::CloneRequest,
+            seq,
+            to: To::Element,
+            dst: 0,
+            version: 0,
+            grp: 0,
+            idx: 0,
+            flags: 0,
+            attempt: 0,
+            sid: 0,
+            parts: 1,
+            patience: 0,
+            part: 0,
+        }
+    }
+
+    /// Writes the next frame; `None`: all were written, or its call has ended.
+    pub(super) fn emit(&mut self, config: &CallerConfig, call: Option<&Call>, out: &mut [u8]) -> Option<usize> {
+        if self.part == self.parts {
+            return None;
+        }
+        let payload = match self.kind {
+            Kind::CloneCancel => &[],
+            _ => part_of(&call?.request, self.part),
+        };
+        let base = BaseRepr {
+            gaid: config.pool.gaid,
+            epoch: self.version,
+            src: config.endpoint,
+            src_incarnation: config.incarnation,
+            dst: self.dst,
+            seq: self.seq,
+            ..BaseRepr::new(self.kind)
+        };
+        // The element numbers what is one frame, and sent once (NetClone §3.7).
+        let own = self.parts > 1 || self.attempt > 0;
+        let clone = CloneRepr {
+            req_id: if own { caller_id(config.endpoint, self.seq, self.attempt) } else { 0 },
+            grp: self.grp,
+            sid: self.sid,
+            idx: self.idx,
+            attempt: self.attempt,
+            flags: self.flags,
+            part: self.part,
+            parts: self.parts,
+            patience: self.patience,
+            ..CloneRepr::default()
+        };
+        self.part += 1;
+        Some(emit(&base, &clone, payload, out))
+    }
+}

@@ -1,0 +1,77 @@
+//! What a caller may send beyond one request for each call, as [`Budget`] says.
+
+use pathcall_wire::{Instant, Mutant, mutant};
+
+use super::super::Budget;
+
+/// A token bucket: calls and time pay in, extra requests are paid from it.
+#[derive(Debug)]
+pub(super) struct Purse {
+    budget: Budget,
+    tokens: f64,
+    /// Up to when time has paid.
+    paid_until: Instant,
+}
+
+impl Purse {
+    pub(super) fn new(now: Instant, budget: Budget) -> Self {
+        Self { budget, tokens: budget.burst, paid_until: now }
+    }
+
+    /// A call is made.
+    pub(super) fn pay_in(&mut self, now: Instant) {
+        self.add(self.budget.share);
+        self.time_pays(now);
+    }
+
+    /// Whether an extra request may be sent; it is paid for.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        self.time_pays(now);
+        if mutant::on(Mutant::CloneBudgetIgnored) {
+            return true;
+        }
+        let pays = self.tokens >= 1.0;
+        if pays {
+            self.tokens -= 1.0;
+        }
+        pays
+    }
+
+    /// An extra request was paid for and not sent.
+    pub(super) fn pay_back(&mut self) {
+        self.add(1.0);
+    }
+
+    fn time_pays(&mut self, now: Instant) {
+        let time = now.since(self.paid_until);
+        self.paid_until = self.paid_until.max(now);
+        self.add(self.budget.per_second * time.as_secs_f64());
+    }
+
+    fn add(&mut self, tokens: f64) {
+        self.tokens = (self.tokens + tokens).min(self.budget.burst.max(1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn extra_requests_are_a_share_of_calls_and_time() {
+        let budget = Budget { share: 0.1, burst: 2.0, per_second: 1.0 };
+        let mut purse = Purse::new(Instant(0), budget);
+        let mut taken = 0;
+        for call in 0..1_000_u32 {
+            let now = Instant(0) + Duration::from_millis(10) * call;
+            purse.pay_in(now);
+            taken += u32::from(purse.take(now));
+        }
+        // 100 for the calls, 10 for the seconds, 2 at the start.
+        assert!((110..=112).contains(&taken), "{taken}");
+        purse.pay_back();
+        assert!(purse.take(Instant(10_000_000_000)), "what was paid back may be spent");
+    }
+}

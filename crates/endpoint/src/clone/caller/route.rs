@@ -1,0 +1,215 @@
+//! Who is asked: by way of the element or past it, first, again, and besides.
+
+use pathcall_wire::{CloneFlags, CloneFrame, Instant, Kind, Mutant, clone, mutant};
+
+use super::super::{Balance, To};
+use super::frames::Outgoing;
+use super::{Call, Caller};
+
+impl Caller {
+    /// Sends a call for the first time.
+    pub(super) fn send_first(&mut self, now: Instant, seq: u32, call: &mut Call) {
+        let options = call.options;
+        let asks_element = options.clone || options.steered || options.balance == Balance::Shortest;
+        let may_be_steered = options.idempotent || mutant::on(Mutant::CloneAnyCall);
+        if asks_element && may_be_steered && self.silence.passes(now) {
+            self.send_by_element(now, seq, call);
+        } else {
+            self.send_past(seq, call);
+            let others = self.config.pool.servers.len() > 1;
+            if options.twice && options.idempotent && others && self.extra(now) {
+                self.stats.twice += 1;
+                self.send_past(seq, call);
+            }
+        }
+        let pause = self.latency.retry_after(0, self.config.retry_min, self.config.retry_max);
+        let again = options.idempotent || mutant::on(Mutant::CloneAnyRepeated);
+        call.retry_at = again.then(|| now + pause);
+        call.hedge_at = options.hedge.filter(|_| options.idempotent).map(|hedge| now + hedge.delay);
+    }
+
+    /// Sends a call again that nobody answered.
+    pub(super) fn send_again(&mut self, now: Instant, seq: u32) {
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        call.unanswered += 1;
+        let pause = self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max);
+        call.retry_at = (!mutant::on(Mutant::CloneNeverRepeated)).then(|| now + pause);
+        if call.by_element && !std::mem::replace(&mut call.missed, true) && self.silence.missed(now) {
+            self.stats.silent += 1;
+        }
+        if call.attempt < u8::MAX && self.extra(now) {
+            call.attempt += 1;
+            self.stats.repeated += 1;
+            let by_element = call.by_element || self.steers(&call);
+            match call.working.take().filter(|server| self.config.pool.servers.contains(server)) {
+                Some(server) => self.send_to(seq, &mut call, server, by_element && self.silence.answers()),
+                // Only what is new tries an element that is silent, or a call alone would try nothing else.
+                None if by_element && self.silence.answers() => self.send_by_element(now, seq, &mut call),
+                None => self.send_past(seq, &mut call),
+            }
+        }
+        self.calls.insert(seq, call);
+    }
+
+    /// Sends a call to another server, besides.
+    pub(super) fn hedge(&mut self, now: Instant, seq: u32) {
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        call.hedge_at = None;
+        if let Some(hedge) = call.options.hedge
+            && call.attempt + 1 < hedge.max_attempts
+        {
+            call.hedge_at = Some(now + hedge.delay);
+            if self.extra(now) {
+                call.attempt += 1;
+                self.stats.hedged += 1;
+                if self.steers(&call) && self.silence.answers() {
+                    self.send_by_element(now, seq, &mut call);
+                } else {
+                    self.send_past(seq, &mut call);
+                }
+            }
+        }
+        self.calls.insert(seq, call);
+    }
+
+    /// Tells servers that may have a call in their queues that it is answered.
+    pub(super) fn cancel_others(&mut self, seq: u32, call: &Call, frame: &CloneFrame<&[u8]>) {
+        let (winner, head) = (frame.base().src(), frame.head());
+        let cancel = Outgoing {
+            kind: Kind::CloneCancel,
+            grp: head.grp(),
+            version: frame.base().epoch(),
+            idx: head.idx(),
+            attempt: call.attempt,
+            sid: head.sid(),
+            ..Outgoing::new(seq)
+        };
+        if head.clo() != 0 {
+            self.stats.cancelled += 1;
+            self.outgoing.push_back(cancel);
+        }
+        let others: Vec<u32> = call.asked.into_iter().filter(|asked| *asked != 0 && *asked != winner).collect();
+        for server in others {
+            self.stats.cancelled += 1;
+            self.outgoing.push_back(Outgoing {
+                to: To::Endpoint(server),
+                dst: server,
+                flags: CloneFlags::DIRECT,
+                ..cancel
+            });
+        }
+    }
+
+    /// Tells all servers that may have a call that nobody wants its answer any more.
+    pub(super) fn cancel_all(&mut self, seq: u32, call: &Call) {
+        let cancel = Outgoing { kind: Kind::CloneCancel, attempt: call.attempt, ..Outgoing::new(seq) };
+        let pair = |(version, grp)| Some((version, grp, clone::pair(grp, self.config.pool.servers.len())?));
+        let steered = call.steered.filter(|(version, _)| *version == self.config.pool.version);
+        if let Some((version, grp, (first, second))) = steered.and_then(pair) {
+            // It goes to the other of the pair than the one that it names.
+            for sid in [first, second] {
+                self.stats.cancelled += 1;
+                self.outgoing.push_back(Outgoing { version, grp, sid, ..cancel });
+            }
+        }
+        for server in call.asked.into_iter().filter(|asked| *asked != 0) {
+            self.stats.cancelled += 1;
+            let version = self.config.pool.version;
+            let (to, flags) = (To::Endpoint(server), CloneFlags::DIRECT);
+            self.outgoing.push_back(Outgoing { to, dst: server, flags, version, ..cancel });
+        }
+    }
+
+    fn steers(&self, call: &Call) -> bool {
+        let options = call.options;
+        options.idempotent && (options.clone || options.steered || options.balance == Balance::Shortest)
+    }
+
+    /// Whether one request more may be sent than calls were made.
+    fn extra(&mut self, now: Instant) -> bool {
+        let pays = self.purse.take(now);
+        self.stats.refused += u64::from(!pays);
+        pays
+    }
+
+    /// Sends a call to a random pair of servers, for the element to choose.
+    fn send_by_element(&mut self, now: Instant, seq: u32, call: &mut Call) {
+        let options = call.options;
+        // Parts of a request that is sent again gather at one server: no part may be steered by itself.
+        let whole = call.parts == 1 || call.attempt == 0;
+        let mut flags = 0;
+        if whole && options.balance == Balance::Shortest {
+            flags |= CloneFlags::SHORTEST;
+        }
+        if whole && options.clone && self.extra(now) {
+            flags |= CloneFlags::CLONE;
+            call.reserved |= 1_u64.checked_shl(call.attempt.into()).unwrap_or(0);
+        }
+        let (grp, idx) = (self.group(options.balance), self.draw.below(self.config.filter_tables.into()));
+        call.by_element = true;
+        call.missed = false;
+        call.steered = Some((self.config.pool.version, grp));
+        call.requests += 1;
+        self.outgoing.push_back(Outgoing {
+            grp,
+            version: self.config.pool.version,
+            idx: idx as u8,
+            flags,
+            attempt: call.attempt,
+            parts: call.parts,
+            patience: self.patience(call),
+            ..Outgoing::new(seq)
+        });
+    }
+
+    /// Sends a call past the element, to a server that it was not sent to if there is one.
+    fn send_past(&mut self, seq: u32, call: &mut Call) {
+        let servers = &self.config.pool.servers;
+        let in_turn = call.options.balance == Balance::RoundRobin && call.requests == 0;
+        let server = if in_turn {
+            self.turn = self.turn.wrapping_add(1) % servers.len().max(1) as u32;
+            servers.get(self.turn as usize).copied()
+        } else {
+            self.draw.pick(servers, |server| !call.has_asked(server))
+        };
+        if let Some(server) = server.or_else(|| self.draw.pick(servers, |_| true)) {
+            self.send_to(seq, call, server, false);
+        }
+    }
+
+    /// Sends a call to one server.
+    fn send_to(&mut self, seq: u32, call: &mut Call, server: u32, by_element: bool) {
+        call.asks(server);
+        call.by_element = by_element;
+        call.missed = false;
+        call.requests += 1;
+        self.outgoing.push_back(Outgoing {
+            to: if by_element { To::Element } else { To::Endpoint(server) },
+            dst: server,
+            flags: CloneFlags::DIRECT,
+            version: self.config.pool.version,
+            attempt: call.attempt,
+            parts: call.parts,
+            patience: self.patience(call),
+            ..Outgoing::new(seq)
+        });
+    }
+
+    /// A group, drawn so that the balance holds for its first server.
+    fn group(&mut self, balance: Balance) -> u32 {
+        let servers = self.config.pool.servers.len();
+        if balance != Balance::RoundRobin || servers < 2 {
+            return self.draw.below(clone::groups(servers));
+        }
+        self.turn = self.turn.wrapping_add(1) % servers as u32;
+        let others = servers as u32 - 1;
+        self.turn * others + self.draw.below(others)
+    }
+
+    /// After how many microseconds a server says that it works on a call.
+    fn patience(&self, call: &Call) -> u32 {
+        let half = || self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max) / 2;
+        let patience = call.options.patience.unwrap_or_else(half);
+        u32::try_from(patience.as_micros()).unwrap_or(u32::MAX)
+    }
+}

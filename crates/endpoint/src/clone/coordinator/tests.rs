@@ -1,0 +1,111 @@
+use pathcall_wire::clone::{ORIGINAL, PART, emit};
+use pathcall_wire::{BaseRepr, CloneRepr, MAX_FRAME};
+
+use super::*;
+
+fn coordinator(workers: usize) -> Coordinator {
+    Coordinator::new(CoordinatorConfig {
+        pool: Pool { gaid: 9, version: 1, servers: vec![11, 12, 13] },
+        switch_id: 6,
+        workers,
+        queue_max: 8,
+        lost_after: Duration::from_millis(100),
+        seed: 1,
+    })
+}
+
+fn ms(ms: u64) -> Instant {
+    Instant(ms * 1_000_000)
+}
+
+fn frame(base: BaseRepr, head: CloneRepr, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; MAX_FRAME];
+    let len = emit(&base, &CloneRepr { parts: head.parts.max(1), ..head }, payload, &mut out);
+    out.truncate(len);
+    out
+}
+
+fn request(seq: u32, head: CloneRepr) -> Vec<u8> {
+    let base = BaseRepr { gaid: 9, src: 5, src_incarnation: 7, seq, ..BaseRepr::new(Kind::CloneRequest) };
+    let head = CloneRepr { flags: CloneFlags::CLONE, ..head };
+    frame(base, head, &vec![0; if head.parts > 1 && head.part + 1 < head.parts { PART } else { 0 }])
+}
+
+fn reply(server: u32, seq: u32) -> Vec<u8> {
+    let base = BaseRepr {
+        flags: Flags::FROM_SERVER,
+        gaid: 9,
+        src: server,
+        dst: 5,
+        dst_incarnation: 7,
+        seq,
+        ..BaseRepr::new(Kind::CloneReply)
+    };
+    frame(base, CloneRepr::default(), b"")
+}
+
+fn sent(coordinator: &mut Coordinator) -> Vec<(u32, CloneRepr)> {
+    let mut out = [0; MAX_FRAME];
+    let next = || {
+        let (To::Endpoint(to), len) = coordinator.transmit(Instant(0), &mut out)? else {
+            panic!("a coordinator sends to endpoints")
+        };
+        let frame = CloneFrame::new_checked(&out[..len]).expect("coordinators write frames");
+        assert_eq!(frame.base().dst(), to);
+        Some((to, frame.head().repr()))
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn two_idle_servers_get_a_call_then_one_then_none() {
+    let mut coordinator = coordinator(1);
+    coordinator.receive(ms(0), &request(1, CloneRepr::default()));
+    let both = sent(&mut coordinator);
+    assert!(both.len() == 2 && both[0].0 != both[1].0);
+    assert!(both.iter().all(|(_, head)| (head.clo, head.switch_id, head.req_id) == (ORIGINAL, 6, 1)));
+    coordinator.receive(ms(0), &request(2, CloneRepr::default()));
+    let one = sent(&mut coordinator);
+    assert_eq!((one.len(), one[0].1.clo), (1, 0));
+    coordinator.receive(ms(0), &request(3, CloneRepr::default()));
+    assert_eq!((sent(&mut coordinator).len(), coordinator.waiting()), (0, 1));
+    // The first answer passes and lets the next one in; the second does only that.
+    coordinator.receive(ms(1), &reply(both[0].0, 1));
+    let after = sent(&mut coordinator);
+    assert_eq!(after.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [5, both[0].0]);
+    coordinator.receive(ms(1), &reply(both[1].0, 1));
+    assert_eq!((sent(&mut coordinator).len(), coordinator.stats().redundant), (0, 1));
+    coordinator.receive(ms(1), &reply(one[0].0, 2));
+    coordinator.receive(ms(1), &reply(both[0].0, 3));
+    assert!(sent(&mut coordinator).len() == 2 && coordinator.is_empty());
+}
+
+#[test]
+fn what_is_lost_is_not_counted_on_for_ever() {
+    let mut coordinator = coordinator(1);
+    for seq in 1..=9 {
+        coordinator.receive(ms(0), &request(seq, CloneRepr::default()));
+    }
+    assert_eq!((sent(&mut coordinator).len(), coordinator.waiting()), (3, 7));
+    assert_eq!(coordinator.deadline(), Some(ms(100)));
+    coordinator.receive(ms(99), &request(10, CloneRepr::default()));
+    coordinator.receive(ms(99), &request(11, CloneRepr::default()));
+    assert_eq!(coordinator.stats().overflowed, 1);
+    coordinator.poll(ms(100));
+    assert_eq!((coordinator.stats().lost, coordinator.waiting()), (9, 0));
+    assert!(!sent(&mut coordinator).is_empty(), "the last one found idle servers");
+    coordinator.poll(ms(199));
+    assert!(coordinator.is_empty() && coordinator.load == [0; 3]);
+}
+
+#[test]
+fn parts_go_together() {
+    let mut coordinator = coordinator(1);
+    let part = |part| CloneRepr { part, parts: 3, req_id: clone::caller_id(5, 1, 0), ..CloneRepr::default() };
+    for number in [1, 0, 2] {
+        coordinator.receive(ms(0), &request(1, part(number)));
+    }
+    let frames = sent(&mut coordinator);
+    let servers: std::collections::BTreeSet<u32> = frames.iter().map(|(to, _)| *to).collect();
+    assert_eq!((frames.len(), servers.len()), (6, 2));
+}

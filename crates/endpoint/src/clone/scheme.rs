@@ -1,0 +1,190 @@
+//! How calls are steered: what an application asks for, and what can be compared (NetClone §5.1.3).
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Which server gets a call that is not cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Balance {
+    /// One at random.
+    #[default]
+    Random,
+    /// The shorter queue of two at random: the element knows (RackSched, NetClone §3.7).
+    Shortest,
+    /// One after the other, in the order of their SIDs.
+    RoundRobin,
+}
+
+/// Sends a call to another server when it takes long, with gRPC's names for it (A6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hedge {
+    /// Time after which the call goes to another server, and again after each (A6: `hedgingDelay`).
+    pub delay: Duration,
+    /// How often it is sent at most, the first time included (A6: `maxAttempts`).
+    pub max_attempts: u8,
+}
+
+/// How a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Whether it may take effect more than once. Otherwise it is sent once, to one server, and never cloned.
+    pub idempotent: bool,
+    /// Whether the element may clone it.
+    pub clone: bool,
+    /// Whether the caller itself sends it to two servers at once (C-Clone).
+    pub twice: bool,
+    /// Where it goes if it is not cloned.
+    pub balance: Balance,
+    /// Whether it goes by the element although nothing is asked of it: so does all that a coordinator queues.
+    pub steered: bool,
+    /// Whether it goes to others when it takes long.
+    pub hedge: Option<Hedge>,
+    /// Whether the other servers are told of the first answer: one that has not begun need not.
+    pub cancel: bool,
+    /// After how long a server says that it works on it, so that it is not sent again in vain. `None`: after half of
+    /// the time after which it would be; zero: never.
+    pub patience: Option<Duration>,
+    /// The call fails after this time.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    /// Steered and cloned by the element; a second to answer.
+    fn default() -> Self {
+        Self {
+            idempotent: true,
+            clone: true,
+            twice: false,
+            balance: Balance::Random,
+            steered: false,
+            hedge: None,
+            cancel: false,
+            patience: None,
+            deadline: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The share of requests that may be sent beyond one for each call: clones, repeats, hedges.
+///
+/// A call pays `share` in, an extra request takes one out; what may be cloned is paid for when it is sent, and paid
+/// back if its answer says that it was not. At no time were more extra requests sent than
+/// `share · calls + burst + per_second · time`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Budget {
+    /// Extra requests for each call.
+    pub share: f64,
+    /// Extra requests at most at one time, beyond what calls since have paid for.
+    pub burst: f64,
+    /// Extra requests that time alone pays for, so that few calls on a bad link get there.
+    pub per_second: f64,
+}
+
+impl Default for Budget {
+    /// Every call may be cloned.
+    fn default() -> Self {
+        Self { share: 1.0, burst: 100.0, per_second: 10.0 }
+    }
+}
+
+/// What can be compared, by one name each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scheme {
+    /// A random server, past the element: the paper's baseline.
+    Random,
+    /// The servers in turn, past the element.
+    RoundRobin,
+    /// The shorter queue of two: RackSched's power of two choices, in the element.
+    Shortest,
+    /// A random server, and another one if the first takes long: gRPC's hedging policy.
+    Hedging,
+    /// Two random servers at once, by the caller: C-Clone.
+    ClientClone,
+    /// A coordinator that clones to idle servers and queues if there are none: LÆDGE.
+    Coordinator,
+    /// NetClone: the element clones to two idle servers, or else the first of them gets the call.
+    Clone,
+    /// NetClone with RackSched: or else the shorter queue gets it.
+    CloneShortest,
+}
+
+impl Scheme {
+    /// Each of them.
+    pub const ALL: [Self; 8] = [
+        Self::Random,
+        Self::RoundRobin,
+        Self::Shortest,
+        Self::Hedging,
+        Self::ClientClone,
+        Self::Coordinator,
+        Self::Clone,
+        Self::CloneShortest,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::RoundRobin => "round-robin",
+            Self::Shortest => "jsq",
+            Self::Hedging => "hedging",
+            Self::ClientClone => "c-clone",
+            Self::Coordinator => "laedge",
+            Self::Clone => "netclone",
+            Self::CloneShortest => "netclone+jsq",
+        }
+    }
+
+    /// The options of a call that is made this way; the rest is as usual.
+    #[must_use]
+    pub fn options(self) -> Options {
+        let usual = Options { clone: false, ..Options::default() };
+        match self {
+            Self::Random => usual,
+            Self::RoundRobin => Options { balance: Balance::RoundRobin, ..usual },
+            Self::Shortest => Options { balance: Balance::Shortest, ..usual },
+            Self::Hedging => {
+                Options { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..usual }
+            }
+            Self::ClientClone => Options { twice: true, ..usual },
+            Self::Coordinator => Options { clone: true, steered: true, ..usual },
+            Self::Clone => Options { clone: true, ..usual },
+            Self::CloneShortest => Options { clone: true, balance: Balance::Shortest, ..usual },
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No scheme has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no scheme is called {0:?}; there are: {all}", all = Scheme::ALL.map(Scheme::name).join(", "))]
+pub struct ParseSchemeError(pub String);
+
+impl FromStr for Scheme {
+    type Err = ParseSchemeError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|scheme| scheme.name() == name).ok_or_else(|| ParseSchemeError(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheme_is_found_by_its_name() {
+        for scheme in Scheme::ALL {
+            assert_eq!(scheme.name().parse(), Ok(scheme));
+        }
+        let error = "best".parse::<Scheme>().expect_err("there is none").to_string();
+        assert!(error.contains("\"best\"") && error.contains("netclone+jsq"), "{error}");
+    }
+}

@@ -1,0 +1,264 @@
+use pathcall_wire::clone::{CLONE, ORIGINAL, PART, emit};
+use pathcall_wire::{BaseRepr, CloneRepr, MAX_FRAME};
+use proptest::prelude::*;
+
+use super::*;
+
+const CONFIG: WorkerConfig = WorkerConfig::new(9, 11, 1, 0, 1);
+
+fn ms(ms: u64) -> Instant {
+    Instant(ms * 1_000_000)
+}
+
+fn request(seq: u32, head: CloneRepr, payload: &[u8]) -> Vec<u8> {
+    frame(Kind::CloneRequest, seq, head, payload)
+}
+
+fn frame(kind: Kind, seq: u32, head: CloneRepr, payload: &[u8]) -> Vec<u8> {
+    let base = BaseRepr { gaid: 9, epoch: 4, src: 5, src_incarnation: 77, dst: 11, seq, ..BaseRepr::new(kind) };
+    let head = CloneRepr { parts: head.parts.max(1), ..head };
+    let mut out = vec![0; MAX_FRAME];
+    let len = emit(&base, &head, payload, &mut out);
+    out.truncate(len);
+    out
+}
+
+fn plain() -> CloneRepr {
+    CloneRepr { switch_id: 1, req_id: 8, idx: 1, grp: 2, ..CloneRepr::default() }
+}
+
+fn sent(worker: &mut Worker) -> Vec<(To, BaseRepr, CloneRepr, Vec<u8>)> {
+    let mut out = [0; MAX_FRAME];
+    let next = || {
+        let (to, len) = worker.transmit(Instant(0), &mut out)?;
+        let frame = CloneFrame::new_checked(&out[..len]).expect("servers write frames");
+        Some((to, frame.base().repr(), frame.head().repr(), frame.payload().to_vec()))
+    };
+    std::iter::from_fn(next).collect()
+}
+
+#[test]
+fn requests_are_worked_on_in_turn_and_answers_say_who_waits() {
+    let mut worker = Worker::new(CONFIG);
+    for seq in 1..=3 {
+        worker.receive(ms(0), &request(seq, plain(), &[seq as u8]));
+    }
+    for (seq, waiting) in [(1_u32, 2), (2, 1), (3, 0)] {
+        let work = worker.begin(ms(5)).expect("one waits");
+        assert_eq!((&work.request[..], work.caller, worker.begin(ms(5))), (&[seq as u8][..], 5, None));
+        assert_eq!(work.waited, Duration::from_millis(5));
+        worker.finish(work.id, Bytes::from_static(b"done")).expect("it is at work");
+        let (to, base, head, payload) = sent(&mut worker).remove(0);
+        assert_eq!((to, base.dst, base.dst_incarnation, base.seq), (To::Element, 5, 77, seq));
+        assert_eq!((head.state, head.sid, head.req_id, head.idx, head.grp), (waiting, 0, 8, 1, 2));
+        assert_eq!((base.epoch, base.flags, &payload[..]), (4, Flags::FROM_SERVER, &b"done"[..]));
+    }
+    assert!(worker.is_empty() && worker.stats().idle == 1);
+}
+
+#[test]
+fn a_clone_is_dropped_when_others_wait() {
+    let mut worker = Worker::new(CONFIG);
+    let clone = CloneRepr { clo: CLONE, ..plain() };
+    worker.receive(ms(0), &request(1, clone, b""));
+    worker.receive(ms(0), &request(2, clone, b""));
+    worker.receive(ms(0), &request(3, CloneRepr { clo: ORIGINAL, ..plain() }, b""));
+    assert_eq!((worker.waiting(), worker.stats().clones_dropped), (2, 1));
+    while let Some(work) = worker.begin(ms(0)) {
+        worker.finish(work.id, Bytes::new()).expect("it is at work");
+    }
+    worker.receive(ms(1), &request(4, clone, b""));
+    assert_eq!((worker.waiting(), worker.stats().clones), (1, 2), "nobody waited");
+}
+
+#[test]
+fn a_copy_is_not_begun_twice_and_its_caller_is_told() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    let work = worker.begin(ms(0)).expect("it waits");
+    worker.receive(ms(1), &request(1, plain(), b""));
+    assert!(sent(&mut worker).is_empty(), "the network's copy is no question");
+    worker.receive(ms(2), &request(1, CloneRepr { attempt: 1, ..plain() }, b""));
+    let (_, base, head, _) = sent(&mut worker).remove(0);
+    assert_eq!((base.kind, head.attempt), (Kind::CloneWorking as u8, 1));
+    worker.finish(work.id, Bytes::new()).expect("it is at work");
+    let replies = sent(&mut worker);
+    assert_eq!((replies.len(), replies[0].2.attempt), (1, 1));
+    // What is late is of the past, what is asked anew is done anew.
+    worker.receive(ms(3), &request(1, plain(), b""));
+    assert_eq!((worker.waiting(), worker.stats().repeats), (0, 3));
+    worker.receive(ms(3), &request(1, CloneRepr { attempt: 2, ..plain() }, b""));
+    assert_eq!(worker.waiting(), 1);
+}
+
+#[test]
+fn who_asks_again_past_the_element_hears_by_way_of_it_too() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    worker.receive(ms(1), &request(1, CloneRepr { attempt: 1, ..CloneRepr::default() }, b""));
+    let ways: Vec<_> = sent(&mut worker).into_iter().map(|(to, _, head, _)| (to, head.attempt)).collect();
+    assert_eq!(ways, [(To::Element, 0), (To::Endpoint(5), 1)]);
+    worker.receive(ms(2), &request(1, CloneRepr { attempt: 2, ..CloneRepr::default() }, b""));
+    assert_eq!(sent(&mut worker).len(), 1, "once");
+}
+
+#[test]
+fn callers_hear_of_what_takes_long() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, CloneRepr { patience: 2_000, ..plain() }, b""));
+    assert_eq!(worker.deadline(), Some(ms(2)));
+    worker.poll(ms(1));
+    assert!(sent(&mut worker).is_empty());
+    worker.poll(ms(2));
+    assert_eq!(sent(&mut worker)[0].1.kind, Kind::CloneWorking as u8);
+    assert_eq!((worker.deadline(), worker.stats().working), (None, 1));
+}
+
+#[test]
+fn what_has_not_begun_is_cancelled() {
+    let mut worker = Worker::new(CONFIG);
+    for seq in 1..=3 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    let first = worker.begin(ms(0)).expect("it waits");
+    for seq in 1..=2 {
+        worker.receive(ms(0), &frame(Kind::CloneCancel, seq, plain(), b""));
+    }
+    worker.receive(ms(1), &request(2, plain(), b""));
+    assert_eq!((worker.waiting(), worker.stats().cancelled), (1, 1));
+    worker.finish(first.id, Bytes::new()).expect("what has begun is done");
+    assert_eq!(worker.finish(first.id, Bytes::new()), Err(FinishError::Unknown(first.id)));
+    assert_eq!(sent(&mut worker).len(), 1);
+}
+
+#[test]
+fn parts_of_all_attempts_make_the_request() {
+    let mut worker = Worker::new(CONFIG);
+    let part = |part, attempt| CloneRepr { part, parts: 2, attempt, ..plain() };
+    worker.receive(ms(0), &request(1, part(0, 0), &[1; PART]));
+    assert_eq!((worker.begin(ms(0)), worker.is_empty()), (None, false));
+    worker.receive(ms(0), &request(1, part(1, 1), b"end"));
+    let work = worker.begin(ms(0)).expect("all parts are there");
+    assert_eq!(work.request.len(), PART + 3);
+    worker.finish(work.id, Bytes::from(vec![3; 2 * PART + 1])).expect("it is at work");
+    let parts = sent(&mut worker);
+    let heads: Vec<_> =
+        parts.iter().map(|(_, _, head, part)| (head.part, head.parts, head.attempt, part.len())).collect();
+    assert_eq!(heads, [(0, 3, 1, PART), (1, 3, 1, PART), (2, 3, 1, 1)]);
+    assert!(worker.is_empty() && worker.memory() == 0);
+}
+
+#[test]
+fn an_answer_says_that_its_request_was_cloned_whichever_part_came_first() {
+    for parts in [[0, 1], [1, 0]] {
+        let mut worker = Worker::new(CONFIG);
+        for part in parts {
+            let clo = if part == 0 { ORIGINAL } else { 0 };
+            let payload = if part == 0 { vec![1; PART] } else { Vec::new() };
+            worker.receive(ms(0), &request(1, CloneRepr { part, parts: 2, clo, ..plain() }, &payload));
+        }
+        let work = worker.begin(ms(0)).expect("all parts are there");
+        worker.finish(work.id, Bytes::new()).expect("it is at work");
+        assert_eq!(sent(&mut worker)[0].2.clo, ORIGINAL, "{parts:?}");
+    }
+}
+
+#[test]
+fn memory_and_time_for_parts_are_bounded() {
+    let config = WorkerConfig { partial_max: 2, memory_max: 3 * PART, ..CONFIG };
+    let mut worker = Worker::new(config);
+    let part = |part| CloneRepr { part, parts: 64, ..plain() };
+    worker.receive(ms(0), &request(1, part(63), b""));
+    assert_eq!((worker.memory(), worker.stats().overflowed), (0, 1), "64 parts do not fit");
+    for seq in 2..=4 {
+        worker.receive(ms(0), &request(seq, part(0), &[1; PART]));
+    }
+    assert_eq!((worker.memory(), worker.stats().expired), (2 * PART, 2), "the oldest give way");
+    worker.poll(ms(1_000));
+    assert!(worker.is_empty() && worker.memory() == 0);
+}
+
+#[test]
+fn the_queue_is_bounded() {
+    let mut worker = Worker::new(WorkerConfig { queue_max: 2, ..CONFIG });
+    for seq in 1..=3 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    assert_eq!((worker.waiting(), worker.stats().overflowed), (2, 1));
+}
+
+#[test]
+fn what_came_past_the_element_is_answered_past_it() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, CloneRepr::default(), b""));
+    let work = worker.begin(ms(0)).expect("it waits");
+    worker.finish(work.id, Bytes::new()).expect("it is at work");
+    assert_eq!(sent(&mut worker)[0].0, To::Endpoint(5));
+}
+
+#[test]
+fn an_answer_has_a_bound() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    let work = worker.begin(ms(0)).expect("it waits");
+    let long = super::super::MESSAGE_MAX + 1;
+    assert_eq!(worker.finish(work.id, vec![0; long].into()), Err(FinishError::TooLong(long)));
+    assert!(worker.is_empty() && worker.busy() == 0);
+}
+
+proptest! {
+    /// Whatever comes, counts and bounds hold, and what is taken is answered once.
+    #[test]
+    fn nothing_is_answered_twice(steps in prop::collection::vec((0..6_u8, 1..8_u32, any::<u8>()), 1..300)) {
+        let config = WorkerConfig { workers: 2, queue_max: 4, partial_max: 2, ..CONFIG };
+        let (mut worker, mut at_work, mut begun) = (Worker::new(config), Vec::new(), 0);
+        for (what, seq, byte) in steps {
+            let head = CloneRepr { attempt: byte & 1, clo: byte % 3, patience: u32::from(byte) * 50, ..plain() };
+            match what {
+                0 => worker.receive(ms(seq.into()), &request(seq, head, b"one")),
+                1 => {
+                    let head = CloneRepr { part: u16::from(byte & 1), parts: 2, ..head };
+                    worker.receive(ms(seq.into()), &request(seq, head, &[byte; PART]));
+                }
+                2 => worker.receive(ms(seq.into()), &frame(Kind::CloneCancel, seq, head, b"")),
+                3 => at_work.extend(worker.begin(ms(seq.into())).inspect(|_| begun += 1)),
+                4 if !at_work.is_empty() => {
+                    let work: Work = at_work.swap_remove(usize::from(byte) % at_work.len());
+                    prop_assert!(worker.finish(work.id, Bytes::new()).is_ok());
+                }
+                _ => worker.poll(ms(u64::from(byte) * 20)),
+            }
+            prop_assert!(worker.waiting() <= 4 && worker.busy() == at_work.len() && at_work.len() <= 2);
+        }
+        for work in at_work.drain(..) {
+            prop_assert!(worker.finish(work.id, Bytes::new()).is_ok());
+        }
+        while let Some(work) = worker.begin(ms(9)) {
+            begun += 1;
+            prop_assert!(worker.finish(work.id, Bytes::new()).is_ok());
+        }
+        let replies = sent(&mut worker).iter().filter(|(_, base, ..)| base.kind == Kind::CloneReply as u8).count();
+        prop_assert_eq!(replies, begun);
+        worker.poll(ms(100_000));
+        prop_assert!(worker.is_empty() && worker.memory() == 0);
+    }
+}
+
+#[test]
+fn what_has_begun_is_unwanted_once() {
+    let mut worker = Worker::new(WorkerConfig { workers: 2, ..CONFIG });
+    for seq in 1..=2 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    let (first, second) = (worker.begin(ms(0)).expect("it waits"), worker.begin(ms(0)).expect("it waits"));
+    assert_eq!(worker.unwanted(), None);
+    for _ in 0..2 {
+        worker.receive(ms(0), &frame(Kind::CloneCancel, 1, plain(), b""));
+    }
+    assert_eq!((worker.unwanted(), worker.unwanted(), worker.busy()), (Some(first.id), None, 2));
+    worker.drop_work(first.id);
+    // One that is done before anybody asks is not told of.
+    worker.receive(ms(0), &frame(Kind::CloneCancel, 2, plain(), b""));
+    worker.finish(second.id, Bytes::new()).expect("it is at work");
+    assert_eq!((worker.unwanted(), worker.busy(), sent(&mut worker).len()), (None, 0, 1));
+}

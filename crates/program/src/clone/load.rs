@@ -1,0 +1,38 @@
+//! Loads: how many requests wait at each server (StateT; RackSched's load table), and their shadow, because
+//! a frame visits an array once (NetClone §3.4).
+
+use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::{CloneFlags, Mutant, mutant};
+
+use super::group::Pair;
+use super::{Call, CloneRegisters, Decision};
+
+/// Both idle: both get it, if it may be cloned (line 6). Else the shorter queue, if that is wanted (§3.7).
+/// Else the first.
+pub(super) fn decide(call: &mut Call<'_>, pair: Pair, place: usize, registers: &mut CloneRegisters) -> Decision {
+    let may_clone = call.has(CloneFlags::CLONE) || mutant::on(Mutant::CloneUnasked);
+    let may_choose = call.has(CloneFlags::SHORTEST);
+    if pair.first == pair.second || !(may_clone || may_choose) {
+        return Decision::First;
+    }
+    let at = |sid: u16| place * MAX_SERVERS + usize::from(sid);
+    let first = registers.loads.visit(&mut call.pass, at(pair.first), 1)[0];
+    let second = registers.shadows.visit(&mut call.pass, at(pair.second), 1)[0];
+    let idle = (first, second) == (0, 0) || mutant::on(Mutant::CloneWhileBusy);
+    if may_clone && idle {
+        Decision::Both
+    } else if may_choose && (second < first) != mutant::on(Mutant::CloneLongest) {
+        Decision::Second
+    } else {
+        Decision::First
+    }
+}
+
+/// A server's word about itself (lines 15 and 16).
+pub(super) fn note(call: &mut Call<'_>, place: usize, registers: &mut CloneRegisters) {
+    let at = place * MAX_SERVERS + usize::from(call.head.sid).min(MAX_SERVERS - 1);
+    registers.loads.visit(&mut call.pass, at, 1)[0] = call.head.state;
+    if !mutant::on(Mutant::CloneShadowKept) {
+        registers.shadows.visit(&mut call.pass, at, 1)[0] = call.head.state;
+    }
+}

@@ -1,0 +1,183 @@
+//! Calls that a pool of servers answers: by frames if they fit, else by gRPC to one of them.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use pathcall_endpoint::clone::{Ask, AskError, Balance, Hedge, MESSAGE_MAX, Options, Scheme};
+use pathcall_endpoint::driver::clone::CallError;
+use pathcall_proto::manifest::{self, Cloned};
+use tonic::Status;
+use tonic::body::Body;
+
+use super::Inner;
+use super::pool::{Pool, Session, State};
+use crate::cloned::reply::{self, Reply};
+use crate::cloned::request;
+use crate::deadline::Deadline;
+use crate::message::frame;
+use crate::status::deadline_exceeded;
+
+/// A call whose stub sets no deadline waits so long for an answer by frames, then goes by gRPC.
+const NO_DEADLINE: Duration = Duration::from_secs(3600);
+/// Until a frame has come back, a call waits so long for one, then goes by gRPC.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
+/// A call by gRPC that reaches none of the pool's servers is made again so often.
+const AGAIN_MAX: u32 = 3;
+/// Pause before that.
+const AGAIN_PAUSE: Duration = Duration::from_millis(100);
+
+impl Inner {
+    /// Makes a call of a method that may be done twice.
+    pub(super) async fn cloned(
+        &self,
+        method: &'static Cloned,
+        pool: &Pool,
+        request: http::Request<Body>,
+        deadline: Deadline,
+    ) -> Result<http::Response<Body>, Status> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        while let State::Frames(session) = pool.state().await {
+            // What is compressed can't be looked into, and need not be.
+            let Some(sealed) = seal(&parts, deadline, &body) else { break };
+            match self.by_frames(method, &session, sealed, deadline).await {
+                Outcome::Replied(response) => return Ok(response),
+                Outcome::Failed(status) => return Err(status),
+                Outcome::ByGrpc => break,
+                Outcome::Again => {}
+            }
+        }
+        self.by_grpc(pool, &parts, body).await
+    }
+
+    async fn by_frames(&self, method: &Cloned, session: &Session, request: Bytes, deadline: Deadline) -> Outcome {
+        self.counters.cloned.add();
+        let options = options(method, self.scheme, deadline.left().unwrap_or(NO_DEADLINE));
+        let mut asked = pin!(session.ask(Ask { request, options }));
+        let answer = if session.has_heard() {
+            asked.await
+        } else {
+            match tokio::time::timeout(FIRST_ANSWER_MAX, &mut asked).await {
+                Ok(answer) => answer,
+                // Frames get through, and this is a slow call: its server says so, or others have had answers.
+                Err(_) if session.anything_came() => asked.await,
+                Err(_) => {
+                    session.give_up();
+                    return Outcome::ByGrpc;
+                }
+            }
+        };
+        match answer {
+            None => Outcome::Again,
+            Some(Ok(answer)) => match reply::open(answer.reply) {
+                Ok(Reply::Response(response)) => Outcome::Replied(response),
+                Ok(Reply::TooLong) => Outcome::ByGrpc,
+                Err(damaged) => Outcome::Failed(Status::internal(format!("{}: {damaged}", method.path))),
+            },
+            Some(Err(CallError::Refused(AskError::CallsFull(calls)))) => Outcome::Failed(Status::resource_exhausted(
+                format!("{}: {calls} calls are in progress, as many as may be", method.path),
+            )),
+            Some(Err(CallError::Refused(AskError::TooLong(_) | AskError::NoServers))) => Outcome::ByGrpc,
+            Some(Err(CallError::Failed(_))) if deadline.left().is_some() => Outcome::Failed(deadline_exceeded()),
+            Some(Err(CallError::Failed(_) | CallError::Stopped)) => Outcome::ByGrpc,
+        }
+    }
+
+    /// By gRPC, to the server that is followed; to others when that is gone, which does no harm.
+    async fn by_grpc(
+        &self,
+        pool: &Pool,
+        parts: &http::request::Parts,
+        body: Bytes,
+    ) -> Result<http::Response<Body>, Status> {
+        self.counters.plain.add();
+        let mut again = 0;
+        loop {
+            let mut failed = None;
+            for transport in pool.transports() {
+                let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+                match transport.call(request).await {
+                    Ok(response) => return Ok(response),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            again += 1;
+            if again > AGAIN_MAX {
+                return Err(failed.unwrap_or_else(|| Status::unavailable("no server of the pool is known")));
+            }
+            tokio::time::sleep(AGAIN_PAUSE * again).await;
+        }
+    }
+}
+
+/// What became of a call by frames.
+enum Outcome {
+    Replied(http::Response<Body>),
+    Failed(Status),
+    ByGrpc,
+    /// The session is over, and nothing is known of the call.
+    Again,
+}
+
+/// The request as it travels in frames, if it does.
+fn seal(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Option<Bytes> {
+    let message = frame::open(body).ok()?;
+    let sealed = request::seal(parts.uri.path(), &parts.headers, deadline.left(), &message).ok()?;
+    (sealed.len() <= MESSAGE_MAX).then_some(sealed)
+}
+
+/// How a call is made: as its method says, or by what it is to be compared with.
+fn options(method: &Cloned, scheme: Option<Scheme>, deadline: Duration) -> Options {
+    let hedge = method
+        .hedging
+        .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
+    let Some(scheme) = scheme else {
+        let balance = match method.balance {
+            manifest::Balance::Random => Balance::Random,
+            manifest::Balance::Shortest => Balance::Shortest,
+            manifest::Balance::RoundRobin => Balance::RoundRobin,
+        };
+        return Options { clone: method.clone, balance, hedge, cancel: method.cancel, deadline, ..Options::default() };
+    };
+    let options = scheme.options();
+    Options { hedge: options.hedge.map(|usual| hedge.unwrap_or(usual)), cancel: method.cancel, deadline, ..options }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathcall_proto::manifest::Hedging;
+
+    use super::*;
+
+    const METHOD: Cloned = Cloned {
+        path: "/a.S/M",
+        clone: true,
+        balance: manifest::Balance::Shortest,
+        budget: 1.0,
+        hedging: None,
+        cancel: true,
+        workers: 0,
+    };
+
+    #[test]
+    fn a_call_is_made_as_its_method_says_or_as_a_scheme_does() {
+        let deadline = Duration::from_secs(7);
+        let own = options(&METHOD, None, deadline);
+        let expected = Options {
+            clone: true,
+            balance: Balance::Shortest,
+            cancel: true,
+            hedge: None,
+            deadline,
+            ..Options::default()
+        };
+        assert_eq!(own, expected);
+        let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3 });
+        let hedged = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Hedging), deadline);
+        assert_eq!(hedged.hedge, Some(Hedge { delay: Duration::from_millis(5), max_attempts: 3 }));
+        let random = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Random), deadline);
+        assert_eq!((random.clone, random.balance, random.hedge), (false, Balance::Random, None));
+    }
+}

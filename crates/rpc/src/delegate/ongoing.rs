@@ -1,0 +1,155 @@
+//! A call that its stub waits for: made again where it is to be done exactly once, its trace told after its end.
+//!
+//! ```text
+//! poll_next ─▶ items ─▶ failed, and to be done exactly once ─ pause ─▶ the same again
+//!                    └▶ the end: a status ─▶ a task waits for the spans
+//! ```
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pathcall_endpoint::delegate;
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
+use pathcall_endpoint::driver::node::{Call, Reply};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tonic::{Code, Status};
+
+use super::trace::Report;
+
+/// A call that is to be done exactly once is made again for so long, if it has no deadline.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the next poll gives.
+pub(super) enum Next {
+    Item(Bytes),
+    /// The end. `silent`: no server said that; the one that was called may be another one now.
+    Ended {
+        status: Status,
+        silent: bool,
+    },
+}
+
+/// A call in progress. Dropped before its end it is aborted.
+pub(super) struct Ongoing {
+    /// Until it has ended and waits for its trace elsewhere.
+    call: Option<Call>,
+    again: Again,
+    report: Option<Report>,
+    runtime: Handle,
+}
+
+/// When a call that failed is made again.
+#[derive(Debug)]
+struct Again {
+    once: bool,
+    until: Option<Instant>,
+    pause: Duration,
+    pause_max: Duration,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// Each time it is made it has its deadline anew; this one holds for all.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl Ongoing {
+    /// To be made in a runtime, as calls are.
+    pub(super) fn new(call: Call, options: &CallOptions, report: Option<Report>) -> Self {
+        let until = Instant::now().checked_add(options.deadline.unwrap_or(PATIENCE));
+        let (pause, pause_max) = (options.ping_period, options.timeout);
+        let again = Again { once: options.once, until, pause, pause_max, sleep: None, end: None };
+        Self { call: Some(call), again, report, runtime: Handle::current() }
+    }
+
+    /// The call, unless it has ended.
+    pub(super) fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+        loop {
+            let Some(call) = &mut self.call else {
+                return Poll::Ready(Next::Ended { status: Status::cancelled("the call has ended"), silent: false });
+            };
+            if let Some(end) = &mut self.again.end
+                && end.as_mut().poll(cx).is_ready()
+            {
+                call.abort();
+                return Poll::Ready(self.end(&Outcome::Failed(CallFailure::Deadline)));
+            }
+            if let Some(pause) = &mut self.again.sleep {
+                ready!(pause.as_mut().poll(cx));
+                self.again.sleep = None;
+                self.again.end = self.again.until.map(|until| Box::pin(sleep_until(until)));
+                // Nothing else ends a call that has failed.
+                if call.retry().is_err() {
+                    return Poll::Ready(self.end(&Outcome::Aborted { confirmed: false }));
+                }
+            }
+            match ready!(call.poll_receive(cx)) {
+                Reply::Item(item) => return Poll::Ready(Next::Item(item)),
+                Reply::Ended(outcome) if self.again.is_due(&outcome) => {}
+                Reply::Ended(outcome) => return Poll::Ready(self.end(&outcome)),
+            }
+        }
+    }
+
+    fn end(&mut self, outcome: &Outcome) -> Next {
+        let status = status(outcome);
+        self.trace(&status);
+        let silent = matches!(outcome, Outcome::Failed(failure) if !matches!(failure, CallFailure::Server(_)));
+        Next::Ended { status, silent }
+    }
+
+    /// Has the trace told when it is there.
+    fn trace(&mut self, status: &Status) {
+        let (Some(mut call), Some(report)) = (self.call.take(), self.report.take()) else { return };
+        let ended = report.ended(status);
+        self.runtime.spawn(async move {
+            if let Some(tree) = call.trace().await {
+                ended.tell(tree);
+            }
+        });
+    }
+}
+
+impl Drop for Ongoing {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.as_ref().filter(|_| self.report.is_some()) {
+            call.abort();
+            self.trace(&Status::cancelled("the call was dropped"));
+        }
+    }
+}
+
+impl Again {
+    /// Whether a call that ended like this is made again; after a pause.
+    fn is_due(&mut self, outcome: &Outcome) -> bool {
+        let Outcome::Failed(failure) = outcome else { return false };
+        let passes = match failure {
+            CallFailure::Server(status) => status.code == delegate::Status::UNAVAILABLE,
+            CallFailure::Unconfirmed { .. } | CallFailure::Lost { .. } | CallFailure::Unreachable(_) => true,
+            CallFailure::Deadline | CallFailure::TooLarge(_) => false,
+        };
+        let in_time = self.until.is_none_or(|until| Instant::now() + self.pause < until);
+        if !(self.once && passes && in_time) {
+            return false;
+        }
+        self.sleep = Some(Box::pin(sleep(self.pause)));
+        self.pause = (self.pause * 2).min(self.pause_max);
+        true
+    }
+}
+
+/// The status that a call ends with.
+fn status(outcome: &Outcome) -> Status {
+    match outcome {
+        Outcome::Complete => Status::new(Code::Ok, ""),
+        Outcome::Failed(failure) => {
+            let status = failure.status();
+            Status::new(Code::from_i32(status.code.into()), status.message)
+        }
+        Outcome::Aborted { .. } => Status::cancelled("the call was aborted"),
+    }
+}

@@ -1,0 +1,396 @@
+//! Calls that a pool of servers answers, through the stubs that tonic generates.
+
+mod common;
+#[path = "common/store.rs"]
+mod store;
+
+use std::time::{Duration, Instant};
+
+use common::{note, until, within};
+use pathcall_control::Place;
+use pathcall_endpoint::clone::{Ask, CallerConfig, Options, Scheme};
+use pathcall_endpoint::driver::clone::{CallerHandle, Table};
+use pathcall_endpoint::driver::link::Link;
+use pathcall_proto::manifest::{Cloned, Manifest};
+use pathcall_proto::v1::FollowPoolRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_rpc::coordinator::Coordinator;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::store_client::StoreClient;
+use store::{LIMIT, Member, Pool, STORE, controller};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::{Code, Request};
+
+/// Makes so many calls at once; each must be answered as it was asked.
+async fn calls(client: &StoreClient<Channel>, count: usize) {
+    let mut tasks = JoinSet::new();
+    for call in 0..count {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let text = format!("call {call}");
+            let reply = client.get(note(&text)).await.unwrap().into_inner();
+            assert_eq!(reply.text, text);
+        });
+    }
+    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
+}
+
+#[tokio::test]
+async fn every_scheme_gives_the_same_answers() {
+    let pool = Pool::start(3).await;
+    for scheme in [None].into_iter().chain(Scheme::ALL.map(Some)) {
+        let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
+        if let Some(scheme) = scheme {
+            builder = builder.scheme(scheme);
+        }
+        let channel = builder.connect().await.unwrap();
+        calls(&StoreClient::new(channel.clone()), 60).await;
+        let stats = channel.stats();
+        assert_eq!((stats.cloned_calls, stats.plain_calls, stats.pool.answered), (60, 0, 60), "{scheme:?}: {stats:?}");
+        let twice = stats.pool.twice;
+        assert_eq!(twice > 0, scheme == Some(Scheme::ClientClone), "{scheme:?}: {stats:?}");
+    }
+    assert!(pool.members.iter().all(|member| member.gets() > 0), "all of them work");
+}
+
+#[tokio::test]
+async fn methods_go_the_way_that_they_name() {
+    let pool = Pool::start(3).await;
+    let mut client = pool.client().await;
+    for _ in 0..6 {
+        client.in_turn(note("call")).await.unwrap();
+    }
+    let gets: Vec<_> = pool.members.iter().map(Member::gets).collect();
+    // A busy machine may have one sent again.
+    assert!(gets.iter().all(|gets| *gets >= 2), "one after the other: {gets:?}");
+    assert_eq!(client.shortest(note("call")).await.unwrap().into_inner().text, "call");
+    assert_eq!(client.hedged(note("call")).await.unwrap().into_inner().text, "call");
+}
+
+#[tokio::test]
+async fn a_hedged_call_is_answered_by_another_server() {
+    let pool = Pool::start(2).await;
+    let client = pool.client().await;
+    let held = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.hedged(note("held")).await }
+    });
+    let both = async {
+        for member in &pool.members {
+            member.kept.began.notified().await;
+        }
+    };
+    timeout(LIMIT, both).await.expect("it goes to the other one when the first takes long");
+    pool.members[1].kept.gate.send_replace(true);
+    assert_eq!(timeout(LIMIT, held).await.unwrap().unwrap().unwrap().into_inner().text, "held");
+    pool.members[0].kept.gate.send_replace(true);
+}
+
+#[tokio::test]
+async fn status_details_and_metadata_come_as_by_grpc() {
+    let pool = Pool::start(2).await;
+    let channel = pool.channel().await;
+    let user = |mut request: Request<()>| {
+        request.metadata_mut().insert("user", "me".parse().unwrap());
+        Ok(request)
+    };
+    let mut client = StoreClient::with_interceptor(channel.clone(), user);
+    let reply = client.get(note("hello")).await.unwrap();
+    assert_eq!(reply.metadata().get("for").unwrap(), "me");
+    assert_eq!(reply.metadata().get_bin("raw-bin").unwrap().to_bytes().unwrap(), &[0, 255][..]);
+    assert_eq!(reply.into_inner().text, "hello");
+    let status = client.get(note("fail")).await.unwrap_err();
+    assert_eq!((status.code(), status.message(), status.details()), (Code::Aborted, "as told", &b"details"[..]));
+    assert_eq!(status.metadata().get("why").unwrap(), "because");
+    let status = client.get(note("panic")).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Internal, "the handler ended without a reply"));
+    assert_eq!(client.get(note("hello")).await.unwrap().into_inner().text, "hello", "its worker is free again");
+    assert_eq!(channel.stats().plain_calls, 0);
+}
+
+#[tokio::test]
+async fn a_deadline_ends_the_call_and_its_handler() {
+    let pool = Pool::start(1).await;
+    let mut client = pool.client().await;
+    client.get(note("hello")).await.unwrap();
+    let began = Instant::now();
+    let status = client.get(within(200, note("held"))).await.unwrap_err();
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    timeout(LIMIT, pool.members[0].kept.dropped.notified()).await.expect("the handler is dropped");
+    client.get(note("hello")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_drops_its_handler() {
+    let pool = Pool::start(1).await;
+    let mut client = pool.client().await;
+    client.get(note("hello")).await.unwrap();
+    {
+        let mut dropped = std::pin::pin!(client.get(note("held")));
+        tokio::select! {
+            _ = &mut dropped => panic!("it is held"),
+            () = pool.members[0].kept.began.notified() => {}
+        }
+    }
+    timeout(LIMIT, pool.members[0].kept.dropped.notified()).await.expect("its handler is dropped, too");
+    client.get(note("hello")).await.unwrap();
+}
+
+#[tokio::test]
+async fn long_messages_go_in_several_frames_or_by_grpc() {
+    let pool = Pool::start(2).await;
+    let mut client = pool.client().await;
+    let channel = pool.channel().await;
+    let mut counted = StoreClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    for (len, by_grpc) in [(1, 0), (2_000, 0), (60_000, 0), (1 << 20, 1), (3 << 20, 2)] {
+        let text = "y".repeat(len);
+        assert_eq!(counted.get(note(&text)).await.unwrap().into_inner().text, text);
+        assert_eq!(channel.stats().plain_calls, by_grpc, "{len} bytes");
+    }
+    for len in [60_000, 1 << 20] {
+        let reply = client.get(note(&format!("big {len}"))).await.unwrap().into_inner();
+        assert_eq!(reply.text.len(), len, "a long reply to a short request");
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_done_twice_is_done_once() {
+    let pool = Pool::start(3).await;
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::ClientClone);
+    let channel = channel.connect().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for call in 0..200 {
+        let mut client = StoreClient::new(channel.clone());
+        tasks.spawn(async move { client.put(note(&call.to_string())).await.unwrap() });
+    }
+    tasks.join_all().await;
+    let puts: Vec<_> = pool.members.iter().map(Member::puts).collect();
+    assert_eq!(puts, [200, 0, 0], "each once, by the server that was named");
+    let stats = channel.stats();
+    assert_eq!((stats.cloned_calls, stats.plain_calls), (0, 200));
+}
+
+#[tokio::test]
+async fn calls_go_on_when_the_named_server_is_killed() {
+    let mut pool = Pool::start(3).await;
+    let client = pool.client().await;
+    calls(&client, 20).await;
+    pool.members.remove(0).kill();
+    calls(&client, 100).await;
+    pool.settled().await;
+    calls(&client, 100).await;
+    // gRPC calls, too.
+    let mut client = client.clone();
+    let put = async {
+        while client.put(note("once")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, put).await.expect("another server is found");
+    let long = "y".repeat(1 << 20);
+    assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
+}
+
+#[tokio::test]
+async fn servers_come_and_go() {
+    let mut pool = Pool::start(1).await;
+    let client = pool.client().await;
+    calls(&client, 30).await;
+    for _ in 0..2 {
+        pool.members.push(Member::start(&pool.url, |options| options).await);
+        pool.settled().await;
+        calls(&client, 30).await;
+    }
+    // One leaves: it answers what it has, and gets no more.
+    let leaving = pool.members.remove(0);
+    leaving.pathcall.close();
+    calls(&client, 100).await;
+    pool.settled().await;
+    until(|| leaving.servers() == 0).await;
+    let before = leaving.gets();
+    calls(&client, 100).await;
+    assert_eq!(leaving.gets(), before);
+    // The last one but one is killed in the middle.
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { calls(&client, 300).await }
+    });
+    pool.members.remove(0).kill();
+    timeout(LIMIT, calling).await.unwrap().unwrap();
+    pool.settled().await;
+    calls(&client, 30).await;
+}
+
+#[tokio::test]
+async fn the_controller_may_fail_and_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Place::File(directory.path().join("store"));
+    let mut pool = Pool::start_with(2, file.clone(), |options| options).await;
+    let client = pool.client().await;
+    calls(&client, 20).await;
+    let stopped = pool.controller.take().unwrap();
+    let address = stopped.addr();
+    stopped.shutdown().await;
+    calls(&client, 100).await;
+    pool.controller = Some(controller(address, file).await);
+    calls(&client, 100).await;
+    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.settled().await;
+    calls(&client, 100).await;
+    // One that knows nothing: all begin anew.
+    pool.controller.take().unwrap().shutdown().await;
+    pool.controller = Some(controller(address, Place::Memory).await);
+    calls(&client, 100).await;
+    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.settled().await;
+    calls(&client, 100).await;
+}
+
+#[tokio::test]
+async fn servers_may_fail_while_the_controller_is_away() {
+    let mut pool = Pool::start(3).await;
+    let channel = pool.channel().await;
+    let client = StoreClient::new(channel.clone());
+    calls(&client, 20).await;
+    pool.controller.take().unwrap().shutdown().await;
+    pool.members.remove(0).kill();
+    calls(&client, 100).await;
+    let mut putting = client.clone();
+    let put = async {
+        while putting.put(note("once")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, put).await.expect("gRPC calls go to one that lives");
+    calls(&client, 100).await;
+    assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
+}
+
+#[tokio::test]
+async fn a_server_in_no_pool_is_called_by_grpc() {
+    let alone = |controller: Option<&str>| {
+        let builder = Server::builder(&STORE);
+        match controller {
+            Some(controller) => builder.controller(controller),
+            None => builder,
+        }
+    };
+    // Without a controller, and with one that is not there.
+    for controller in [None, Some("http://127.0.0.1:1")] {
+        let server = common::Running::start_with(alone(controller).build().await.unwrap(), 0).await;
+        let channel = server.channel().await;
+        let status = StoreClient::new(channel.clone()).get(note("hello")).await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "it has no such service, as gRPC says");
+        assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (0, 1));
+    }
+    let (address, _) = common::start_plain().await;
+    let channel = Channel::connect(format!("http://{address}"), &STORE).await.unwrap();
+    assert_eq!(StoreClient::new(channel).get(note("hello")).await.unwrap_err().code(), Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn frames_with_tokens_get_through() {
+    let pool = Pool::start_with(2, Place::Memory, |options| options.authenticate_frames(true)).await;
+    let channel = pool.channel().await;
+    calls(&StoreClient::new(channel.clone()), 50).await;
+    assert_eq!((channel.stats().plain_calls, channel.stats().pool.answered), (0, 50));
+}
+
+#[tokio::test]
+async fn workers_are_as_many_as_the_option_says_and_others_wait() {
+    let pool = Pool::start(1).await;
+    let client = pool.client().await;
+    calls(&client, 1).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..6 {
+        let mut client = client.clone();
+        tasks.spawn(async move { client.get(note("held")).await.unwrap() });
+    }
+    let server = &pool.members[0];
+    let held = until(|| server.gets() >= 5 && server.pathcall.pool_stats().unwrap().waiting == 2);
+    timeout(LIMIT, held).await.expect("four are at work, and two wait");
+    server.kept.gate.send_replace(true);
+    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
+}
+
+#[tokio::test]
+async fn a_coordinator_queues_what_its_servers_have_no_worker_for() {
+    let pool = Pool::start(2).await;
+    let coordinator = Coordinator::start(&pool.members[0].uri(), "127.0.0.1:0".parse().unwrap(), 4).await.unwrap();
+    let builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::Coordinator);
+    let channel = builder.coordinator(coordinator.address()).connect().await.unwrap();
+    calls(&StoreClient::new(channel), 200).await;
+    let stats = coordinator.stats();
+    // On a busy machine calls go past it that it keeps for long.
+    assert!(stats.requests > 0 && stats.cloned > 0 && stats.queued > 0, "{stats:?}");
+}
+
+/// A request as it travels, made by hand.
+fn sealed(path: &str, message: &[u8]) -> Vec<u8> {
+    let len = u16::try_from(path.len()).unwrap().to_be_bytes();
+    [&[0; 8], &len[..], path.as_bytes(), &[0; 2], message].concat()
+}
+
+#[tokio::test]
+async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
+    let pool = Pool::start(1).await;
+    let link = Link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let udp_port = link.local_addr().port().into();
+    let mut peer = PeerClient::connect(pool.members[0].uri()).await.unwrap();
+    let mut views = peer.follow_pool(FollowPoolRequest { udp_port, incarnation: 9 }).await.unwrap().into_inner();
+    let view = views.message().await.unwrap().unwrap();
+    let said = view.pool.unwrap();
+    let table = Table {
+        pool: pathcall_endpoint::clone::Pool {
+            gaid: said.gaid,
+            version: said.version,
+            servers: said.servers.iter().map(|server| server.endpoint).collect(),
+        },
+        addresses: said.servers.iter().map(|server| server.data_address.parse().unwrap()).collect(),
+        ..Table::default()
+    };
+    let config = CallerConfig::new(view.endpoint, 9, table.pool.clone(), 1);
+    let caller = CallerHandle::spawn(config, table, None, link);
+    let ask = async |request: Vec<u8>| {
+        let ask = Ask { request: request.into(), options: Options::default() };
+        let reply = timeout(LIMIT, caller.ask(ask)).await.unwrap().unwrap().reply;
+        String::from_utf8_lossy(&reply).into_owned()
+    };
+    let done = ask(sealed("/rpctest.Store/Get", b"")).await;
+    assert!(done.contains("grpc-status\0\u{1}0"), "{done:?}");
+    // What may not be done twice, what is not there, the layer's own, and nonsense.
+    for path in ["/rpctest.Store/Put", "/rpctest.Store/None", "/pathcall.v1.Peer/Join", "no path", ""] {
+        let refused = ask(sealed(path, b"")).await;
+        assert!(refused.contains("grpc-status\0\u{2}12"), "{path}: {refused:?}");
+    }
+    for nonsense in [vec![], vec![0; 9], vec![0xff; 100], vec![0xff; 60_000]] {
+        let refused = ask(nonsense).await;
+        assert!(refused.contains("grpc-status\0\u{1}3"), "{refused:?}");
+    }
+    assert_eq!((pool.members[0].puts(), pool.members[0].gets()), (0, 1));
+    let wrong = peer.follow_pool(FollowPoolRequest { udp_port: 70_000, incarnation: 9 }).await.unwrap_err();
+    assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, "70000 is not a UDP port"));
+}
+
+#[tokio::test]
+async fn the_budget_is_kept() {
+    let pool = Pool::start(3).await;
+    let frugal: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..STORE }));
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().scheme(Scheme::ClientClone);
+    let channel = channel.connect().await.unwrap();
+    let began = Instant::now();
+    let client = StoreClient::new(channel.clone());
+    for _ in 0..30 {
+        calls(&client, 100).await;
+    }
+    let stats = channel.stats().pool;
+    let extra = stats.twice + stats.repeated + stats.hedged;
+    // The share of the calls, what it begins with, and what time pays for.
+    let allowed = 0.05 * 3000.0 + 500.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
+    assert!(stats.refused > 0 && (extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
+    let done: u64 = pool.members.iter().map(Member::gets).sum();
+    assert!(done as f64 <= 3000.0 + allowed, "{done}");
+}

@@ -1,0 +1,182 @@
+//! Cloned calls through a real element, which fails and comes back, and to servers that are killed.
+
+mod common;
+#[path = "common/store.rs"]
+mod store;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::note;
+use pathcall_control::{Handle, Place};
+use pathcall_endpoint::clone::Scheme;
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_proto::v1::{PoolStatus, StatusRequest};
+use pathcall_rpc::Channel;
+use pathcall_rpc_stubs::store_client::StoreClient;
+use store::{LIMIT, Member, Options, Pool, STORE, controller};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+const FREE: &str = "127.0.0.1:0";
+/// Where a server process finds its controller.
+const CONTROLLER: &str = "PATHCALL_TEST_CONTROLLER";
+/// A dead process is out of the pool within this time: its connection ends at once. Reached only when it is not.
+const GONE_MAX: Duration = Duration::from_secs(2);
+
+async fn element(controller: &str, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
+    let config = pathcall_element::Config {
+        data,
+        control,
+        controller: Some(controller.to_owned()),
+        ..pathcall_element::Config::default()
+    };
+    pathcall_element::run(config).await.expect("an element")
+}
+
+async fn pools(url: &str) -> Vec<PoolStatus> {
+    let mut client = ControllerClient::connect(url.to_owned()).await.expect("a controller");
+    client.status(StatusRequest {}).await.expect("its status").into_inner().pools
+}
+
+/// Waits until the controller says this of the only pool.
+async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
+    let as_said = async {
+        while !pools(url).await.first().is_some_and(&what) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, as_said).await.expect("the pool is as it should be");
+}
+
+fn servers(pool: &PoolStatus) -> usize {
+    pool.pool.as_ref().map_or(0, |pool| pool.servers.len())
+}
+
+/// A controller, an element, and servers.
+async fn network(count: usize, change: fn(Options) -> Options) -> (Handle, pathcall_element::Handle, Vec<Member>) {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let element = element(&controller.url(), [FREE.parse().unwrap(); 2]).await;
+    let mut members = Vec::new();
+    for _ in 0..count {
+        members.push(Member::start(&controller.url(), change).await);
+    }
+    until_pool(&controller.url(), |pool| servers(pool) == count && pool.element > 0).await;
+    let pool = Pool { controller: None, url: controller.url(), members };
+    pool.settled().await;
+    (controller, element, pool.members)
+}
+
+async fn calls(client: &StoreClient<Channel>, count: usize) {
+    let mut tasks = JoinSet::new();
+    for call in 0..count {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let text = format!("call {call}");
+            assert_eq!(client.get(note(&text)).await.unwrap().into_inner().text, text);
+        });
+    }
+    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
+}
+
+#[tokio::test]
+async fn idle_servers_get_clones_and_callers_one_answer() {
+    for change in [(|options| options) as fn(Options) -> Options, |options| options.authenticate_frames(true)] {
+        let (_controller, _element, members) = network(3, change).await;
+        let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
+        let mut client = StoreClient::new(channel.clone());
+        for call in 0..100 {
+            let text = format!("call {call}");
+            assert_eq!(client.get(note(&text)).await.unwrap().into_inner().text, text);
+        }
+        let stats = channel.stats().pool;
+        assert!(stats.cloned > 50, "nobody else calls: {stats:?}");
+        assert_eq!(stats.answered, 100);
+        // A request of several frames is cloned as a whole.
+        let long = "y".repeat(20_000);
+        assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
+        assert!(members.iter().all(|member| member.gets() > 0));
+        for scheme in Scheme::ALL.into_iter().filter(|scheme| *scheme != Scheme::Coordinator) {
+            let builder = Channel::builder(members[0].uri(), &STORE).unwrap().scheme(scheme);
+            calls(&StoreClient::new(builder.connect().await.unwrap()), 50).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_go_on_without_their_element_and_with_it_when_it_is_back() {
+    let (controller, first, members) = network(2, |options| options).await;
+    let addresses = [first.data_addr(), first.control_addr()];
+    let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
+    let client = StoreClient::new(channel.clone());
+    calls(&client, 50).await;
+    first.shutdown().await;
+    calls(&client, 100).await;
+    let _second = element(&controller.url(), addresses).await;
+    calls(&client, 100).await;
+    until_pool(&controller.url(), |pool| pool.element > 0).await;
+    let before = channel.stats().pool.cloned;
+    let again = async {
+        while channel.stats().pool.cloned == before {
+            calls(&client, 1).await;
+        }
+    };
+    timeout(LIMIT, again).await.expect("the element clones again");
+}
+
+/// Not a test of its own: a server, in a process that a test starts and kills.
+#[tokio::test]
+#[ignore = "a server for other tests"]
+async fn serves_until_it_is_killed() {
+    let Ok(controller) = std::env::var(CONTROLLER) else { return };
+    let member = Member::start(&controller, |options| options).await;
+    println!("\nready {}", member.uri());
+    std::future::pending::<()>().await;
+}
+
+/// A server process; dropped, it is killed as by `kill -9`.
+struct Process(Child, String);
+
+impl Process {
+    fn start(controller: &str) -> Self {
+        let own = std::env::current_exe().expect("this test");
+        let mut command = Command::new(own);
+        command.args(["--exact", "serves_until_it_is_killed", "--ignored", "--nocapture"]);
+        command.env(CONTROLLER, controller).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("this test can be run");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let ready = lines.find_map(|line| Some(line.ok()?.strip_prefix("ready ")?.to_owned()));
+        Self(child, ready.expect("it says when it is ready"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_killed_are_missed_by_nobody() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let _element = element(&controller.url(), [FREE.parse().unwrap(); 2]).await;
+    let mut processes: Vec<_> = (0..3).map(|_| Process::start(&controller.url())).collect();
+    until_pool(&controller.url(), |pool| servers(pool) == 3 && pool.element > 0).await;
+    let channel = Channel::connect(processes[0].1.clone(), &STORE).await.unwrap();
+    let client = StoreClient::new(channel);
+    calls(&client, 50).await;
+    for left in [2, 1] {
+        let calling = tokio::spawn({
+            let client = client.clone();
+            async move { calls(&client, 300).await }
+        });
+        let killed = Instant::now();
+        drop(processes.remove(0));
+        until_pool(&controller.url(), |pool| servers(pool) == left).await;
+        assert!(killed.elapsed() < GONE_MAX, "out of the table after {:?}", killed.elapsed());
+        timeout(LIMIT, calling).await.unwrap().unwrap();
+    }
+    calls(&client, 50).await;
+}

@@ -1,0 +1,104 @@
+//! A server whose pool no frames reach: cloned calls go by gRPC.
+
+mod common;
+#[path = "common/store.rs"]
+mod store;
+
+use std::net::SocketAddr;
+
+use common::note;
+use pathcall_proto::v1::peer_server::{Peer, PeerServer};
+use pathcall_proto::v1::*;
+use pathcall_rpc::Channel;
+use pathcall_rpc_stubs::store_client::StoreClient;
+use pathcall_rpc_stubs::store_server::StoreServer;
+use store::{Handler, LIMIT, STORE};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Empty, StreamExt};
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+type Views = std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<PoolView, Status>> + Send>>;
+
+/// Says that the pool's only server is at an address where nobody answers.
+struct Fake(watch::Receiver<PoolView>);
+
+fn no_part<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("no part of this test"))
+}
+
+#[tonic::async_trait]
+impl Peer for Fake {
+    type JoinStream = Empty<Result<JoinGrant, Status>>;
+    type CarryStream = Empty<Result<CarryReply, Status>>;
+    type FollowPoolStream = Views;
+
+    async fn follow_pool(&self, _: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {
+        Ok(Response::new(Box::pin(WatchStream::new(self.0.clone()).map(Ok))))
+    }
+    async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinStream>, Status> {
+        no_part()
+    }
+    async fn name(&self, _: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
+        no_part()
+    }
+    async fn carry(&self, _: Request<Streaming<CarryRequest>>) -> Result<Response<Self::CarryStream>, Status> {
+        no_part()
+    }
+    async fn open_book(&self, _: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+        no_part()
+    }
+    async fn apply(&self, _: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+        no_part()
+    }
+    async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
+        no_part()
+    }
+}
+
+/// A view of a pool whose only server is there.
+fn view(data_address: SocketAddr) -> PoolView {
+    let server = PoolServer { endpoint: 1, data_address: data_address.to_string(), ..PoolServer::default() };
+    let pool = PoolTable { gaid: 1, version: 1, servers: vec![server], ..PoolTable::default() };
+    PoolView { endpoint: 2, pool: Some(pool) }
+}
+
+async fn start(view: PoolView) -> (String, watch::Sender<PoolView>) {
+    let (tell, told) = watch::channel(view);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = tonic::transport::Server::builder()
+        .add_service(PeerServer::new(Fake(told)))
+        .add_service(StoreServer::new(Handler::new("plain")))
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+    tokio::spawn(server);
+    (url, tell)
+}
+
+#[tokio::test]
+async fn what_no_frames_reach_is_called_by_grpc() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
+    let channel = Channel::connect(url, &STORE).await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    let reply = tokio::time::timeout(LIMIT, client.get(note("who"))).await.expect("an answer").unwrap();
+    assert_eq!(reply.into_inner().text, "plain");
+    assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 1));
+    // From now on at once.
+    client.get(note("who")).await.unwrap();
+    assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 2));
+}
+
+#[tokio::test]
+async fn a_view_that_is_none_is_no_pool() {
+    let nonsense = PoolServer { data_address: "here".into(), ..PoolServer::default() };
+    let table = PoolTable { servers: vec![nonsense], ..PoolTable::default() };
+    for view in [PoolView { endpoint: 2, pool: None }, PoolView { endpoint: 2, pool: Some(table) }] {
+        let (url, _tell) = start(view).await;
+        let channel = Channel::connect(url, &STORE).await.unwrap();
+        let reply = StoreClient::new(channel.clone()).get(note("who")).await.unwrap();
+        assert_eq!((reply.into_inner().text.as_str(), channel.stats().plain_calls), ("plain", 1));
+    }
+}

@@ -1,0 +1,230 @@
+//! Servers of a pool, each in a runtime of its own, so that it can end as a process does.
+#![allow(dead_code)] // each test file uses its part
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_proto::manifest::Manifest;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::store_client::StoreClient;
+use pathcall_rpc_stubs::store_server::{Store, StoreServer};
+use pathcall_rpc_stubs::{Note, PATHCALL};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{Notify, watch};
+use tonic::metadata::MetadataValue;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Code, Request, Response, Status};
+
+use crate::common::until;
+
+/// The cloned methods alone: an application, which the others make, has one server.
+pub(crate) static STORE: Manifest =
+    Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, descriptor: PATHCALL.descriptor };
+
+/// Short leases, so that tests that wait for their end are short.
+pub(crate) const TIMING: Timing = Timing {
+    grace: Duration::from_millis(300),
+    restart_grace: Duration::from_secs(20),
+    confirm: Duration::from_secs(1),
+};
+/// Longest wait for anything that must come: reached only when a test fails.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// What a server's handlers share with the tests.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Calls that may be done twice, and calls that may not.
+    pub(crate) gets: AtomicU64,
+    pub(crate) puts: AtomicU64,
+    /// Told when a handler has begun that is held, and when one of these was dropped.
+    pub(crate) began: Notify,
+    pub(crate) dropped: Notify,
+    /// Handlers of "held" wait as long as it is closed.
+    pub(crate) gate: watch::Sender<bool>,
+}
+
+/// Its own texts are commands.
+#[derive(Debug, Clone)]
+pub(crate) struct Handler {
+    name: String,
+    kept: Arc<Kept>,
+}
+
+struct OnDrop(Arc<Kept>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+impl Handler {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), kept: Arc::default() }
+    }
+
+    async fn answer(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.kept.gets.fetch_add(1, Ordering::SeqCst);
+        let user = request.metadata().get("user").cloned();
+        let text = request.into_inner().text;
+        let reply = match text.split_once(' ').unwrap_or((&text, "")) {
+            ("who", _) => self.name.clone(),
+            ("fail", _) => {
+                let mut status = Status::with_details(Code::Aborted, "as told", b"details"[..].into());
+                status.metadata_mut().insert("why", MetadataValue::from_static("because"));
+                return Err(status);
+            }
+            ("panic", _) => panic!("as told"),
+            ("held", _) => {
+                let _guard = OnDrop(Arc::clone(&self.kept));
+                self.kept.began.notify_one();
+                let _ = self.kept.gate.subscribe().wait_for(|open| *open).await;
+                text
+            }
+            ("big", len) => "x".repeat(len.parse().expect("a length")),
+            _ => text,
+        };
+        let mut response = Response::new(Note { text: reply });
+        if let Some(user) = user {
+            response.metadata_mut().insert("for", user);
+        }
+        response.metadata_mut().insert_bin("raw-bin", MetadataValue::from_bytes(&[0, 255]));
+        Ok(response)
+    }
+}
+
+#[tonic::async_trait]
+impl Store for Handler {
+    async fn get(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.answer(request).await
+    }
+    async fn shortest(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.answer(request).await
+    }
+    async fn in_turn(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.answer(request).await
+    }
+    async fn hedged(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.answer(request).await
+    }
+    async fn put(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.kept.puts.fetch_add(1, Ordering::SeqCst);
+        Ok(Response::new(request.into_inner()))
+    }
+}
+
+/// A server of a pool; dropping it ends it as a killed process ends.
+pub(crate) struct Member {
+    pub(crate) address: SocketAddr,
+    pub(crate) kept: Arc<Kept>,
+    pub(crate) pathcall: Server,
+    process: Option<Runtime>,
+}
+
+impl Member {
+    /// Joins the pool of the controller.
+    pub(crate) async fn start(controller: &str, change: fn(Options) -> Options) -> Self {
+        let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let handler = Handler::new(&address.to_string());
+        let kept = Arc::clone(&handler.kept);
+        let options = Server::builder(&STORE)
+            .controller(controller)
+            .advertise(format!("http://{address}"))
+            .data_address("127.0.0.1:0".parse().unwrap());
+        let build = change(options).build();
+        let pathcall = process.spawn(build).await.unwrap().unwrap();
+        let layer = pathcall.layer();
+        let server = async move {
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            let service = StoreServer::new(handler).max_decoding_message_size(usize::MAX);
+            tonic::transport::Server::builder().layer(layer).add_service(service).serve_with_incoming(incoming).await
+        };
+        process.spawn(server);
+        Self { address, kept, pathcall, process: Some(process) }
+    }
+
+    pub(crate) fn uri(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Servers that it knows of.
+    pub(crate) fn servers(&self) -> usize {
+        self.pathcall.pool_stats().expect("it has a pool").servers
+    }
+
+    pub(crate) fn gets(&self) -> u64 {
+        self.kept.gets.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn puts(&self) -> u64 {
+        self.kept.puts.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) type Options = pathcall_rpc::server::Builder;
+
+/// A controller and the servers of one pool.
+pub(crate) struct Pool {
+    pub(crate) controller: Option<Handle>,
+    pub(crate) url: String,
+    pub(crate) members: Vec<Member>,
+}
+
+impl Pool {
+    pub(crate) async fn start(servers: usize) -> Self {
+        Self::start_with(servers, Place::Memory, |options| options).await
+    }
+
+    pub(crate) async fn start_with(servers: usize, store: Place, change: fn(Options) -> Options) -> Self {
+        let controller = controller("127.0.0.1:0".parse().unwrap(), store).await;
+        let url = controller.url();
+        let mut pool = Self { controller: Some(controller), url, members: Vec::new() };
+        for _ in 0..servers {
+            pool.members.push(Member::start(&pool.url, change).await);
+        }
+        pool.settled().await;
+        pool
+    }
+
+    /// Waits until all members know of each other, and of nobody else.
+    pub(crate) async fn settled(&self) {
+        let all = self.members.len();
+        let known = until(|| self.members.iter().all(|member| member.servers() == all));
+        tokio::time::timeout(LIMIT, known).await.expect("all are in the pool");
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        Channel::connect(self.members[0].uri(), &STORE).await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> StoreClient<Channel> {
+        StoreClient::new(self.channel().await).max_decoding_message_size(usize::MAX)
+    }
+}
+
+pub(crate) async fn controller(address: SocketAddr, store: Place) -> Handle {
+    let listener = pathcall_control::bind(address).await.unwrap();
+    pathcall_control::serve(listener, Config { store, timing: TIMING, ..Config::default() }).await.unwrap()
+}

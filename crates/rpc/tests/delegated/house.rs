@@ -1,0 +1,165 @@
+//! An index and stores, on free ports of the loopback.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pathcall_rpc::delegate::{Call, Directory, Handlers, NodeConfig, Serving, Target, Transport};
+use pathcall_rpc::server::builder::Builder;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_rpc_stubs::docs_client::DocsClient;
+use pathcall_rpc_stubs::docs_server::{Docs, DocsServer};
+use pathcall_rpc_stubs::{Note, PATHCALL, Wish};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+pub const LIMIT: Duration = Duration::from_secs(20);
+
+/// What handlers share with their test.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub began: Notify,
+    pub dropped: Notify,
+}
+
+struct OnDrop(Arc<Seen>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+/// Has documents: their names are their texts.
+pub async fn store(transport: Transport, seen: &Arc<Seen>) -> Serving {
+    let seen = Arc::clone(seen);
+    let fetch = move |note: Note, call: Call<Note>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            match &*note.text {
+                "fail" => return Err(Status::not_found("no such document")),
+                "panic" => panic!("as told"),
+                "for ever" => {
+                    let _guard = OnDrop(Arc::clone(&seen));
+                    seen.began.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                "many" => {
+                    for i in 0..2_000 {
+                        call.reply(Note { text: i.to_string() }).await?;
+                    }
+                }
+                _ => call.reply(note).await?,
+            }
+            Ok(())
+        }
+    };
+    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() });
+    handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts")
+}
+
+/// Knows who has what: a document belongs to a store by its name.
+pub async fn index(transport: Transport, directory: Directory) -> Serving {
+    let lookup = async |wish: Wish, call: Call<Note>| {
+        if let Some(user) = call.metadata().get("user") {
+            call.reply(Note { text: format!("for {}", user.to_str().expect("text")) }).await?;
+        }
+        for name in wish.names {
+            let target = Target::key("store-", &name);
+            call.delegate::<DocsFetch>(target, &Note { text: name })?;
+        }
+        Ok(())
+    };
+    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() }).directory(directory);
+    handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
+}
+
+/// What a server without handlers does.
+struct Plain;
+
+type Notes = tokio_stream::Once<Result<Note, Status>>;
+
+#[tonic::async_trait]
+impl Docs for Plain {
+    type LookupStream = Notes;
+    type FetchStream = Notes;
+
+    async fn lookup(&self, _: Request<Wish>) -> Result<Response<Notes>, Status> {
+        Ok(Response::new(tokio_stream::once(Ok(Note { text: "plain".to_owned() }))))
+    }
+
+    async fn fetch(&self, _: Request<Note>) -> Result<Response<Notes>, Status> {
+        Err(Status::unimplemented("plain"))
+    }
+}
+
+/// Serves, with these handlers if there are any; the URL.
+pub async fn serve(handlers: Option<Serving>) -> String {
+    serve_by(|builder| match handlers {
+        Some(handlers) => builder.handlers(handlers),
+        None => builder,
+    })
+    .await
+}
+
+/// Serves, set up like this; the URL.
+pub async fn serve_by(set_up: impl FnOnce(Builder) -> Builder) -> String {
+    let server = set_up(Server::builder(&PATHCALL)).build().await.expect("starts");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    tokio::spawn(async move {
+        let router = tonic::transport::Server::builder().layer(server.layer()).add_service(DocsServer::new(Plain));
+        router.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
+    });
+    url
+}
+
+/// An index and two stores.
+pub struct House {
+    pub url: String,
+    pub index: Serving,
+    pub stores: [Serving; 2],
+    pub seen: Arc<Seen>,
+}
+
+impl House {
+    pub async fn new(transport: Transport) -> Self {
+        let seen = Arc::default();
+        let stores = [store(transport.clone(), &seen).await, store(transport.clone(), &seen).await];
+        let directory = Directory::of([("store-a", stores[0].address()), ("store-b", stores[1].address())]);
+        let index = index(transport, directory).await;
+        Self { url: serve(Some(index.clone())).await, index, stores, seen }
+    }
+
+    pub async fn client(&self) -> DocsClient<Channel> {
+        DocsClient::new(Channel::connect(self.url.clone(), &PATHCALL).await.expect("connects"))
+    }
+
+    pub fn requests(&self) -> u64 {
+        let stores = self.stores.iter().map(|store| store.stats().worker.requests).sum::<u64>();
+        stores + self.index.stats().worker.requests
+    }
+}
+
+pub fn wish(names: impl IntoIterator<Item = impl Into<String>>) -> Wish {
+    Wish { names: names.into_iter().map(Into::into).collect() }
+}
+
+/// All texts of a stream, sorted, and how it ended.
+pub async fn all(stream: Result<Response<Streaming<Note>>, Status>) -> (Vec<String>, Result<(), Status>) {
+    let mut stream = stream.expect("it begins").into_inner();
+    let mut texts = Vec::new();
+    loop {
+        match timeout(LIMIT, stream.message()).await.expect("in time") {
+            Ok(Some(note)) => texts.push(note.text),
+            Ok(None) => {
+                texts.sort();
+                return (texts, Ok(()));
+            }
+            Err(status) => return (texts, Err(status)),
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Calls that servers pass on: through stubs, by callers of their own, traced, exactly once, and at their limits.
+
+mod calls;
+mod hard;
+mod house;
+mod once;
+mod process;
+mod several;
+mod traces;

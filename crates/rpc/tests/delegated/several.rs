@@ -1,0 +1,127 @@
+//! Calls that begin with several requests.
+
+use std::time::Duration;
+
+use pathcall_rpc::delegate::{CallOptions, Client, Directory, Node, NodeConfig, Replies, Target, Transport};
+use pathcall_rpc_stubs::Note;
+use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
+use tokio::time::timeout;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+use super::house::{House, LIMIT, wish};
+
+async fn client(house: &House, transport: Transport) -> Client {
+    let config = NodeConfig { transport, ..NodeConfig::default() };
+    let (node, _requests) = Node::start(&config).await.expect("starts");
+    let [a, b] = &house.stores;
+    let servers = [("store-a", a.address()), ("store-b", b.address()), ("index", house.index.address())];
+    Client::new(node, Directory::of(servers))
+}
+
+fn note(text: &str) -> Note {
+    Note { text: text.to_owned() }
+}
+
+/// All texts, sorted, and how the call ended.
+async fn all(mut replies: Replies<Note>) -> (Vec<String>, Result<(), Status>) {
+    let mut texts = Vec::new();
+    loop {
+        match timeout(LIMIT, replies.message()).await.expect("in time") {
+            Ok(Some(note)) => texts.push(note.text),
+            Ok(None) => {
+                texts.sort();
+                return (texts, Ok(()));
+            }
+            Err(status) => {
+                assert!(matches!(replies.message().await, Ok(None)), "nothing comes after the end");
+                return (texts, Err(status));
+            }
+        }
+    }
+}
+
+async fn several(transport: Transport) {
+    let house = House::new(transport.clone()).await;
+    let client = client(&house, transport).await;
+    let mut metadata = MetadataMap::new();
+    metadata.insert("user", "me".parse().expect("text"));
+    let call = client.call::<Note>().metadata(metadata);
+    let call = call.request::<DocsLookup>("index", &wish(["x", "y"])).expect("known");
+    let call = call.request::<DocsFetch>("store-a", &note("a")).expect("known");
+    let call = call.request::<DocsFetch>(Target::key("store-", "b"), &note("b")).expect("known");
+    let (replies, trace) = call.traced().expect("room");
+    let (texts, ended) = all(replies).await;
+    ended.expect("complete");
+    assert_eq!(texts, ["a", "b", "for me", "x", "y"]);
+    let traced = timeout(LIMIT, trace.finished()).await.expect("in time").expect("traced");
+    let roots = traced.tree.spans.iter().filter(|(depth, _)| *depth == 0).count();
+    assert_eq!((roots, traced.tree.spans.len(), traced.tree.whole), (3, 5, true), "{traced}");
+}
+
+#[tokio::test]
+async fn a_call_begins_with_several_requests() {
+    several(Transport::Flows).await;
+}
+
+#[tokio::test]
+async fn and_so_it_does_by_tcp() {
+    several(Transport::Tcp).await;
+}
+
+#[tokio::test]
+async fn more_are_sent_while_it_is_in_progress() {
+    let house = House::new(Transport::Flows).await;
+    let client = client(&house, Transport::Flows).await;
+    let call = client.call::<Note>().request::<DocsFetch>("store-a", &note("many")).expect("known");
+    let mut replies = call.begin().expect("room");
+    timeout(LIMIT, replies.message()).await.expect("in time").expect("a reply");
+    // It waits for replies to be taken: it can't be over.
+    replies.send::<DocsFetch>("store-b", &note("one more")).expect("in progress");
+    assert_eq!(replies.send::<DocsFetch>("nobody", &note("")).expect_err("unknown").code(), Code::Unavailable);
+    let (texts, ended) = all(replies).await;
+    ended.expect("complete");
+    assert_eq!(texts.len(), 2_000);
+    assert!(texts.contains(&"one more".to_owned()));
+}
+
+#[tokio::test]
+async fn what_can_not_begin_says_why() {
+    let house = House::new(Transport::Flows).await;
+    let client = client(&house, Transport::Flows).await;
+    assert_eq!(client.call::<Note>().begin().expect_err("nothing").code(), Code::InvalidArgument);
+    let unknown = client.call::<Note>().request::<DocsFetch>("nobody", &note("x")).expect_err("unknown");
+    assert_eq!(unknown.message(), "the directory does not have a node named \"nobody\"");
+}
+
+#[tokio::test]
+async fn one_that_fails_fails_the_call_and_stops_the_others() {
+    let house = House::new(Transport::Flows).await;
+    let client = client(&house, Transport::Flows).await;
+    let call = client.call::<Note>().request::<DocsFetch>("store-a", &note("for ever")).expect("known");
+    let replies = call.request::<DocsFetch>("store-b", &note("fail")).expect("known").begin().expect("room");
+    let status = all(replies).await.1.expect_err("one fails");
+    assert_eq!((status.code(), status.message()), (Code::NotFound, "no such document"));
+    // If it was begun at all.
+    if timeout(Duration::ZERO, house.seen.began.notified()).await.is_ok() {
+        timeout(LIMIT, house.seen.dropped.notified()).await.expect("the other handler is dropped");
+    }
+}
+
+#[tokio::test]
+async fn it_is_given_up_by_time_or_by_hand() {
+    let house = House::new(Transport::Flows).await;
+    let options = CallOptions { ping_period: Duration::from_millis(50), ..CallOptions::default() };
+    let client = client(&house, Transport::Flows).await.options(options);
+    let call = || client.call::<Note>().request::<DocsFetch>("store-a", &note("for ever")).expect("known");
+    let replies = call().timeout(Duration::from_secs(1)).begin().expect("room");
+    timeout(LIMIT, house.seen.began.notified()).await.expect("the handler is there");
+    let status = all(replies).await.1.expect_err("late");
+    assert_eq!(status.code(), Code::DeadlineExceeded);
+    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+    let replies = call().begin().expect("room");
+    timeout(LIMIT, house.seen.began.notified()).await.expect("the handler is there");
+    replies.abort();
+    assert_eq!(all(replies).await.1.expect_err("aborted").code(), Code::Cancelled);
+    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+}

@@ -1,0 +1,268 @@
+//! Calls that complete, fail, are dropped and run out of time, on servers that are killed and come back: for as many
+//! seconds as `PATHCALL_SOAK_S` says. In a process of its own: in the end it has no more memory, descriptors and tasks
+//! than it had when it was warm, and nothing is left of any call.
+#![cfg(target_os = "linux")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pathcall_rpc::delegate::{
+    Call, CallOptions, Client, Directory, Handlers, Node, NodeConfig, Replies, Serving, Target, Transport,
+};
+use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_rpc_stubs::{Note, Wish};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep, timeout};
+use tonic::{Code, Status};
+
+#[path = "delegated/process.rs"]
+mod process;
+
+use process::Process;
+
+/// A call that takes so long hangs.
+const HANGS: Duration = Duration::from_secs(20);
+/// What is left after calls is gone by then: servers keep what they know for two time-outs.
+const QUIET: Duration = Duration::from_secs(15);
+/// Callers at one time, by each transport.
+const CALLERS: u64 = 12;
+/// Memory that may come and go: allocators keep some for each thread, nodes remember aborted calls for a while.
+const SLACK_BYTES: u64 = 24 << 20;
+
+/// Descriptors and tasks that may come and go: where both ends connect at once there are two connections for a while.
+const SLACK: usize = 8;
+
+/// How calls are made: what is left of one is gone soon.
+const OPTIONS: CallOptions = CallOptions {
+    ping_period: Duration::from_millis(100),
+    timeout: Duration::from_millis(500),
+    deadline: None,
+    credit: 4,
+    traced: false,
+    once: false,
+};
+
+/// What this process has.
+#[derive(Debug, Clone, Copy)]
+struct Has {
+    memory: u64,
+    descriptors: usize,
+    tasks: usize,
+}
+
+impl Has {
+    fn now() -> Self {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let pages: u64 = pages.split(' ').nth(1).expect("resident").parse().expect("a number");
+        let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux").count();
+        Self { memory: pages * 4096, descriptors, tasks: Handle::current().metrics().num_alive_tasks() }
+    }
+}
+
+/// Documents are notes with their names; some are not there, some take long.
+fn store(handlers: Handlers) -> Handlers {
+    handlers.handle::<DocsFetch, _, _>(async |note: Note, call: Call<Note>| match &*note.text {
+        "missing" => Err(Status::not_found("no such document")),
+        "for ever" => std::future::pending().await,
+        "many" => {
+            for _ in 0..50 {
+                call.reply(note.clone()).await?;
+            }
+            Ok(())
+        }
+        _ => call.reply(note).await,
+    })
+}
+
+/// A caller, an index, and two stores that are killed now and then.
+struct House {
+    transport: Transport,
+    client: Client,
+    node: Node,
+    index: Serving,
+    stores: Vec<(Process, Serving)>,
+}
+
+impl House {
+    async fn new(transport: Transport) -> Self {
+        let config = NodeConfig { transport: transport.clone(), ..NodeConfig::default() };
+        let stores = vec![Process::start(config.clone(), store).await, Process::start(config.clone(), store).await];
+        let directory = Directory::of([("store-a", stores[0].1.address()), ("store-b", stores[1].1.address())]);
+        let lookup = async |wish: Wish, call: Call<Note>| {
+            for name in wish.names {
+                call.delegate::<DocsFetch>(Target::key("store-", &name), &Note { text: name })?;
+            }
+            Ok(())
+        };
+        let handlers = Handlers::new().node(config.clone()).directory(directory);
+        let index = handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts");
+        let (node, _requests) = Node::start(&config).await.expect("starts");
+        let client = Client::new(node.clone(), Directory::of([("index", index.address())])).options(OPTIONS);
+        Self { transport, client, node, index, stores }
+    }
+
+    /// Kills a store, and has another one at its place.
+    async fn restart(&mut self, which: usize) {
+        let (mut old, serving) = self.stores.remove(which);
+        let listen = serving.address();
+        drop(serving);
+        old.kill();
+        let config = NodeConfig { listen, transport: self.transport.clone(), ..NodeConfig::default() };
+        self.stores.insert(which, Process::start(config, store).await);
+    }
+
+    /// Makes a call that goes to all, so that all are connected.
+    async fn touch(&self) {
+        let names: Vec<String> = (0..16).map(|name| name.to_string()).collect();
+        let began = Instant::now();
+        loop {
+            let call = self.client.call::<Note>().request::<DocsLookup>("index", &Wish { names: names.clone() });
+            let mut replies = call.expect("known").begin().expect("room");
+            match take(&mut replies, usize::MAX).await.1 {
+                Ok(()) => return,
+                // Sessions with servers that died are noticed by what is sent in them.
+                Err(status) => assert!(began.elapsed() < HANGS, "{status}"),
+            }
+        }
+    }
+
+    /// Calls and requests that anybody knows of.
+    fn known(&self) -> usize {
+        let nodes = self.stores.iter().map(|(_, store)| store.stats()).chain([self.index.stats(), self.node.stats()]);
+        nodes.map(|stats| stats.calls_known + stats.requests_known).sum()
+    }
+}
+
+/// How calls ended.
+#[derive(Debug, Default)]
+struct Tally {
+    complete: AtomicU64,
+    failed: AtomicU64,
+    given_up: AtomicU64,
+    restarts: AtomicU64,
+}
+
+/// Makes calls of all kinds until it is to stop.
+async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tally>) {
+    let mut random = StdRng::seed_from_u64(seed);
+    while !stop.load(Ordering::Relaxed) {
+        let mut names: Vec<String> =
+            (0..random.random_range(0..6)).map(|_| format!("{}", random.random::<u32>())).collect();
+        let kind = random.random_range(0..10);
+        names.extend(match kind {
+            0 => Some("missing".to_owned()),
+            1 | 2 => Some("for ever".to_owned()),
+            3 | 4 => Some("many".to_owned()),
+            _ => None,
+        });
+        let call = client.call::<Note>().request::<DocsLookup>("index", &Wish { names: names.clone() });
+        let call = call.expect("known").timeout(Duration::from_millis(random.random_range(1..3_000)));
+        // Some are traced; nobody waits for what comes of that.
+        let replies = if random.random_bool(0.1) { call.traced().map(|traced| traced.0) } else { call.begin() };
+        let mut replies = replies.expect("room");
+        if kind == 1 || kind == 3 {
+            let some = random.random_range(0..4);
+            let begun = timeout(Duration::from_millis(random.random_range(0..20)), take(&mut replies, some)).await;
+            drop((replies, begun));
+            tally.given_up.fetch_add(1, Ordering::Relaxed);
+            continue;
+        }
+        if kind == 5 {
+            replies.abort();
+        }
+        let (mut got, ended) = timeout(HANGS, take(&mut replies, usize::MAX)).await.expect("it does not hang");
+        match ended {
+            Ok(()) => {
+                let mut expected = BTreeMap::new();
+                names
+                    .iter()
+                    .for_each(|name| *expected.entry(name.clone()).or_insert(0) += if name == "many" { 50 } else { 1 });
+                got.retain(|_, count| *count > 0);
+                assert!(kind > 2 && got == expected, "expected {expected:?}, got {got:?}");
+                tally.complete.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(status) => {
+                let usual = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Aborted, Code::NotFound];
+                // A server that is killed may still say that its handlers were dropped.
+                let usual = usual.contains(&status.code()) || status.message() == "the handler was dropped";
+                assert!(usual, "{status}");
+                tally.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Takes so many replies, or all: how often each came, and how it ended.
+async fn take(replies: &mut Replies<Note>, most: usize) -> (BTreeMap<String, usize>, Result<(), Status>) {
+    let mut got = BTreeMap::new();
+    for _ in 0..most {
+        match replies.message().await {
+            Ok(Some(note)) => *got.entry(note.text).or_insert(0) += 1,
+            Ok(None) => break,
+            Err(status) => return (got, Err(status)),
+        }
+    }
+    (got, Ok(()))
+}
+
+/// Has all kinds of calls made for so long, on servers that die; then waits until nothing is left of them.
+async fn run(houses: &mut [House], time: Duration, seed: u64, tally: &Arc<Tally>) {
+    let (stop, mut callers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
+    for house in houses.iter() {
+        for caller in 0..CALLERS {
+            let seed = seed ^ caller ^ (house.index.address().port() as u64) << 16;
+            callers.spawn(calls(house.client.clone(), seed, Arc::clone(&stop), Arc::clone(tally)));
+        }
+    }
+    let (began, mut pause) = (Instant::now(), interval(Duration::from_millis(250)));
+    while began.elapsed() < time {
+        pause.tick().await;
+        for house in houses.iter_mut() {
+            house.restart(tally.restarts.fetch_add(1, Ordering::Relaxed) as usize % 3 % 2).await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    while let Some(caller) = callers.join_next().await {
+        caller.expect("nothing is wrong");
+    }
+    for house in houses.iter() {
+        house.touch().await;
+    }
+    let began = Instant::now();
+    while houses.iter().map(House::known).sum::<usize>() > 0 {
+        let known: Vec<usize> = houses.iter().map(House::known).collect();
+        assert!(began.elapsed() < QUIET, "calls and requests that are still known: {known:?}");
+        // What is known expires by time, which nobody tells.
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_left_of_calls_whatever_becomes_of_them() {
+    let seconds = std::env::var("PATHCALL_SOAK_S").ok().map(|text| text.parse().expect("seconds")).unwrap_or(6);
+    let time = Duration::from_secs(seconds);
+    let mut houses = vec![House::new(Transport::Flows).await, House::new(Transport::Tcp).await];
+    let tally = Arc::default();
+    run(&mut houses, time / 2, 1, &tally).await;
+    let warm = Has::now();
+    run(&mut houses, time / 2, 2, &tally).await;
+    let mut end = Has::now();
+    // Connections of servers that died, and tasks that were told to end, take a moment to.
+    let began = Instant::now();
+    let flat = |end: Has| end.descriptors <= warm.descriptors + SLACK && end.tasks <= warm.tasks + SLACK;
+    while !flat(end) && began.elapsed() < QUIET {
+        sleep(Duration::from_millis(20)).await;
+        end = Has::now();
+    }
+    println!("{tally:?}\nwarm {warm:?}\nend  {end:?}");
+    assert!(flat(end), "warm {warm:?}, in the end {end:?}");
+    assert!(end.memory < warm.memory + SLACK_BYTES, "warm {warm:?}, in the end {end:?}");
+    let [complete, failed, given_up] =
+        [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
+    assert!(complete > 50 && failed > 10 && given_up > 10, "{tally:?}");
+}

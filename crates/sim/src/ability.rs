@@ -1,0 +1,83 @@
+//! What the simulations of several abilities have in common: outcomes of runs, and reports of many.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use pathcall_wire::Instant;
+
+use crate::sweep::{Progress, spread};
+use crate::trace::Millis;
+
+/// What became of a run, with what was counted and what may be wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome<T, W> {
+    /// Its seed.
+    pub seed: u64,
+    /// Differs where runs differ.
+    pub trace_hash: u64,
+    /// What was counted.
+    pub tally: T,
+    /// What was wrong, if anything, and when.
+    pub failure: Option<(Instant, W)>,
+}
+
+/// A failure with all that is needed to see it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding<W> {
+    /// `pathcall sim` of this ability plays the seed again.
+    pub ability: &'static str,
+    /// The seed.
+    pub seed: u64,
+    /// When it was seen, in virtual time.
+    pub at: Instant,
+    /// What was wrong.
+    pub wrong: W,
+}
+
+impl<W: fmt::Display> fmt::Display for Finding<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ability, seed, at, wrong } = self;
+        write!(f, "seed {seed}, after {} ms: {wrong}\n  replay: pathcall sim {ability} --seed {seed}", Millis(*at))
+    }
+}
+
+/// What became of many seeds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report<T, W> {
+    /// Seeds played.
+    pub seeds: u64,
+    /// Sums of their counts.
+    pub tally: T,
+    /// Differs where any run differs.
+    pub trace_hash: u64,
+    /// What was wrong, by seed. The sweep ends after the first few.
+    pub findings: Vec<Finding<W>>,
+    /// Time it took.
+    pub wall_time: Duration,
+}
+
+/// Plays `count` seeds from `first_seed` on, on all cores, until so many findings were made. `progress` is called
+/// after each.
+pub(crate) fn sweep_by<T: Default + AddAssign + Send, W: Send>(
+    ability: &'static str,
+    play: impl Fn(u64) -> Outcome<T, W> + Sync,
+    first_seed: u64,
+    count: u64,
+    findings_max: usize,
+    mut progress: impl FnMut(Progress),
+) -> Report<T, W> {
+    let mut report =
+        Report { seeds: 0, tally: T::default(), trace_hash: 0, findings: Vec::new(), wall_time: Duration::ZERO };
+    report.wall_time = spread(first_seed, count, play, |Outcome { seed, trace_hash, tally, failure }| {
+        report.seeds += 1;
+        report.tally += tally;
+        // Seeds end in any order: what is kept must not depend on it.
+        report.trace_hash ^= trace_hash.rotate_left((seed % 64) as u32);
+        report.findings.extend(failure.map(|(at, wrong)| Finding { ability, seed, at, wrong }));
+        progress(Progress { done: report.seeds, of: count, findings: report.findings.len() });
+        report.findings.len() < findings_max
+    });
+    report.findings.sort_by_key(|finding| finding.seed);
+    report
+}

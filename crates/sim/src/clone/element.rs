@@ -1,0 +1,203 @@
+//! What stands between callers and servers: the switch program, or LÆDGE's coordinator; watched while it works.
+
+use std::time::Duration;
+
+use pathcall_endpoint::clone::{Coordinator, CoordinatorConfig, Pool, To};
+use pathcall_program::clone::CloneSize;
+use pathcall_program::{Action, Endpoint, Profile, Program, Reason, Size};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, MAX_FRAME, clone};
+
+use super::judge::Wrong;
+use super::plan::Plan;
+use super::world::GAID;
+
+/// The element, or the coordinator in its place.
+pub(super) struct Element {
+    what: What,
+    /// Whether it is told of the pool again once it has lost it: not while it is silent.
+    pub(super) silent: bool,
+    /// The pool that it was told of last.
+    version: u32,
+    servers: Vec<u32>,
+}
+
+enum What {
+    Program(Box<Program>),
+    Coordinator(Box<Coordinator>),
+}
+
+/// A frame that leaves for an endpoint.
+pub(super) struct Leaving {
+    pub(super) to: u32,
+    pub(super) bytes: Vec<u8>,
+    /// Whether it stands for a request that goes to two servers.
+    pub(super) cloned: bool,
+}
+
+impl Element {
+    /// One that has just started.
+    pub(super) fn blank(plan: &Plan) -> Self {
+        let what = if plan.coordinated {
+            What::Coordinator(Box::new(Coordinator::new(CoordinatorConfig {
+                pool: Pool { gaid: GAID, ..Pool::default() },
+                switch_id: 3,
+                workers: plan.servers.iter().map(|server| server.workers).min().unwrap_or(1),
+                queue_max: 20,
+                lost_after: Duration::from_millis(60),
+                seed: plan.seed,
+            })))
+        } else {
+            let size: CloneSize = plan.size;
+            let blank = Size { rows: 0, lanes: 0, slots: 0 };
+            let mut program = Program::with_clones(blank, size, Profile::FullSequence);
+            program.number_after(plan.numbered);
+            What::Program(Box::new(program))
+        };
+        Self { what, silent: false, version: 0, servers: Vec::new() }
+    }
+
+    /// The controller tells it who is there.
+    pub(super) fn install(&mut self, pool: &Pool, endpoints: &[(u32, u32)]) -> Result<(), String> {
+        self.version = pool.version;
+        self.servers.clone_from(&pool.servers);
+        match &mut self.what {
+            What::Coordinator(coordinator) => coordinator.pool(pool.clone()),
+            What::Program(program) => {
+                let tables = program.tables_mut();
+                for &(endpoint, incarnation) in endpoints {
+                    let entry = Endpoint { endpoint, incarnation, gaid: GAID, slot_base: 0, slots: 0 };
+                    tables.set_endpoint(entry).map_err(|error| error.to_string())?;
+                }
+                let Pool { gaid, version, servers } = pool.clone();
+                let pool = pathcall_program::Pool { gaid, version, servers };
+                tables.install_pool(pool).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn poll(&mut self, now: Instant) {
+        if let What::Coordinator(coordinator) = &mut self.what {
+            coordinator.poll(now);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match &self.what {
+            What::Coordinator(coordinator) => coordinator.deadline(),
+            What::Program(_) => None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.what {
+            What::Coordinator(coordinator) => coordinator.is_empty(),
+            What::Program(_) => true,
+        }
+    }
+
+    /// Second answers that it has stopped since it started.
+    pub(super) fn filtered(&self) -> u64 {
+        match &self.what {
+            What::Coordinator(coordinator) => coordinator.stats().redundant,
+            What::Program(program) => program.counters().drop_filtered,
+        }
+    }
+
+    /// Takes a frame; what leaves at once.
+    pub(super) fn receive(&mut self, now: Instant, mut bytes: Vec<u8>) -> Result<Vec<Leaving>, Wrong> {
+        let before = bytes.clone();
+        let loads = self.loads();
+        let program = match &mut self.what {
+            What::Coordinator(coordinator) => {
+                coordinator.receive(now, &bytes);
+                return Ok(Vec::new());
+            }
+            What::Program(program) => program,
+        };
+        let verdict = program.process(now, &mut bytes, false);
+        bytes.truncate(verdict.len);
+        let mut leaving = Vec::new();
+        match verdict.action {
+            Action::Forward(to) => leaving.push(Leaving { to, bytes, cloned: false }),
+            Action::Clone(to) => {
+                let mut copy = bytes.clone();
+                leaving.push(Leaving { to, bytes, cloned: true });
+                if let Action::Forward(to) = program.recirculate(&mut copy).action {
+                    leaving.push(Leaving { to, bytes: copy, cloned: false });
+                }
+            }
+            Action::Multicast(_) | Action::Drop(_) => {}
+        }
+        self.watch(&before, verdict.action, &leaving, loads.as_deref())?;
+        Ok(leaving)
+    }
+
+    /// What the coordinator sends meanwhile.
+    pub(super) fn transmit(&mut self, now: Instant) -> Option<Leaving> {
+        let What::Coordinator(coordinator) = &mut self.what else { return None };
+        let mut out = vec![0; MAX_FRAME];
+        let (to, len) = coordinator.transmit(now, &mut out)?;
+        out.truncate(len);
+        let To::Endpoint(to) = to else { return None };
+        let request = |frame: CloneFrame<&[u8]>| {
+            frame.kind() == Kind::CloneRequest && frame.head().clo() == clone::ORIGINAL && frame.head().part() == 0
+        };
+        let cloned = CloneFrame::new_checked(out.as_slice()).is_ok_and(request);
+        Some(Leaving { to, bytes: out, cloned })
+    }
+
+    fn loads(&self) -> Option<Vec<u16>> {
+        let What::Program(program) = &self.what else { return None };
+        program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec())
+    }
+
+    /// Whether what the program did is what its tables say.
+    fn watch(&self, before: &[u8], action: Action, leaving: &[Leaving], loads: Option<&[u16]>) -> Result<(), Wrong> {
+        let What::Program(program) = &self.what else { return Ok(()) };
+        if let Ok((loads, shadows)) = program.tables().loads(GAID)
+            && loads != shadows
+        {
+            return Err(Wrong::Shadow { loads: loads.to_vec(), shadows: shadows.to_vec() });
+        }
+        let (Some(loads), Ok(frame)) = (loads, CloneFrame::new_checked(before)) else { return Ok(()) };
+        let (base, head) = (frame.base(), frame.head());
+        let current = base.epoch() == self.version;
+        if frame.kind() == Kind::CloneCancel && !current && !leaving.is_empty() {
+            return Err(Wrong::StaleCancel(base.seq()));
+        }
+        if frame.kind() != Kind::CloneRequest || head.parts() > 1 {
+            return Ok(());
+        }
+        if action == Action::Drop(Reason::Stale) {
+            return Err(Wrong::Dropped(base.seq()));
+        }
+        let load = |endpoint: u32| {
+            self.servers.iter().position(|server| *server == endpoint).and_then(|sid| loads.get(sid)).copied()
+        };
+        if let Action::Clone(_) = action
+            && leaving.iter().any(|leaving| load(leaving.to) != Some(0))
+        {
+            return Err(Wrong::ClonedBusy(base.seq()));
+        }
+        let Action::Forward(to) = action else { return Ok(()) };
+        let admitted = leaving.iter().all(|leaving| {
+            CloneFrame::new_checked(leaving.bytes.as_slice())
+                .is_ok_and(|frame| !frame.base().has(Flags::NOT_ADMITTED) && frame.head().switch_id() != 0)
+        });
+        if !admitted {
+            return Ok(());
+        }
+        if head.flags() & CloneFlags::DIRECT != 0 {
+            return if to == base.dst() { Ok(()) } else { Err(Wrong::Steered(base.seq())) };
+        }
+        let pair = clone::pair(head.grp(), self.servers.len()).filter(|_| current);
+        if let Some((one, other)) = pair
+            && head.flags() & CloneFlags::SHORTEST != 0
+            && load(to) > loads.get(usize::from(one)).min(loads.get(usize::from(other))).copied()
+        {
+            return Err(Wrong::Longer(base.seq()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! What a run consists of, from a seed.
+
+use std::time::Duration;
+
+use pathcall_endpoint::clone::{Balance, Budget, Hedge, Options, Scheme};
+use pathcall_program::CloneSize;
+use pathcall_wire::Instant;
+use pathcall_wire::clone::PART;
+
+use crate::random::{Chance, Random};
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Its seed.
+    pub seed: u64,
+    /// Servers, in the pool from the beginning or not.
+    pub servers: Vec<ServerPlan>,
+    /// Callers.
+    pub callers: Vec<CallerPlan>,
+    /// Calls by the time at which they begin.
+    pub calls: Vec<CallPlan>,
+    /// Whether a coordinator stands where the element would.
+    pub coordinated: bool,
+    /// Sizes of the element's tables.
+    pub size: CloneSize,
+    /// The last number that the element has given to a request.
+    pub numbered: u64,
+    /// Time on the way from one host to another: from, to. Frames overtake each other.
+    pub delay: (Duration, Duration),
+    /// How often a frame is lost, until [`Plan::faults_until`].
+    pub loss: Chance,
+    /// How often it comes twice, until then.
+    pub repeat: Chance,
+    /// How often the second copy comes much later.
+    pub late: Chance,
+    /// How often a stranger makes something of a frame that it has overheard.
+    pub forged: Chance,
+    /// Until when there are faults.
+    pub faults_until: Instant,
+    /// What happens when.
+    pub incidents: Vec<(Instant, Incident)>,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerPlan {
+    /// Requests that it works on at one time.
+    pub workers: usize,
+    /// Requests that wait at most.
+    pub queue_max: usize,
+    /// How long it works on one: from, to.
+    pub service: (Duration, Duration),
+    /// Whether it is in the pool at the beginning.
+    pub member: bool,
+    /// Whether it says that nobody waits, or many do, whatever is so.
+    pub lies: Option<u16>,
+}
+
+/// A caller.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallerPlan {
+    /// What it may send beyond one request for each call.
+    pub budget: Budget,
+    /// The number of the call before its first.
+    pub last_call: u32,
+}
+
+/// A call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPlan {
+    /// When it is made.
+    pub at: Instant,
+    /// By which caller.
+    pub caller: usize,
+    /// How.
+    pub options: Options,
+    /// Bytes of the request.
+    pub request: usize,
+    /// Bytes of the answer.
+    pub reply: usize,
+    /// Whether the application gives it up after a while.
+    pub given_up: Option<Duration>,
+}
+
+/// Something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Incident {
+    /// The element loses all it knows, and is silent until it is told anew; for ever, if it never is.
+    Restart {
+        /// For how long it is silent.
+        silent: Option<Duration>,
+    },
+    /// A server's process dies. It leaves the pool, and another one joins in its place, if it comes back.
+    Kill {
+        /// Which.
+        server: usize,
+        /// When it is back.
+        back: Option<Duration>,
+    },
+    /// A server joins the pool, or leaves it in good order.
+    Move {
+        /// Which.
+        server: usize,
+    },
+}
+
+/// Until when plans have faults.
+const FAULTS: Duration = Duration::from_millis(1_500);
+
+/// The plan of a seed.
+#[must_use]
+pub fn generate(seed: u64) -> Plan {
+    let mut random = Random::new(seed);
+    let random = &mut random;
+    let calm = random.happens(Chance::percent(25));
+    let servers = servers(random, calm);
+    let count = random.range(1..=40) as usize;
+    let generous = calm || random.happens(Chance::percent(70));
+    let budget = |random: &mut Random| match generous {
+        true => Budget { share: 1.0, burst: 10.0 * count as f64, per_second: 10.0 },
+        false => Budget {
+            share: random.pick(&[0.0, 0.1, 0.5]),
+            burst: random.range(1..=4) as f64,
+            per_second: random.pick(&[0.0, 1.0, 10.0]),
+        },
+    };
+    let callers: Vec<CallerPlan> = (0..random.range(1..=3))
+        .map(|_| CallerPlan { budget: budget(random), last_call: random.pick(&[0, u32::MAX - 5]) })
+        .collect();
+    let scheme = random.happens(Chance::percent(60)).then(|| random.pick(&Scheme::ALL));
+    let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
+    let small = random.happens(Chance::percent(50));
+    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme, small)).collect();
+    if calm {
+        for call in &mut calls {
+            (call.options.deadline, call.given_up) = (Duration::from_secs(4), None);
+        }
+    }
+    calls.extend((0..callers.len()).flat_map(last_calls));
+    calls.sort_by_key(|call| call.at);
+    let chance = |random: &mut Random, most: u64| match calm {
+        true => Chance(0),
+        false => Chance(random.range(0..=most) as u32),
+    };
+    let (loss, repeat) = (chance(random, 150_000), chance(random, 100_000));
+    let (late, forged) = (chance(random, 20_000), chance(random, 100_000));
+    let shortest = Duration::from_micros(random.pick(&[5, 50, 500]));
+    let size = CloneSize {
+        pools: 1,
+        requests: random.pick(&[1, 8, 4096]),
+        filters: random.pick(&[1, 2]),
+        slots: if calm { 1 << 16 } else { random.pick(&[1, 2, 64, 1 << 12]) },
+    };
+    Plan {
+        seed,
+        incidents: if calm { Vec::new() } else { incidents(random, &servers) },
+        servers,
+        callers,
+        calls,
+        coordinated,
+        size,
+        numbered: random.pick(&[0, (1 << 63) - 4, 77]),
+        delay: (shortest, shortest * random.range(1..=6) as u32),
+        loss,
+        repeat,
+        late,
+        forged,
+        faults_until: Instant(0) + if calm { Duration::ZERO } else { FAULTS },
+    }
+}
+
+impl Plan {
+    /// Whether a caller makes calls after the faults, by which it finds the element again.
+    pub(super) fn ends_calmly(&self, caller: usize) -> bool {
+        self.calls.iter().filter(|call| call.caller == caller && call.at >= LAST).count() > 2
+    }
+
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.faults_until == Instant(0)
+    }
+}
+
+fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
+    let count = random.range(1..=8) as usize;
+    let mut servers: Vec<ServerPlan> = (0..count)
+        .map(|_| {
+            let (shortest, times) = random.pick(&[(10, 20), (100, 1), (100, 20), (3_000, 3)]);
+            let shortest = Duration::from_micros(shortest);
+            ServerPlan {
+                workers: random.range(1..=4) as usize,
+                queue_max: if calm { 1_000 } else { random.pick(&[1, 3, 100]) },
+                service: (shortest, shortest * times),
+                member: random.happens(Chance::percent(80)),
+                lies: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
+            }
+        })
+        .collect();
+    servers[0].member = true;
+    servers
+}
+
+/// When the last calls begin.
+const LAST: Instant = Instant((FAULTS.as_millis() as u64 + 400) * 1_000_000);
+
+/// Calls after the faults, by way of the element, if it is there.
+fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
+    let options = Options { steered: true, deadline: Duration::from_secs(4), ..Options::default() };
+    // One caller after the other: a queue of one has room for each.
+    let first = LAST + Duration::from_millis(40) * caller as u32;
+    let at = move |nth: u32| first + Duration::from_millis(150) * nth;
+    (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
+}
+
+fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool) -> CallPlan {
+    let mut options = scheme.map_or_else(|| any_options(random), Scheme::options);
+    options.idempotent = random.happens(Chance::percent(85));
+    options.cancel = random.happens(Chance::percent(30));
+    options.patience = random.pick(&[None, Some(Duration::ZERO), Some(Duration::from_micros(500))]);
+    options.deadline = Duration::from_millis(random.pick(&[5, 100, 1_000, 4_000, 4_000]));
+    let len = |random: &mut Random| match random.below(10) {
+        0..=5 => random.below(200) as usize,
+        _ if small => random.below(PART as u64) as usize,
+        6..=7 => PART + random.range(0..=1) as usize,
+        8 => random.below(5 * PART as u64) as usize,
+        _ => random.below(64 * PART as u64) as usize,
+    };
+    let latest = Duration::from_millis(random.pick(&[2, 200, 1_800]));
+    CallPlan {
+        at: Instant(0) + random.up_to(latest),
+        caller: random.index(callers),
+        options,
+        request: len(random),
+        reply: len(random),
+        given_up: random.happens(Chance::percent(4)).then(|| random.up_to(Duration::from_millis(5))),
+    }
+}
+
+fn any_options(random: &mut Random) -> Options {
+    let hedge =
+        Hedge { delay: Duration::from_micros(random.range(100..=5_000)), max_attempts: random.range(1..=4) as u8 };
+    Options {
+        clone: random.happens(Chance::percent(60)),
+        twice: random.happens(Chance::percent(15)),
+        balance: random.pick(&[Balance::Random, Balance::Shortest, Balance::RoundRobin]),
+        steered: random.happens(Chance::percent(30)),
+        hedge: random.happens(Chance::percent(20)).then_some(hedge),
+        ..Options::default()
+    }
+}
+
+fn incidents(random: &mut Random, servers: &[ServerPlan]) -> Vec<(Instant, Incident)> {
+    let mut incidents = Vec::new();
+    let time = |random: &mut Random| Instant(0) + random.up_to(FAULTS * 2 / 3);
+    let pause = |random: &mut Random| random.up_to(FAULTS / 4);
+    if random.happens(Chance::percent(30)) {
+        let silent = (!random.happens(Chance::percent(25))).then(|| pause(random));
+        incidents.push((time(random), Incident::Restart { silent }));
+    }
+    for (server, plan) in servers.iter().enumerate() {
+        if random.happens(Chance::percent(15)) {
+            // The first stays: somebody has to answer.
+            let back = (server == 0 || random.happens(Chance::percent(60))).then(|| pause(random));
+            incidents.push((time(random), Incident::Kill { server, back }));
+        } else if server > 0 && (random.happens(Chance::percent(20)) || !plan.member) {
+            incidents.push((time(random), Incident::Move { server }));
+        }
+    }
+    incidents.sort_by_key(|(at, _)| *at);
+    incidents
+}

@@ -1,0 +1,52 @@
+//! Mistakes planted in clone, one at a time: each is caught.
+
+use pathcall_sim::clone::{generate, hunt, play, shrink, sweep};
+use pathcall_wire::{Mutant, mutant};
+
+/// Seeds within which every mistake shows.
+const SEEDS: u64 = 2_000;
+
+/// Those of the element that show here. The others cost repeats and load, which callers make good: the comparison
+/// of executions catches them.
+const OF_ELEMENT: [Mutant; 9] = [
+    Mutant::CloneShadowKept,
+    Mutant::CloneUnfiltered,
+    Mutant::CloneWhileBusy,
+    Mutant::CloneUnasked,
+    Mutant::CloneStaleDropped,
+    Mutant::CloneCancelStale,
+    Mutant::CloneBelieved,
+    Mutant::CloneLongest,
+    Mutant::CloneDirectSteered,
+];
+
+#[test]
+fn every_planted_mistake_is_caught() {
+    let mut missed = Vec::new();
+    for &mutant in Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT) {
+        let report = hunt(mutant, 1, SEEDS);
+        match report.findings.first() {
+            Some(finding) => println!("{mutant:?}: seed {}: {}", finding.seed, finding.wrong),
+            None => {
+                println!("{mutant:?}: MISSED");
+                missed.push(mutant);
+            }
+        }
+    }
+    assert!(missed.is_empty(), "not caught within {SEEDS} seeds: {missed:?}");
+}
+
+#[test]
+fn with_none_planted_the_same_seeds_are_right() {
+    let report = sweep(1, SEEDS, drop);
+    assert!(report.findings.is_empty(), "{}", report.findings[0]);
+}
+
+#[test]
+fn what_fails_is_shrunk() {
+    mutant::plant(Some(Mutant::CloneAnsweredTwice));
+    let plan = (1..SEEDS).map(generate).find(|plan| play(plan).failure.is_some()).expect("some seed shows it");
+    let smallest = shrink(&plan).expect("it fails");
+    assert!(smallest.calls.len() <= 2 && smallest.incidents.len() <= 1, "{smallest:#?}");
+    mutant::plant(None);
+}

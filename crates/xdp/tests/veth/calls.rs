@@ -1,0 +1,115 @@
+//! Calls to a pool of servers between hosts: cloned in the kernel, where each server has an interface.
+
+use std::net::{SocketAddrV4, UdpSocket};
+
+use pathcall_program::{Endpoint, Pool, PoolCounters};
+use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
+use pathcall_xdp::{Error, Kernel};
+
+use crate::common::frames::{SERVER, WORKERS};
+use crate::common::{ELEMENT, address};
+use crate::hosts::{Host, Hosts};
+use crate::{attached, receive_from};
+
+const GAID: u32 = 9;
+const CALLER: u32 = 1;
+/// Endpoints of the servers, by SID.
+const SERVERS: [u32; 2] = [2, 3];
+const INCARNATION: u32 = 4;
+
+/// A pool with its caller at one host and its servers at these addresses.
+fn install(kernel: &mut Kernel, hosts: &Hosts, servers: [SocketAddrV4; 2]) -> Result<(), Error> {
+    hosts.within(Host::Element, || {
+        kernel.install_pool(&Pool { gaid: GAID, version: 1, servers: SERVERS.to_vec() })?;
+        let at = [(CALLER, address(WORKERS[0])), (SERVERS[0], servers[0]), (SERVERS[1], servers[1])];
+        at.into_iter().try_for_each(|(endpoint, addr)| {
+            let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: GAID, slot_base: 0, slots: 0 };
+            kernel.set_endpoint(&entry, addr)
+        })
+    })
+}
+
+fn frame(kind: Kind, src: u32, dst: u32, head: CloneRepr) -> Vec<u8> {
+    let flags = if src == CALLER { 0 } else { Flags::FROM_SERVER };
+    let (gaid, src_incarnation) = (GAID, INCARNATION);
+    let base = BaseRepr { flags, gaid, epoch: 1, src, src_incarnation, dst, seq: 1, ..BaseRepr::new(kind) };
+    let mut bytes = [0; MAX_FRAME];
+    let len = emit(&base, &head, b"a question", &mut bytes);
+    bytes[..len].to_vec()
+}
+
+fn request() -> Vec<u8> {
+    let head = CloneRepr { flags: CloneFlags::CLONE, parts: 1, ..CloneRepr::default() };
+    frame(Kind::CloneRequest, CALLER, 0, head)
+}
+
+/// The next call's frame that comes from the element.
+fn receive(socket: &UdpSocket) -> CloneFrame<Vec<u8>> {
+    CloneFrame::new_checked(receive_from(socket, ELEMENT)).expect("a frame of a call")
+}
+
+fn counters(kernel: &Kernel) -> PoolCounters {
+    kernel.pools().expect("read")[0].2
+}
+
+#[test]
+fn a_call_is_cloned_between_interfaces_and_the_slower_answer_stopped() {
+    let Some((hosts, mut attached)) = attached(false) else { return };
+    let kernel = &mut attached.element;
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    install(kernel, &hosts, [address(WORKERS[1]), address(SERVER)]).expect("two interfaces");
+    let [caller, first, second] = [Host::A, Host::B, Host::Server].map(|host| hosts.socket(host));
+    caller.send_to(&request(), ELEMENT).expect("it leaves");
+    let (original, clone) = (receive(&first), receive(&second));
+    for (frame, clo, server) in [(&original, ORIGINAL, SERVERS[0]), (&clone, CLONE, SERVERS[1])] {
+        assert_eq!((frame.head().clo(), frame.base().dst()), (clo, server));
+        assert_eq!((frame.base().dst_incarnation(), frame.payload()), (INCARNATION, &b"a question"[..]));
+    }
+    assert_eq!((original.head().req_id(), clone.head().req_id()), (1, 1));
+
+    // The clone's server is faster; then the other answers, and says something after that.
+    let answer = |kind, frame: &CloneFrame<Vec<u8>>, sid: u16, state| {
+        let head = CloneRepr { sid, state, ..frame.head().repr() };
+        self::frame(kind, SERVERS[usize::from(sid)], CALLER, head)
+    };
+    second.send_to(&answer(Kind::CloneReply, &clone, 1, 2), ELEMENT).expect("it leaves");
+    assert_eq!(receive(&caller).head().sid(), 1);
+    first.send_to(&answer(Kind::CloneReply, &original, 0, 1), ELEMENT).expect("it leaves");
+    first.send_to(&answer(Kind::CloneWorking, &original, 0, 1), ELEMENT).expect("it leaves");
+    assert_eq!(receive(&caller).kind(), Kind::CloneWorking, "nothing came before it");
+    assert_eq!(kernel.loads(GAID).expect("read"), [[1, 2], [1, 2]]);
+
+    // Now both are busy.
+    caller.send_to(&request(), ELEMENT).expect("it leaves");
+    let alone = receive(&first).head().repr();
+    assert_eq!((alone.clo, alone.req_id), (0, 2));
+    let c = counters(kernel);
+    assert_eq!((c.requests, c.clones, c.replies, c.filtered), (2, 1, 3, 1));
+    let element = kernel.counters().expect("read");
+    assert_eq!((element.counters.frames_in, element.counters.frames_out), (5, 5));
+    assert_eq!((element.slow, element.drop_checksum), (0, 0), "all of it left by the interfaces");
+    let errors = [Host::A, Host::B, Host::Server].map(|host| hosts.checksum_errors(host));
+    assert_eq!(errors, [0; 3]);
+}
+
+#[test]
+fn servers_behind_one_interface_get_their_clones_by_user_space() {
+    let Some((hosts, mut attached)) = attached(false) else { return };
+    let kernel = &mut attached.element;
+    let beside = SocketAddrV4::new(*address(WORKERS[1]).ip(), address(WORKERS[1]).port() + 1);
+    install(kernel, &hosts, [address(WORKERS[1]), beside]).expect("one interface");
+    let [caller, first] = [Host::A, Host::B].map(|host| hosts.socket(host));
+    let up = hosts.bound(Host::Element, SocketAddrV4::new(*ELEMENT.ip(), crate::common::SLOW_PORT));
+    caller.send_to(&request(), ELEMENT).expect("it leaves");
+    let mut buffer = [0; MAX_FRAME];
+    let (len, from) = up.recv_from(&mut buffer).expect("it comes up");
+    assert_eq!(from.port(), pathcall_xdp::SLOW_CLONE);
+    let frame = CloneFrame::new_checked(&buffer[..len]).expect("a frame of a call");
+    assert_eq!((frame.base().dst(), frame.head().clo(), frame.head().sid()), (SERVERS[0], ORIGINAL, 1));
+    // One that is not cloned needs nobody's help.
+    let direct = CloneRepr { flags: CloneFlags::DIRECT, parts: 1, ..CloneRepr::default() };
+    caller.send_to(&self::frame(Kind::CloneRequest, CALLER, SERVERS[0], direct), ELEMENT).expect("it leaves");
+    assert_eq!(receive(&first).head().clo(), 0);
+    assert_eq!((counters(kernel).clones, kernel.counters().expect("read").slow), (1, 1));
+}
