@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure =
     Figure { name: "dpc-fig6.7", about: "latency of IS2 and IS7 over load, simulated with the thesis' times", run };
 
 const MACHINES: usize = 20;
-const CALLS: usize = 20_000;
+const CALLS: usize = 4_000;
 const CALLS_QUICK: usize = 500;
 /// More calls a second than there can be.
 const FLOOD: f64 = 1e6;
