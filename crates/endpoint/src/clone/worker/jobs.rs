@@ -12,8 +12,11 @@ use super::{Key, WorkId};
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) key: Key,
-    /// Its newest attempt, which the answer is for.
+    /// The attempt that the answer is for: the newest, but for one that was cloned, because only by that the
+    /// element can tell the other's answer from it.
     pub(super) asked: Asked,
+    /// The newest attempt that has come.
+    pub(super) newest: u8,
     pub(super) request: Bytes,
     pub(super) since: Instant,
     pub(super) begun: bool,

@@ -228,22 +228,27 @@ impl Worker {
         self.stats.queued += 1;
         self.stats.clones += u64::from(asked.clo() == clone::CLONE);
         let tell_at = (patience > 0).then(|| now + Duration::from_micros(patience.into()));
-        let id = self.jobs.push(Job { key, asked, request, since: now, begun: false, unwanted: false, tell_at });
+        let newest = asked.attempt();
+        let id =
+            self.jobs.push(Job { key, asked, newest, request, since: now, begun: false, unwanted: false, tell_at });
         self.timers.extend(tell_at.map(|at| Reverse((at, id))));
     }
 
-    /// A copy of a request that is here: it is answered as the newest attempt.
+    /// A copy of a request that is here: it is answered as the newest attempt. What was cloned is answered as that
+    /// as long as the element is asked: by another attempt's id it would not know the other server's answer.
     fn repeated(&mut self, id: WorkId, asked: Asked) {
         self.stats.repeats += 1;
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        if asked.attempt() > job.asked.attempt() {
-            let before = std::mem::replace(&mut job.asked, asked);
-            if before.by_element() && !asked.by_element() {
-                // Who goes past an element because it is silent hears by this that it is not.
-                self.tell(before);
-            }
-            self.tell(asked);
+        let Some(job) = self.jobs.get_mut(id).filter(|job| asked.attempt() > job.newest) else { return };
+        job.newest = asked.attempt();
+        let before = job.asked;
+        if before.clo() == 0 || !(before.by_element() && asked.by_element()) {
+            job.asked = asked;
         }
+        if before.by_element() && !asked.by_element() {
+            // Who goes past an element because it is silent hears by this that it is not.
+            self.tell(before);
+        }
+        self.tell(asked);
     }
 
     /// Tells a caller that its request is worked on.
@@ -277,7 +282,7 @@ impl Worker {
         if job.unwanted {
             self.unwanted.retain(|unwanted| *unwanted != id);
         }
-        self.remembered.note(job.key, job.asked.attempt());
+        self.remembered.note(job.key, job.newest);
         Ok(job)
     }
 }

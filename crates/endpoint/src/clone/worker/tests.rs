@@ -1,5 +1,5 @@
 use pathcall_wire::clone::{CLONE, ORIGINAL, PART, emit};
-use pathcall_wire::{BaseRepr, CloneRepr, MAX_FRAME};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, MAX_FRAME};
 use proptest::prelude::*;
 
 use super::*;
@@ -89,6 +89,30 @@ fn a_copy_is_not_begun_twice_and_its_caller_is_told() {
     assert_eq!((worker.waiting(), worker.stats().repeats), (0, 3));
     worker.receive(ms(3), &request(1, CloneRepr { attempt: 2, ..plain() }, b""));
     assert_eq!(worker.waiting(), 1);
+}
+
+#[test]
+fn a_clone_is_answered_as_one_though_its_caller_has_asked_again() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, ..plain() }, b""));
+    let work = worker.begin(ms(0)).expect("it waits");
+    let again = CloneRepr { attempt: 1, req_id: 9, flags: CloneFlags::DIRECT, ..plain() };
+    worker.receive(ms(2), &request(1, again, b""));
+    assert_eq!(sent(&mut worker)[0].2.attempt, 1, "the question is answered");
+    worker.finish(work.id, Bytes::new()).expect("it is at work");
+    let (_, _, head, _) = sent(&mut worker).remove(0);
+    assert_eq!((head.req_id, head.clo, head.attempt), (8, CLONE, 0), "the element knows both answers by this");
+    worker.receive(ms(3), &request(1, again, b""));
+    assert_eq!(worker.waiting(), 0, "that was answered");
+    worker.receive(ms(3), &request(1, CloneRepr { attempt: 2, ..again }, b""));
+    assert_eq!(worker.waiting(), 1, "who still asks has not got it");
+    // Past a silent element it is answered past it.
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, CloneRepr { clo: CLONE, ..plain() }, b""));
+    worker.receive(ms(2), &request(1, CloneRepr { switch_id: 0, ..again }, b""));
+    let work = worker.begin(ms(2)).expect("it waits");
+    worker.finish(work.id, Bytes::new()).expect("it is at work");
+    assert_eq!(sent(&mut worker).last().map(|(to, ..)| *to), Some(To::Endpoint(5)));
 }
 
 #[test]
