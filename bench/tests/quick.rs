@@ -25,11 +25,12 @@ fn a_quick_figure_has_a_table_numbers_and_a_picture() {
     assert!(done, "{stderr}");
     assert!(stdout.contains("256 linear lanes") && stdout.contains("32 keyed pairs"), "{stdout}");
     assert!(stdout.contains("and a token") && stdout.contains("without tokens"), "{stdout}");
+    assert!(stdout.contains("a call, steered") && stdout.contains("answers, filtered"), "{stdout}");
 
     let json = std::fs::read_to_string(out.join("bench/program-frame.json")).expect("numbers");
     let rows: Vec<serde_json::Value> = serde_json::from_str(&json).expect("an array");
     // In the kernel, too, where the bench can.
-    assert!(if cfg!(feature = "xdp") { rows.len() >= 4 } else { rows.len() == 4 }, "{rows:?}");
+    assert!(if cfg!(feature = "xdp") { rows.len() >= 7 } else { rows.len() == 7 }, "{rows:?}");
     for row in &rows {
         let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"));
         assert!(number("ours") > 0.0 && number("peer") > 0.0);

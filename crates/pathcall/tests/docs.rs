@@ -14,7 +14,7 @@ use std::time::Duration;
 use pathcall_testbed::{Testbed, beds, root_tests};
 
 /// Simulated runs of a command that asks for more.
-const SEEDS: &str = "100";
+const SEEDS: &str = "20";
 
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]

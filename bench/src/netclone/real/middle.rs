@@ -34,12 +34,10 @@ pub(super) fn steer(
     let mut middle = Middle::new(pool.clone(), scheme, workers)?;
     let mut outage = outage.map(|(from, until)| (Instant(0) + from, Instant(0) + until));
     let mut frame = [0; MAX_FRAME];
-    loop {
+    // Looked at after all that has come was taken: what wakes for the end may be among it.
+    while !party.ends() {
         let fails = outage.map(|(from, _)| from);
         socket.wait(middle.deadline().into_iter().chain(fails).min())?;
-        if party.ends() {
-            return Ok(());
-        }
         if let Some((_, until)) = outage.filter(|(from, _)| *from <= socket.now()) {
             if !lose(party, until)? {
                 return Ok(());
@@ -56,6 +54,7 @@ pub(super) fn steer(
             }
         }
     }
+    Ok(())
 }
 
 /// Loses what comes until then; whether it goes on.

@@ -28,12 +28,10 @@ pub(super) fn serve(party: &Party, roads: &Roads, config: WorkerConfig, waits: W
     let (mut worker, mut random) = (Worker::new(config), Random::new(seed));
     let mut due: BinaryHeap<Reverse<(Instant, WorkId)>> = BinaryHeap::new();
     let mut frame = [0; MAX_FRAME];
-    loop {
+    // Looked at after all that has come was taken: what wakes for the end may be among it.
+    while !party.ends() {
         let next = due.peek().map(|Reverse((at, _))| *at);
         socket.wait(next.into_iter().chain(worker.deadline()).min())?;
-        if party.ends() {
-            return Ok(());
-        }
         while let Some(len) = socket.receive(&mut frame)? {
             worker.receive(socket.now(), &frame[..len]);
             begin(socket, &mut worker, &mut due, waits, &mut random);
@@ -51,6 +49,7 @@ pub(super) fn serve(party: &Party, roads: &Roads, config: WorkerConfig, waits: W
             roads.send(socket, to, &frame[..len]);
         }
     }
+    Ok(())
 }
 
 fn begin(
