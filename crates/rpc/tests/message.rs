@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
-use pathcall_rpc::message::Malformed;
 use pathcall_rpc::message::number::Scale;
 use pathcall_rpc::message::reply::{ReplyError, Values, append};
 use pathcall_rpc::message::split::split;
@@ -154,8 +153,9 @@ fn check_against_prost(message: &[u8], shape: Shape) -> Result<(), TestCaseError
         (Err(TypedError::Number { .. }), Err(())) => {}
         // A value that can't be quantised and is replaced by a later one: refused all the same.
         (Err(TypedError::Number { .. }), Ok(_)) if !shape.is_array() => {}
-        // prost takes any wire type for a map's length-delimited one.
-        (Err(TypedError::Malformed(Malformed { expected: "a map entry", .. })), Ok(_)) if shape.is_map() => {}
+        // prost takes any wire type for a map's length-delimited one: what it then finds there is no entry to us, and
+        // what is in a group no field.
+        (Err(TypedError::Malformed(_)), Ok(_)) if shape.is_map() => {}
         (sliced, expected) => prop_assert!(false, "sliced: {sliced:?}, decoded: {expected:?}"),
     }
     Ok(())

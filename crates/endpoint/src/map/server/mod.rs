@@ -344,7 +344,10 @@ impl MapServer {
             let silent = bypass.met(now, config.timing.silent);
             events.extend(silent.then_some(Event::ElementSilent));
         }
-        shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
+        // What fills a greeting is nothing of a lane.
+        if frame.kind() != Kind::MapHello {
+            shared.stats.lane_bytes_received += (frame.lanes().len() + frame.payload().len()) as u64;
+        }
         match frame.kind() {
             Kind::MapData if config.threshold > 0 => sums.contribution(now, &frame, shared, out),
             Kind::MapData if frame.map().has(MapFlags::DIVERTED) => keyed.parked(&frame, shared, out),
