@@ -59,7 +59,7 @@ pub const MAX_PARTS: usize = 64;
 /// Servers of a pool at most.
 pub const MAX_SERVERS: usize = 64;
 
-/// Bits of the clone header's `flags`: what the caller allows.
+/// Bits of the clone header's `flags`: what the caller allows, and what an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneFlags;
 
@@ -71,8 +71,11 @@ impl CloneFlags {
     pub const SHORTEST: u8 = 1 << 1;
     /// To the addressed server, whatever the group says.
     pub const DIRECT: u8 = 1 << 2;
+    /// Of an answer: its server could not do it, and another may (gRPC A6). It has no CLO, so that no element takes
+    /// it for the answer; `CLONE` says that the request had one.
+    pub const FAILED: u8 = 1 << 3;
     /// All flags there are.
-    pub const ALL: u8 = Self::CLONE | Self::SHORTEST | Self::DIRECT;
+    pub const ALL: u8 = Self::CLONE | Self::SHORTEST | Self::DIRECT | Self::FAILED;
 }
 
 /// Number of ordered pairs of `servers`: the groups there are to draw from (NetClone §3.3). A single server
@@ -270,7 +273,7 @@ mod tests {
         let fine = CloneRepr { parts: 1, ..CloneRepr::default() };
         assert_eq!(of(fine), Ok(()));
         assert_eq!(of(CloneRepr { clo: 3, ..fine }), Err(Error::Value { field: "clo", value: 3 }));
-        assert_eq!(of(CloneRepr { flags: 8, ..fine }), Err(Error::Value { field: "flags", value: 8 }));
+        assert_eq!(of(CloneRepr { flags: 16, ..fine }), Err(Error::Value { field: "flags", value: 16 }));
         assert_eq!(of(CloneRepr { parts: 0, ..fine }), Err(Error::Value { field: "parts", value: 0 }));
         assert_eq!(of(CloneRepr { parts: 65, ..fine }), Err(Error::Value { field: "parts", value: 65 }));
         assert_eq!(of(CloneRepr { part: 1, ..fine }), Err(Error::Value { field: "part", value: 1 }));

@@ -3,6 +3,7 @@
 //! ```text
 //! UDP │ base 44 B │ token 8 B, if flagged │ map 28 B │ bitmap │ lanes │ payload
 //!                                         │ clone 32 B │ payload
+//! Ethernet │ function 8 B │ parameters, carried values, options │ a packet
 //! ```
 //!
 //! In the order a frame is met: [`base`] says who sends what to whom under which admission;
@@ -10,7 +11,8 @@
 //! Fig. 14), [`clone`] that of calls which the element steers (NetClone Fig. 3); [`pairs`] is the payload
 //! that carries whole keys to the software path. [`time`] is the clock's type that every state machine is
 //! handed. [`link`] is what links say to each other beneath the frames. [`delegate`] has the messages of
-//! calls that servers pass on, which transports carry whole; [`messages`] is what one of these transports
+//! calls that servers pass on, which transports carry whole; [`function`] is what stands before a packet between an
+//! element and the servers of a network function (CLIP §IV-B); [`messages`] is what one of these transports
 //! says over UDP.
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
@@ -24,6 +26,7 @@ mod header;
 pub mod base;
 pub mod clone;
 pub mod delegate;
+pub mod function;
 pub mod link;
 pub mod map;
 pub mod messages;

@@ -11,6 +11,7 @@ macro_rules! mutants {
         clone { $( $(#[$clone_doc:meta])* $clone:ident, )* }
         clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
         flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
+        function { $( $(#[$function_doc:meta])* $function:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,6 +21,7 @@ macro_rules! mutants {
             $( $(#[$clone_doc])* $clone, )*
             $( $(#[$hosts_doc])* $hosts, )*
             $( $(#[$flow_doc])* $flow, )*
+            $( $(#[$function_doc])* $function, )*
         }
 
         impl Mutant {
@@ -33,6 +35,8 @@ macro_rules! mutants {
             pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
             /// All of flows whose receivers acknowledge at once.
             pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
+            /// All of *function*.
+            pub const FUNCTION: &'static [Self] = &[ $( Self::$function, )* ];
         }
     };
 }
@@ -281,6 +285,12 @@ mutants! {
         CloneNeverFails,
         /// The caller sends as many extra requests as it likes.
         CloneBudgetIgnored,
+        /// The caller pays for calls of every kind from one purse.
+        ClonePursesShared,
+        /// The caller takes a failure for the answer that another server may do better than.
+        CloneFailureTaken,
+        /// The server has the element remember a failure as the call's answer.
+        CloneFailureFiltered,
         /// The caller goes on by way of an element that is silent.
         CloneSilenceUnnoticed,
         /// The caller never tries an element again that was silent.
@@ -301,6 +311,30 @@ mutants! {
         FlowEndNotProbed,
         /// What later ones have overtaken waits for its time-out, or until many have.
         FlowOvertakenWaits,
+    }
+    function {
+        /// The group before is forgotten although servers have flows of it.
+        FunctionOldGroupForgotten,
+        /// A third version comes while flows need the first.
+        FunctionThirdVersion,
+        /// The server takes whatever values of registers a request carries.
+        FunctionTurnIgnored,
+        /// The server does not say that it has changed what the element has.
+        FunctionChangeUnsaid,
+        /// Hits count although packets of the flow are at a server.
+        FunctionOvertakes,
+        /// A removed entry's values stay in the element.
+        FunctionValuesKept,
+        /// A prefix goes into the element although longer ones lie beneath it.
+        FunctionPrefixUncleared,
+        /// What is added beneath a prefix in the element is added before it has left.
+        FunctionAddedAtOnce,
+        /// Values are given to another server before the one that has them has returned them.
+        FunctionRangeShared,
+        /// The server does not count the packets that it worked on, so an older value may seem the newest.
+        FunctionTurnKept,
+        /// Values that came before their entry are used with it.
+        FunctionEarlyValues,
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! `UPDATE=1 cargo test -p pathcall-wire --test c_header` writes it anew.
 
+mod common;
+
 use std::fmt::Write;
-use std::path::Path;
+
+use common::{hold, variants};
 
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
 use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, MAX_SERVERS, ORIGINAL};
@@ -38,27 +41,6 @@ fn layout(name: &str, fields: &[FieldSpec], len: usize) -> String {
 fn constants(prefix: &str, values: &[(String, u64)]) -> String {
     let lines: String = values.iter().map(|(name, value)| format!("\t{prefix}_{name} = {value:#x},\n")).collect();
     format!("enum {{\n{lines}}};\n\n")
-}
-
-macro_rules! named {
-    ($of:ident: $($name:ident)*) => { [$((stringify!($name).to_owned(), u64::from($of::$name))),*] };
-}
-
-/// `MapData` as `MAP_DATA`.
-fn upper(name: &str) -> String {
-    let mut out = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() && !out.is_empty() {
-            out.push('_');
-        }
-        out.push(letter.to_ascii_uppercase());
-    }
-    out
-}
-
-/// Every variant that `parse` knows.
-fn variants<T: std::fmt::Debug>(parse: impl Fn(u8) -> Option<T>) -> Vec<(String, u64)> {
-    (0..=u8::MAX).filter_map(|value| Some((upper(&format!("{:?}", parse(value)?)), u64::from(value)))).collect()
 }
 
 fn header() -> String {
@@ -115,7 +97,7 @@ fn header() -> String {
         &named!(MapFlags: OVERFLOW COUNT CLEAR ADD GET LINEAR WIDE BARE ROUND REACHED OLD DIVERTED LOGICAL DENIED CLAIM
             WAIT ELEMENT_ONLY),
     );
-    text += &constants("PC_CLONE", &named!(CloneFlags: CLONE SHORTEST DIRECT ALL));
+    text += &constants("PC_CLONE", &named!(CloneFlags: CLONE SHORTEST DIRECT FAILED ALL));
     text += &constants("PC_OP", &ops);
     text += &constants("PC_TO", &targets);
     text.truncate(text.trim_end().len());
@@ -124,11 +106,5 @@ fn header() -> String {
 
 #[test]
 fn the_c_header_is_made_from_this_crate() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf/wire.h");
-    let expected = header();
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &expected).expect("a file of ours");
-    }
-    let found = std::fs::read_to_string(&path).expect("bpf/wire.h");
-    assert!(found == expected, "bpf/wire.h differs: UPDATE=1 cargo test -p pathcall-wire --test c_header");
+    hold("bpf/wire.h", &header(), "c_header");
 }
