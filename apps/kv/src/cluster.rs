@@ -148,12 +148,7 @@ impl Cluster {
             }
             return Ok(Client::Plain(stubs.into()));
         }
-        let mut builder = pathcall::Channel::builder(self.urls[0].clone(), &PATHCALL)?;
-        if let Some(scheme) = scheme {
-            builder = builder.scheme(scheme);
-        }
-        let channel = builder.connect().await.context("no channel")?;
-        Ok(Client::Pathcall { stub: KvClient::new(channel.clone()), channel })
+        Client::of_pool(&self.urls[0], scheme).await
     }
 
     /// The servers' ends of pathcall, in the order of their stores; none of plain ones.
@@ -164,6 +159,19 @@ impl Cluster {
 }
 
 impl Client {
+    /// Reads from the pool of this server; as [`Cluster::client`].
+    ///
+    /// # Errors
+    /// When it does not connect.
+    pub async fn of_pool(server: &str, scheme: Option<Scheme>) -> Result<Self> {
+        let mut builder = pathcall::Channel::builder(server.to_owned(), &PATHCALL)?;
+        if let Some(scheme) = scheme {
+            builder = builder.scheme(scheme);
+        }
+        let channel = builder.connect().await.context("no channel")?;
+        Ok(Self::Pathcall { stub: KvClient::new(channel.clone()), channel })
+    }
+
     /// Makes call number `nth`.
     ///
     /// # Errors
@@ -178,9 +186,7 @@ impl Client {
         };
         if read.is(&objects) { Ok(objects) } else { Err(Status::data_loss(format!("wrong objects for {read:?}"))) }
     }
-}
 
-impl Client {
     /// What it has sent since it connected; nothing is known of plain gRPC, which sends each call once.
     #[must_use]
     pub fn sent(&self) -> Option<Sent> {

@@ -37,7 +37,7 @@ struct Command {
 enum What {
     /// Be one of the servers, until killed
     Serve(Serve),
-    /// Read from servers in this process: cloned, not cloned, and by plain gRPC
+    /// Read from servers: cloned, not cloned, and by plain gRPC
     Demo(Demo),
 }
 
@@ -83,10 +83,13 @@ struct Serve {
 
 #[derive(Debug, Args)]
 struct Demo {
-    /// Controller: servers of a pool know of each other by it
-    #[arg(long, value_name = "URL")]
-    controller: String,
-    /// Servers
+    /// Controller of servers in this process: those of a pool know of each other by it
+    #[arg(long, value_name = "URL", required_unless_present = "pool")]
+    controller: Option<String>,
+    /// A server that runs elsewhere: its pool is read from, not by plain gRPC
+    #[arg(long, value_name = "URL", conflicts_with = "controller")]
+    pool: Option<String>,
+    /// Servers, in this process or elsewhere
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     servers: u16,
     /// Of what the servers could do
@@ -128,7 +131,7 @@ struct Way {
 #[derive(Debug, Serialize)]
 struct Report {
     app: &'static str,
-    /// Plain gRPC is the last.
+    /// Plain gRPC is the last, where there is any.
     ways: Vec<Way>,
 }
 
@@ -160,29 +163,15 @@ async fn demo(args: Demo) -> Result<()> {
     ensure!(args.load > 0.0 && args.load <= 1.0, "--load: expected more than 0 and at most 1, got {}", args.load);
     ensure!((0.0..=1.0).contains(&args.gets), "--gets: expected 0 to 1, got {}", args.gets);
     ensure!(args.seconds > 0.0 && args.seconds <= 3600.0, "--seconds: expected 0 to 3600, got {}", args.seconds);
-    let work = args.working.work();
-    let (stores, daemons) = args.working.stores(usize::from(args.servers)).await?;
-    let mix = Mix::new(args.working.objects, args.gets, args.working.seed);
-    let plan = args.plan();
-
-    let mut ways = Vec::new();
-    let pathcall = Cluster::pathcall(&stores, &work, Some(&args.controller)).await?;
-    for (name, scheme) in [("clone", None), ("random", Some(Scheme::Random))] {
-        let client = pathcall.client(scheme).await?;
-        ways.push(Way::make(name, &client, &mix, plan).await?);
-    }
-    drop(pathcall);
-    let plain = Cluster::plain(&stores, &work).await?;
-    ways.push(Way::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
-
+    let ways = match &args.pool {
+        Some(server) => args.elsewhere(server).await?,
+        None => args.here().await?,
+    };
     if let Some(path) = &args.picture {
         let lines: Vec<_> = ways.iter().map(|way| (way.name, &way.latencies)).collect();
         let title = format!("reads of a replicated store at {:.0} % load", args.load * 100.0);
         picture::draw(path, &title, &lines)
             .map_err(|error| anyhow::anyhow!("cannot draw {}: {error}", path.display()))?;
-    }
-    for daemon in daemons {
-        daemon.stop().await;
     }
     Report { app: "kv", ways }.print(args.json);
     Ok(())
@@ -214,7 +203,42 @@ impl Working {
     }
 }
 
+/// How calls go to a pool: as their methods say, and without clones.
+const WAYS: [(&str, Option<Scheme>); 2] = [("clone", None), ("random", Some(Scheme::Random))];
+
 impl Demo {
+    /// From servers in this process.
+    async fn here(&self) -> Result<Vec<Way>> {
+        let work = self.working.work();
+        let (stores, daemons) = self.working.stores(usize::from(self.servers)).await?;
+        let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
+        let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
+        for (name, scheme) in WAYS {
+            ways.push(Way::make(name, &pathcall.client(scheme).await?, &mix, plan).await?);
+        }
+        drop(pathcall);
+        let plain = Cluster::plain(&stores, &work).await?;
+        ways.push(Way::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
+        for daemon in daemons {
+            daemon.stop().await;
+        }
+        Ok(ways)
+    }
+
+    /// From the pool of a server.
+    async fn elsewhere(&self, server: &str) -> Result<Vec<Way>> {
+        let mut ways = Vec::new();
+        for (name, scheme) in WAYS {
+            let client = Client::of_pool(server, scheme).await?;
+            ways.push(Way::make(name, &client, &self.mix(), self.plan()).await?);
+        }
+        Ok(ways)
+    }
+
+    fn mix(&self) -> Mix {
+        Mix::new(self.working.objects, self.gets, self.working.seed)
+    }
+
     fn plan(&self) -> Plan {
         let Working { get, scan, jitter, workers, seed, .. } = self.working;
         let mean = |service: Service| service.mean().as_secs_f64() * jitter.factor();

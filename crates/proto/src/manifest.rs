@@ -77,6 +77,16 @@ pub struct Hedging {
     pub delay_ns: u64,
     /// `maxAttempts`: requests of one call at most, 2 to 5.
     pub max_attempts: u8,
+    /// `nonFatalStatusCodes`: bit n, and code n of a server does not end the call while another may do better.
+    pub non_fatal: u32,
+}
+
+impl Hedging {
+    /// Whether a call goes on when a server says this status code.
+    #[must_use]
+    pub const fn goes_on(&self, code: u8) -> bool {
+        code < 32 && self.non_fatal & 1 << code != 0
+    }
 }
 
 /// One method and its NetFilter (NetRPC §4), resolved against its messages.

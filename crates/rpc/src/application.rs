@@ -126,6 +126,11 @@ impl Catalogue {
         self.manifests.iter().find_map(|manifest| manifest.cloned(path))
     }
 
+    /// Which of all methods that pools answer a method is: its place in [`all_cloned`](Self::all_cloned).
+    pub(crate) fn nth_cloned(&self, method: &'static Cloned) -> Option<usize> {
+        self.all_cloned().position(|other| std::ptr::eq(other, method))
+    }
+
     /// All methods that a pool of servers answers.
     pub(crate) fn all_cloned(&self) -> impl Iterator<Item = &'static Cloned> {
         self.manifests.iter().flat_map(|manifest| manifest.cloned)

@@ -17,24 +17,10 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Pool, STORE, controller};
+use store::{LIMIT, Member, Pool, STORE, calls};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request};
-
-/// Makes so many calls at once; each must be answered as it was asked.
-async fn calls(client: &StoreClient<Channel>, count: usize) {
-    let mut tasks = JoinSet::new();
-    for call in 0..count {
-        let mut client = client.clone();
-        tasks.spawn(async move {
-            let text = format!("call {call}");
-            let reply = client.get(note(&text)).await.unwrap().into_inner();
-            assert_eq!(reply.text, text);
-        });
-    }
-    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
-}
 
 #[tokio::test]
 async fn every_scheme_gives_the_same_answers() {
@@ -85,6 +71,30 @@ async fn a_hedged_call_is_answered_by_another_server() {
     pool.members[1].kept.gate.send_replace(true);
     assert_eq!(timeout(LIMIT, held).await.unwrap().unwrap().unwrap().into_inner().text, "held");
     pool.members[0].kept.gate.send_replace(true);
+}
+
+#[tokio::test]
+async fn what_is_not_fatal_at_one_server_is_asked_of_the_next() {
+    let pool = Pool::start(3).await;
+    let mut client = pool.client().await;
+    let gets = || pool.members.iter().map(Member::gets).sum::<u64>();
+    for call in 0..12 {
+        let refuses = format!("refuse {}", pool.members[call % 3].address);
+        let reply = timeout(LIMIT, client.tried(note(&refuses))).await.expect("nobody waits for the delay").unwrap();
+        assert_eq!(reply.into_inner().text, refuses);
+    }
+    assert!(gets() > 12, "some were refused first");
+    // The last word of all that may be asked, with all that it says; a handler that panics is one that failed.
+    for (text, code, asked) in
+        [("fail", Code::Aborted, 3), ("panic", Code::Internal, 3), ("deny", Code::PermissionDenied, 1)]
+    {
+        let before = gets();
+        let status = timeout(LIMIT, client.tried(note(text))).await.expect("at once").unwrap_err();
+        assert_eq!((status.code(), gets() - before), (code, asked), "{text}");
+        if code == Code::Aborted {
+            assert_eq!((status.message(), status.details()), ("as told", &b"details"[..]));
+        }
+    }
 }
 
 #[tokio::test]
@@ -170,102 +180,6 @@ async fn what_may_not_be_done_twice_is_done_once() {
     assert_eq!(puts, [200, 0, 0], "each once, by the server that was named");
     let stats = channel.stats();
     assert_eq!((stats.cloned_calls, stats.plain_calls), (0, 200));
-}
-
-#[tokio::test]
-async fn calls_go_on_when_the_named_server_is_killed() {
-    let mut pool = Pool::start(3).await;
-    let client = pool.client().await;
-    calls(&client, 20).await;
-    pool.members.remove(0).kill();
-    calls(&client, 100).await;
-    pool.settled().await;
-    calls(&client, 100).await;
-    // gRPC calls, too.
-    let mut client = client.clone();
-    let put = async {
-        while client.put(note("once")).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LIMIT, put).await.expect("another server is found");
-    let long = "y".repeat(1 << 20);
-    assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
-}
-
-#[tokio::test]
-async fn servers_come_and_go() {
-    let mut pool = Pool::start(1).await;
-    let client = pool.client().await;
-    calls(&client, 30).await;
-    for _ in 0..2 {
-        pool.members.push(Member::start(&pool.url, |options| options).await);
-        pool.settled().await;
-        calls(&client, 30).await;
-    }
-    // One leaves: it answers what it has, and gets no more.
-    let leaving = pool.members.remove(0);
-    leaving.pathcall.close();
-    calls(&client, 100).await;
-    pool.settled().await;
-    until(|| leaving.servers() == 0).await;
-    let before = leaving.gets();
-    calls(&client, 100).await;
-    assert_eq!(leaving.gets(), before);
-    // The last one but one is killed in the middle.
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { calls(&client, 300).await }
-    });
-    pool.members.remove(0).kill();
-    timeout(LIMIT, calling).await.unwrap().unwrap();
-    pool.settled().await;
-    calls(&client, 30).await;
-}
-
-#[tokio::test]
-async fn the_controller_may_fail_and_come_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = Place::File(directory.path().join("store"));
-    let mut pool = Pool::start_with(2, file.clone(), |options| options).await;
-    let client = pool.client().await;
-    calls(&client, 20).await;
-    let stopped = pool.controller.take().unwrap();
-    let address = stopped.addr();
-    stopped.shutdown().await;
-    calls(&client, 100).await;
-    pool.controller = Some(controller(address, file).await);
-    calls(&client, 100).await;
-    pool.members.push(Member::start(&pool.url, |options| options).await);
-    pool.settled().await;
-    calls(&client, 100).await;
-    // One that knows nothing: all begin anew.
-    pool.controller.take().unwrap().shutdown().await;
-    pool.controller = Some(controller(address, Place::Memory).await);
-    calls(&client, 100).await;
-    pool.members.push(Member::start(&pool.url, |options| options).await);
-    pool.settled().await;
-    calls(&client, 100).await;
-}
-
-#[tokio::test]
-async fn servers_may_fail_while_the_controller_is_away() {
-    let mut pool = Pool::start(3).await;
-    let channel = pool.channel().await;
-    let client = StoreClient::new(channel.clone());
-    calls(&client, 20).await;
-    pool.controller.take().unwrap().shutdown().await;
-    pool.members.remove(0).kill();
-    calls(&client, 100).await;
-    let mut putting = client.clone();
-    let put = async {
-        while putting.put(note("once")).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(LIMIT, put).await.expect("gRPC calls go to one that lives");
-    calls(&client, 100).await;
-    assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
 }
 
 #[tokio::test]
@@ -372,6 +286,29 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
     assert_eq!((pool.members[0].puts(), pool.members[0].gets()), (0, 1));
     let wrong = peer.follow_pool(FollowPoolRequest { udp_port: 70_000, incarnation: 9 }).await.unwrap_err();
     assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, "70000 is not a UDP port"));
+}
+
+#[tokio::test]
+async fn one_method_does_not_spend_what_another_has() {
+    let pool = Pool::start(3).await;
+    let frugal = |method: &Cloned| Cloned { budget: if method.path.ends_with("/Get") { 0.0 } else { 1.0 }, ..*method };
+    let methods: Vec<_> = STORE.cloned.iter().map(frugal).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().scheme(Scheme::ClientClone);
+    let channel = channel.connect().await.unwrap();
+    let client = StoreClient::new(channel.clone());
+    let spent = async {
+        while channel.stats().pool.refused == 0 {
+            calls(&client, 100).await;
+        }
+    };
+    timeout(LIMIT, spent).await.expect("one method spends what it has");
+    let (mut client, before) = (client, channel.stats().pool);
+    for _ in 0..50 {
+        client.shortest(note("call")).await.unwrap();
+    }
+    let after = channel.stats().pool;
+    assert_eq!((after.twice - before.twice, after.refused), (50, before.refused));
 }
 
 #[tokio::test]

@@ -16,8 +16,7 @@ use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{PoolStatus, StatusRequest};
 use pathcall_rpc::Channel;
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Options, Pool, STORE, controller};
-use tokio::task::JoinSet;
+use store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";
@@ -67,18 +66,6 @@ async fn network(count: usize, change: fn(Options) -> Options) -> (Handle, pathc
     let pool = Pool { controller: None, url: controller.url(), members };
     pool.settled().await;
     (controller, element, pool.members)
-}
-
-async fn calls(client: &StoreClient<Channel>, count: usize) {
-    let mut tasks = JoinSet::new();
-    for call in 0..count {
-        let mut client = client.clone();
-        tasks.spawn(async move {
-            let text = format!("call {call}");
-            assert_eq!(client.get(note(&text)).await.unwrap().into_inner().text, text);
-        });
-    }
-    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
 }
 
 #[tokio::test]

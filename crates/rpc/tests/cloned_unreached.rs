@@ -62,7 +62,7 @@ impl Peer for Fake {
 fn view(data_address: SocketAddr) -> PoolView {
     let server = PoolServer { endpoint: 1, data_address: data_address.to_string(), ..PoolServer::default() };
     let pool = PoolTable { gaid: 1, version: 1, servers: vec![server], ..PoolTable::default() };
-    PoolView { endpoint: 2, pool: Some(pool) }
+    PoolView { endpoint: 2, pool: Some(pool), outdated: false }
 }
 
 async fn start(view: PoolView) -> (String, watch::Sender<PoolView>) {
@@ -95,7 +95,9 @@ async fn what_no_frames_reach_is_called_by_grpc() {
 async fn a_view_that_is_none_is_no_pool() {
     let nonsense = PoolServer { data_address: "here".into(), ..PoolServer::default() };
     let table = PoolTable { servers: vec![nonsense], ..PoolTable::default() };
-    for view in [PoolView { endpoint: 2, pool: None }, PoolView { endpoint: 2, pool: Some(table) }] {
+    for view in
+        [PoolView { endpoint: 2, ..PoolView::default() }, PoolView { endpoint: 2, pool: Some(table), outdated: false }]
+    {
         let (url, _tell) = start(view).await;
         let channel = Channel::connect(url, &STORE).await.unwrap();
         let reply = StoreClient::new(channel.clone()).get(note("who")).await.unwrap();

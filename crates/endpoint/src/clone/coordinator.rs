@@ -292,7 +292,9 @@ impl Coordinator {
         if let Some(asked) = open {
             asked.answered = true;
         }
-        let first = *flight.winner.get_or_insert(server) == server;
+        // A failure wins nothing: another's answer may be better.
+        let failed = head.flags() & CloneFlags::FAILED != 0;
+        let first = failed || *flight.winner.get_or_insert(server) == server;
         let over = flight.asked.iter().flatten().all(|asked| asked.answered) && head.parts() == 1;
         if freed {
             self.free(server);

@@ -45,6 +45,8 @@ pub struct Options {
     /// After how long a server says that it works on it, so that it is not sent again in vain. `None`: after half of
     /// the time after which it would be; zero: never.
     pub patience: Option<Duration>,
+    /// Which of the caller's budgets pays for what is sent beyond one request: calls of one kind share one.
+    pub purse: u8,
     /// The call fails after this time.
     pub deadline: Duration,
 }
@@ -61,6 +63,7 @@ impl Default for Options {
             hedge: None,
             cancel: false,
             patience: None,
+            purse: 0,
             deadline: Duration::from_secs(1),
         }
     }

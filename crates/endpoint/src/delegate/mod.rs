@@ -20,6 +20,7 @@
 
 pub mod caller;
 mod numbers;
+pub(crate) mod table;
 pub mod worker;
 
 use std::net::SocketAddr;
@@ -108,9 +109,9 @@ pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<In
     }
 }
 
-/// Microseconds as they travel.
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+/// Microseconds from one time to another, as they travel.
+fn micros(from: Instant, to: Instant) -> u32 {
+    u32::try_from(to.0.saturating_sub(from.0) / 1000).unwrap_or(u32::MAX)
 }
 
 /// For how long a server keeps what it knows of a request, by its code.

@@ -3,15 +3,24 @@
 /// A set of numbers from 1 on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Numbers {
-    /// First and last of each range; sorted, apart by at least one.
+    /// All up to this one are in it: mostly all there are.
+    first: u32,
+    /// First and last of each range beyond; sorted, apart by at least one.
     ranges: Vec<(u32, u32)>,
 }
 
 impl Numbers {
     /// Adds a number; whether it was not there. 0 is none that anybody sends: it is refused.
     pub(super) fn insert(&mut self, number: u32) -> bool {
-        if number == 0 {
+        if number <= self.first {
             return false;
+        }
+        if number == self.first + 1 {
+            self.first = number;
+            if self.ranges.first().is_some_and(|next| number.checked_add(1) == Some(next.0)) {
+                self.first = self.ranges.remove(0).1;
+            }
+            return true;
         }
         let after = self.ranges.partition_point(|range| range.0 <= number);
         if after > 0 && self.ranges[after - 1].1 >= number {
@@ -30,18 +39,19 @@ impl Numbers {
 
     pub(super) fn contains(&self, number: u32) -> bool {
         let after = self.ranges.partition_point(|range| range.0 <= number);
-        after > 0 && self.ranges[after - 1].1 >= number
+        number > 0 && number <= self.first || after > 0 && self.ranges[after - 1].1 >= number
     }
 
     /// How many of 1 to `last` are in it.
     pub(super) fn up_to(&self, last: u32) -> u32 {
-        let inside = self.ranges.iter().take_while(|range| range.0 <= last);
-        inside.map(|(from, to)| to.min(&last) - from + 1).sum()
+        let beyond = self.ranges.iter().take_while(|range| range.0 <= last);
+        self.first.min(last) + beyond.map(|(from, to)| to.min(&last) - from + 1).sum::<u32>()
     }
 
     /// Those of 1 to `last` that are not in it.
     pub(super) fn missing(&self, last: u32) -> impl Iterator<Item = u32> + '_ {
-        let starts = std::iter::once(1).chain(self.ranges.iter().map(|range| range.1.saturating_add(1)));
+        let ends_before = std::iter::once(self.first).chain(self.ranges.iter().map(|range| range.1));
+        let starts = ends_before.map(|end| end.saturating_add(1));
         let ends = self.ranges.iter().map(|range| range.0 - 1).chain(std::iter::once(u32::MAX));
         starts.zip(ends).flat_map(move |(from, to)| from..=to.min(last))
     }

@@ -16,6 +16,7 @@
 #[cfg(target_os = "linux")]
 mod door;
 mod outbox;
+mod received;
 #[cfg_attr(not(target_os = "linux"), path = "link/no_rings.rs")]
 mod rings;
 #[cfg(target_os = "linux")]
@@ -24,10 +25,10 @@ mod seek;
 mod senders;
 mod socket;
 
-use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use pathcall_wire::Instant;
 use pathcall_wire::link::Link as Message;
@@ -40,6 +41,7 @@ pub use outbox::{FRAME_BYTES_MAX, OPEN_BATCHES_MAX, Outbox};
 pub use rings::RINGS_MAX;
 
 use outbox::Batches;
+use received::{ReceiveBuffer, Received};
 use rings::{Bells, Rings};
 use socket::Io;
 
@@ -49,8 +51,10 @@ pub const RECV_BUFFER_BYTES: usize = 4 << 20;
 /// Send buffer asked of the system, bytes.
 pub const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// Messages of one receive call. Each holds up to 64 frames where the system coalesces (GRO).
+/// Messages of one receive call at most. Each holds up to 64 frames where the system coalesces (GRO).
 const RECV_MESSAGES: usize = quinn_udp::BATCH_SIZE;
+/// As many, where few come at a time: room for each is described to the system anew at each call.
+const RECV_MESSAGES_FEW: usize = if RECV_MESSAGES < 4 { RECV_MESSAGES } else { 4 };
 /// Room for one message: the largest that UDP carries, so that none is ever truncated.
 const RECV_MESSAGE_BYTES: usize = 1 << 16;
 
@@ -65,6 +69,8 @@ pub struct Link {
     backlog: usize,
     /// Whether the last batch took everything that was there.
     drained: bool,
+    /// Messages that the next receive call asks for.
+    asks: usize,
 }
 
 /// When to ask the system for frames.
@@ -107,6 +113,22 @@ impl Readiness {
             ready = self.socket.ready(interest) => ready.map(drop),
             rung = bells.rung() => rung,
         }
+    }
+
+    /// As [`ready`](Self::ready), for one who polls; of several that do the last is woken.
+    ///
+    /// # Errors
+    /// As [`ready`](Self::ready).
+    pub fn poll_ready(&self, cx: &mut Context<'_>, blocked: bool) -> Poll<io::Result<()>> {
+        if blocked && let Poll::Ready(ready) = self.socket.poll_send_ready(cx) {
+            return Poll::Ready(ready);
+        }
+        if let Some(bells) = &self.bells
+            && let Poll::Ready(rung) = bells.poll_rung(cx)
+        {
+            return Poll::Ready(rung);
+        }
+        self.socket.poll_recv_ready(cx)
     }
 }
 
@@ -166,6 +188,7 @@ impl Link {
             stats: LinkStats::default(),
             backlog: 0,
             drained: true,
+            asks: RECV_MESSAGES_FEW,
         })
     }
 
@@ -263,7 +286,7 @@ impl Link {
         let mut frames = 0;
         if let Some(rings) = &mut self.rings {
             rings.attend(looking, &mut self.stats);
-            let buffer = &mut received.bytes()[..RECV_MESSAGE_BYTES];
+            let buffer = &mut received.get().bytes[..RECV_MESSAGE_BYTES];
             frames = rings.take(buffer, &mut self.stats, |senders, stats, from, ce, frame| {
                 f(&mut Outbox::new(&self.io, &mut self.batches, stats, Some(senders), self.backlog), from, ce, frame);
             });
@@ -271,18 +294,17 @@ impl Link {
                 return Ok(frames);
             }
         }
-        Ok(frames + self.exchange_by_socket(looking, received.bytes(), f)?)
+        Ok(frames + self.exchange_by_socket(looking, received.get(), f)?)
     }
 
     /// As [`exchange`](Self::exchange), of what the socket has.
     fn exchange_by_socket(
         &mut self,
         looking: Looking,
-        received: &mut [u8],
+        Received { bytes: received, meta }: &mut Received,
         mut f: impl FnMut(&mut Outbox<'_>, SocketAddr, bool, &mut [u8]),
     ) -> io::Result<usize> {
-        let mut meta = [RecvMeta::default(); RECV_MESSAGES];
-        let messages = match self.io.recv(looking, received, &mut meta) {
+        let messages = match self.io.recv(looking, received, &mut meta[..self.asks]) {
             Ok(messages) => messages,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
             Err(e) => return Err(e),
@@ -364,33 +386,9 @@ impl Link {
     fn note_backlog(&mut self, messages: &[RecvMeta]) {
         let bytes: usize = messages.iter().map(|message| message.len).sum();
         self.backlog = if self.drained { bytes } else { self.backlog.saturating_add(bytes) };
-        self.drained = messages.len() < RECV_MESSAGES;
+        self.drained = messages.len() < self.asks;
+        self.asks = if self.drained && messages.len() <= RECV_MESSAGES_FEW { RECV_MESSAGES_FEW } else { RECV_MESSAGES };
         self.stats.bytes_in += bytes as u64;
         self.stats.calls_in += u64::from(!messages.is_empty());
-    }
-}
-
-thread_local! {
-    /// Kept between batches, for whichever link of the thread receives next: one that each link had to
-    /// itself would be out of the caches by the time it is used again.
-    static RECEIVE_BUFFER: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
-}
-
-/// The thread's receive buffer, given back when this is dropped.
-struct ReceiveBuffer(Box<[u8]>);
-
-impl ReceiveBuffer {
-    fn of_this_thread() -> Self {
-        Self(RECEIVE_BUFFER.take().unwrap_or_else(|| vec![0; RECV_MESSAGES * RECV_MESSAGE_BYTES].into()))
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.0
-    }
-}
-
-impl Drop for ReceiveBuffer {
-    fn drop(&mut self) {
-        RECEIVE_BUFFER.set(Some(std::mem::take(&mut self.0)));
     }
 }

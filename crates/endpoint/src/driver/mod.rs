@@ -11,17 +11,20 @@
 //! lock, for as long as a batch of frames takes. Where UDP does not get through, frames go by a
 //! [`carrier`] and come as commands.
 //!
-//! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is *delegate*'s, its messages carried by flows or by
-//! [`streams`].
+//! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is
+//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a [`line`] it tells who
+//! waits for a call.
 
 pub mod carrier;
 pub mod client;
 pub mod clone;
+pub mod line;
 pub mod link;
 pub mod node;
 pub mod server;
 mod shared;
 pub mod streams;
+pub mod turns;
 
 use std::net::SocketAddr;
 

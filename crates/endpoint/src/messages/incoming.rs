@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use pathcall_wire::messages::{ACKS_MAX, Acks, AcksRepr, GreetingRepr, PART, PartRepr};
 use pathcall_wire::{Instant, W_MAX};
 
-use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, Stats};
+use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, Stats, Table};
 use crate::flow::{Seen, SeenSet};
 
 /// Sessions that nothing was sent in yet: whoever says hello need not be where it says.
@@ -19,14 +20,14 @@ const PARTIAL_MAX: usize = 256;
 pub(super) const UNDERWAY: Duration = Duration::from_millis(50);
 
 /// All of a node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Receiver {
     /// By key.
-    sessions: HashMap<u64, Incoming>,
+    sessions: Table<u64, Incoming>,
     /// Keys by what a hello says.
-    named: HashMap<(SocketAddr, u64), u64>,
+    named: Table<(SocketAddr, u64), u64>,
     /// The session of each address that something has come from.
-    proven: HashMap<SocketAddr, u64>,
+    proven: Table<SocketAddr, u64>,
     /// Keys of those that nothing has come in, oldest first.
     unproven: VecDeque<u64>,
     /// Keys of those with something to acknowledge.
@@ -69,6 +70,12 @@ pub(super) struct Arrival<'a> {
 }
 
 impl Receiver {
+    pub(super) fn new(hash: FixedState) -> Self {
+        let (sessions, proven) = (Table::with_hasher(hash), Table::with_hasher(hash));
+        let (unproven, acking, bytes, favoured) = Default::default();
+        Self { sessions, named: Table::with_hasher(hash), proven, unproven, acking, bytes, favoured }
+    }
+
     pub(super) fn sessions(&self) -> usize {
         self.sessions.len()
     }

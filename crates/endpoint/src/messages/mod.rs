@@ -21,6 +21,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::FixedState;
 use pathcall_wire::Instant;
 use pathcall_wire::link::Secret;
 use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind};
@@ -124,13 +125,17 @@ pub struct Stats {
     pub ignored: u64,
 }
 
+/// A table whose keys strangers may choose, so its hash has a seed that they do not know. One that holds against more
+/// than that would cost more than the rest of a small message.
+type Table<K, V> = HashMap<K, V, FixedState>;
+
 /// All messages of one node.
 #[derive(Debug)]
 pub struct Messages {
     config: Config,
     secret: Secret,
     drawn: u64,
-    outgoing: HashMap<SocketAddr, Outgoing>,
+    outgoing: Table<SocketAddr, Outgoing>,
     /// Peers with something to send now.
     ready: VecDeque<SocketAddr>,
     receiver: Receiver,
@@ -144,13 +149,15 @@ impl Messages {
     /// A node that has neither sent nor heard anything.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        let secret = Secret::new(config.seed);
+        let hash = FixedState::with_seed(secret.token(SocketAddr::from(([0; 4], 0)), 0));
         Self {
             config,
-            secret: Secret::new(config.seed),
+            secret,
             drawn: 0,
-            outgoing: HashMap::new(),
+            outgoing: Table::with_hasher(hash),
             ready: VecDeque::new(),
-            receiver: Receiver::default(),
+            receiver: Receiver::new(hash),
             events: VecDeque::new(),
             wake: None,
             stats: Stats::default(),
@@ -160,14 +167,12 @@ impl Messages {
     /// Takes a message: its head, then its payload.
     pub fn send(&mut self, now: Instant, to: SocketAddr, head: &[u8], payload: &Bytes) {
         self.stats.sent += 1;
-        if !self.outgoing.contains_key(&to) {
-            let session = self.draw(to);
-            self.outgoing.insert(to, Outgoing::new(to, session, &self.config, now));
-        }
-        let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
+        let Self { drawn, secret, config, .. } = self;
+        let outgoing =
+            self.outgoing.entry(to).or_insert_with(|| Outgoing::new(to, draw(secret, drawn, to), config, now));
         let head = Bytes::copy_from_slice(head);
         match outgoing.enqueue(head, payload.clone(), &self.config) {
-            Ok(()) => self.make_ready(to),
+            Ok(()) => self.ready.extend(outgoing.mark_ready()),
             Err(head) => {
                 self.stats.undelivered += 1;
                 self.events.push_back(Event::Undelivered { to, head });
@@ -203,9 +208,14 @@ impl Messages {
             }
             Ok(MessageFrame::Welcome(welcome)) => self.opens(from, |outgoing| outgoing.welcome(now, &welcome)),
             Ok(MessageFrame::Acks(acks, seqs)) => {
-                let events = &mut self.events;
-                self.outgoing.get_mut(&from).is_some_and(|outgoing| outgoing.acks(now, &acks, seqs, events))
-                    && self.opens(from, |_| true)
+                let Self { outgoing, events, ready, .. } = self;
+                let outgoing = outgoing.get_mut(&from).filter(|outgoing| outgoing.is_session(acks.session));
+                let known = outgoing.is_some();
+                if let Some(outgoing) = outgoing {
+                    outgoing.acks(now, &acks, seqs, events);
+                    ready.extend(outgoing.mark_ready());
+                }
+                known
             }
             Ok(MessageFrame::Gone(gone)) => {
                 let over = self.outgoing.get(&from).is_some_and(|outgoing| outgoing.is_key(gone.key));
@@ -252,6 +262,12 @@ impl Messages {
         self.events.pop_front()
     }
 
+    /// Whether something has happened.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// What came of it all so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -272,9 +288,10 @@ impl Messages {
 
     /// What a peer said lets its session go on.
     fn opens(&mut self, from: SocketAddr, said: impl FnOnce(&mut Outgoing) -> bool) -> bool {
-        let taken = self.outgoing.get_mut(&from).is_some_and(said);
+        let Some(outgoing) = self.outgoing.get_mut(&from) else { return false };
+        let taken = said(outgoing);
         if taken {
-            self.make_ready(from);
+            self.ready.extend(outgoing.mark_ready());
         }
         taken
     }
@@ -284,7 +301,7 @@ impl Messages {
         let session = self.draw(to);
         let Some(outgoing) = self.outgoing.get_mut(&to) else { return };
         self.stats.lost += outgoing.begin_anew(now, session, &self.config);
-        self.make_ready(to);
+        self.ready.extend(outgoing.mark_ready());
     }
 
     /// Nobody answers there, or nothing was sent for long.
@@ -296,19 +313,19 @@ impl Messages {
         self.events.extend(heads.into_iter().map(|head| Event::Undelivered { to, head }));
     }
 
-    fn make_ready(&mut self, to: SocketAddr) {
-        self.ready.extend(self.outgoing.get_mut(&to).and_then(Outgoing::mark_ready));
-    }
-
     fn wake_by(&mut self, at: Instant) {
         self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
     }
 
     /// A number that nobody else can guess; never 0.
     fn draw(&mut self, of: SocketAddr) -> u64 {
-        self.drawn += 1;
-        self.secret.token(of, self.drawn).max(1)
+        draw(&self.secret, &mut self.drawn, of)
     }
+}
+
+fn draw(secret: &Secret, drawn: &mut u64, of: SocketAddr) -> u64 {
+    *drawn += 1;
+    secret.token(of, *drawn).max(1)
 }
 
 #[cfg(test)]

@@ -123,17 +123,12 @@ impl Outgoing {
         self.key == Some(key)
     }
 
-    /// Parts that have come; whether they are of this session.
-    pub(super) fn acks(
-        &mut self,
-        now: Instant,
-        acks: &AcksRepr,
-        seqs: &[[u8; 4]],
-        events: &mut VecDeque<Event>,
-    ) -> bool {
-        if acks.session != self.session {
-            return false;
-        }
+    pub(super) fn is_session(&self, session: u64) -> bool {
+        self.session == session
+    }
+
+    /// Parts of this session that have come.
+    pub(super) fn acks(&mut self, now: Instant, acks: &AcksRepr, seqs: &[[u8; 4]], events: &mut VecDeque<Event>) {
         for (index, seq) in seqs.iter().enumerate() {
             let marked = acks.marked >> index & 1 == 1;
             let Some(place) = self.flow.ack(now, u32::from_be_bytes(*seq), marked) else { continue };
@@ -149,7 +144,6 @@ impl Outgoing {
                 self.messages.remove(&place.message);
             }
         }
-        true
     }
 
     /// Sends what is due.

@@ -243,3 +243,60 @@ fn a_manifest_that_announces_too_much_costs_no_memory() {
     net.deliver();
     assert_eq!(failure(&net, call), CallFailure::TooLarge(1 << 18));
 }
+
+/// Work on requests is begun; what was begun.
+fn begun(net: &mut Net, index: usize) -> Context {
+    while net.deliver() {}
+    net.at(index, |node, now, _| node.worker.next(now)).expect("it is there").execution
+}
+
+#[test]
+fn a_process_that_stood_still_takes_nobody_for_dead() {
+    let mut net = Net::new(2);
+    let call = call(&mut net, SHORT());
+    let execution = begun(&mut net, 1);
+    net.pass(MS * 25);
+    // Both are stopped for longer than anything is waited for; what they look at first is the time.
+    net.now = net.now + MS * 10_000;
+    net.pass(MS * 40);
+    assert_eq!(net.outcome(call), None, "it is worked on");
+    net.at(1, |node, now, out| {
+        node.worker.reply(now, execution, Bytes::from_static(b"late"), out).expect("at work");
+        node.worker.finish(now, execution, out).expect("at work");
+    });
+    net.rest();
+    assert_eq!(net.outcome(call), Some(Outcome::Complete));
+}
+
+#[test]
+fn a_server_that_is_silent_after_the_caller_stood_still_is_dead_a_time_out_later() {
+    let mut net = Net::new(2);
+    let call = call(&mut net, SHORT());
+    begun(&mut net, 1);
+    net.pass(MS * 25);
+    net.now = net.now + MS * 10_000;
+    // Its process has died meanwhile.
+    net.nodes[1] = node(1, 2, |_| ());
+    net.pass(MS * 30);
+    assert_eq!(net.outcome(call), None, "it has not had its time");
+    net.pass(MS * 50);
+    assert_eq!(failure(&net, call), CallFailure::Unconfirmed { millis: 50 });
+}
+
+#[test]
+fn a_server_that_stood_still_gives_up_what_nobody_asks_for() {
+    let mut net = Net::new(2);
+    call(&mut net, SHORT());
+    begun(&mut net, 1);
+    net.pass(MS * 25);
+    net.now = net.now + MS * 10_000;
+    // Its caller has died meanwhile.
+    net.nodes[0] = node(0, 2, |_| ());
+    net.pass(MS * 20);
+    assert_eq!(net.nodes[1].worker.next_event(), None, "nobody has had time to ask");
+    net.pass(MS * 300);
+    let event = net.nodes[1].worker.next_event();
+    assert!(matches!(event, Some(WorkerEvent::Aborted { reason: AbortReason::Orphaned, .. })), "{event:?}");
+    net.pass(MS * 40_000);
+    assert!(net.is_empty());
+}

@@ -11,9 +11,10 @@ use pathcall_endpoint::clone::Scheme;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
 use pathcall_proto::manifest::Manifest;
-use tonic::transport::Endpoint;
+use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use super::delegated::Delegating;
+use super::dial::Dial;
 use super::journal::{Journal, JournalError};
 use super::pool::{Pool, Terms};
 use super::session::Slot;
@@ -28,16 +29,12 @@ use crate::delegate::trace::Sink;
 /// Reliable flows that a channel asks for in each application. A large call is split over them.
 pub const FLOWS: u32 = 4;
 
-/// A connection attempt is given up after this time.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that is gone without a word is noticed within twice this time.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
-
 /// Options of a channel that is about to be opened.
 #[derive(Debug, Clone)]
 #[must_use = "connect it"]
 pub struct Builder {
     endpoint: Endpoint,
+    dial: Dial,
     catalogue: Catalogue,
     options: Options,
     journal: Option<PathBuf>,
@@ -84,11 +81,11 @@ impl Builder {
         D::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
         let endpoint = destination.try_into().map_err(|error| ConnectError::Destination(error.into()))?;
-        let endpoint = usual(endpoint);
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
         Ok(Self {
             endpoint,
+            dial: Dial::default(),
             catalogue,
             journal: None,
             node: None,
@@ -105,9 +102,19 @@ impl Builder {
         self
     }
 
-    /// Changes the gRPC connection's own options.
-    pub fn endpoint(mut self, change: impl FnOnce(Endpoint) -> Endpoint) -> Self {
-        self.endpoint = change(self.endpoint);
+    /// Changes the gRPC connections' own options: of the one to the server that is named, and of those to servers of
+    /// its pool that the channel finds by itself.
+    pub fn endpoint(mut self, change: impl Fn(Endpoint) -> Endpoint + Send + Sync + 'static) -> Self {
+        self.dial.change(change);
+        self
+    }
+
+    /// Connects with TLS: to the server that is named, whose address begins with `https://`, and to those of its pool
+    /// that the channel finds by itself. Each shows a certificate of the name or the address that it is gone to by, or
+    /// of the configuration's `domain_name`, where that is set. Frames are not encrypted; tokens protect them
+    /// ([`authenticate_frames`](crate::server::Builder::authenticate_frames)), and their key comes by this connection.
+    pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
+        self.dial.tls(tls);
         self
     }
 
@@ -196,9 +203,10 @@ impl Builder {
     /// # Errors
     /// When nobody answers, or two manifests give an application different filters.
     pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let transport = Transport::connect(&self.endpoint)
+        let endpoint = self.dialled()?;
+        let transport = Transport::connect(&endpoint)
             .await
-            .map_err(|source| ConnectError::Transport { uri: self.endpoint.uri().to_string(), source })?;
+            .map_err(|source| ConnectError::Transport { uri: endpoint.uri().to_string(), source })?;
         self.channel(transport)
     }
 
@@ -207,8 +215,12 @@ impl Builder {
     /// # Errors
     /// When two manifests give an application different filters.
     pub fn connect_lazy(self) -> Result<Channel, ConnectError> {
-        let transport = Transport::lazy(&self.endpoint);
+        let transport = Transport::lazy(&self.dialled()?);
         self.channel(transport)
+    }
+
+    fn dialled(&self) -> Result<Endpoint, ConnectError> {
+        self.dial.named(self.endpoint.clone()).map_err(|error| ConnectError::Destination(error.into()))
     }
 
     fn channel(self, transport: Transport) -> Result<Channel, ConnectError> {
@@ -222,9 +234,10 @@ impl Builder {
                 slot.invest_in(book.server);
             }
         }
-        let budget = self.catalogue.all_cloned().map(|method| method.budget).reduce(f64::min);
-        let terms = |budget| Terms { options: self.options, budget, coordinator: self.coordinator };
-        let pool = budget.map(|budget| Pool::follow(transport.clone(), terms(budget)));
+        let budgets: Vec<f64> = self.catalogue.all_cloned().map(|method| method.budget).collect();
+        let pooled = !budgets.is_empty();
+        let terms = Terms { dial: self.dial, options: self.options, budgets, coordinator: self.coordinator };
+        let pool = pooled.then(|| Pool::follow(transport.clone(), terms));
         let inner = Inner {
             pool,
             scheme: self.scheme,
@@ -238,15 +251,6 @@ impl Builder {
         };
         Ok(Channel { inner: Arc::new(inner) })
     }
-}
-
-/// The server at this address, if it is one, with the usual options.
-pub(super) fn endpoint(address: &str) -> Option<Endpoint> {
-    Endpoint::from_shared(address.to_owned()).ok().filter(|endpoint| endpoint.uri().host().is_some()).map(usual)
-}
-
-fn usual(endpoint: Endpoint) -> Endpoint {
-    endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
 }
 
 /// The last cause: what tonic itself says is "transport error".

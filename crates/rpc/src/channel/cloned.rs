@@ -52,9 +52,16 @@ impl Inner {
         self.by_grpc(pool, &parts, body).await
     }
 
-    async fn by_frames(&self, method: &Cloned, session: &Session, request: Bytes, deadline: Deadline) -> Outcome {
+    async fn by_frames(
+        &self,
+        method: &'static Cloned,
+        session: &Session,
+        request: Bytes,
+        deadline: Deadline,
+    ) -> Outcome {
         self.counters.cloned.add();
-        let options = options(method, self.scheme, deadline.left().unwrap_or(NO_DEADLINE));
+        let purse = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
+        let options = Options { purse, ..options(method, self.scheme, deadline.left().unwrap_or(NO_DEADLINE)) };
         let mut asked = pin!(session.ask(Ask { request, options }));
         let answer = if session.has_heard() {
             asked.await
@@ -174,7 +181,7 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(own, expected);
-        let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3 });
+        let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3, non_fatal: 0 });
         let hedged = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Hedging), deadline);
         assert_eq!(hedged.hedge, Some(Hedge { delay: Duration::from_millis(5), max_attempts: 3 }));
         let random = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Random), deadline);

@@ -9,13 +9,16 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 
 use crate::message::frame;
 
 /// Bytes that metadata of a reply takes at most, beside its message.
 const METADATA_MAX: usize = 16 << 10;
+
+/// Where a response's status code is.
+const GRPC_STATUS: &str = "grpc-status";
 
 /// With a message, and without: the call failed.
 const WITH_MESSAGE: u8 = 1;
@@ -37,26 +40,36 @@ pub(crate) enum Reply {
 #[error("the server's reply is damaged: its {0}")]
 pub(crate) struct Damaged(&'static str);
 
+/// A reply as it travels, and what it comes to.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) bytes: Bytes,
+    pub(crate) code: Code,
+}
+
 /// What says that a reply is too long.
 pub(crate) fn too_long() -> Bytes {
     Bytes::from_static(&[TOO_LONG])
 }
 
 /// The reply that is a status.
-pub(crate) fn of_status(status: Status) -> Bytes {
+pub(crate) fn of_status(status: Status) -> Sealed {
+    let code = status.code();
     let (parts, _) = status.into_http::<Body>().into_parts();
-    seal(&parts.headers, &HeaderMap::new(), None).unwrap_or_else(too_long)
+    Sealed { bytes: seal(&parts.headers, &HeaderMap::new(), None).unwrap_or_else(too_long), code }
 }
 
 /// The response of a handler, sealed; of a reply longer than `max` no more than that it is.
-pub(crate) async fn of_response<B>(response: http::Response<B>, max: usize) -> Bytes
+pub(crate) async fn of_response<B>(response: http::Response<B>, max: usize) -> Sealed
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (parts, body) = response.into_parts();
     // An error of the body is one of its length: handlers' errors are trailers.
-    let Ok(collected) = Limited::new(body, max).collect().await else { return too_long() };
+    let Ok(collected) = Limited::new(body, max).collect().await else {
+        return Sealed { bytes: too_long(), code: Code::Ok };
+    };
     let trailers = collected.trailers().cloned().unwrap_or_default();
     let bytes = collected.to_bytes();
     let message = match bytes.is_empty() {
@@ -66,7 +79,9 @@ where
             Err(error) => return of_status(Status::internal(format!("the handler's reply: {error}"))),
         },
     };
-    seal(&parts.headers, &trailers, message.as_deref()).unwrap_or_else(too_long)
+    let said = trailers.get(GRPC_STATUS).or_else(|| parts.headers.get(GRPC_STATUS));
+    let code = said.map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
+    Sealed { bytes: seal(&parts.headers, &trailers, message.as_deref()).unwrap_or_else(too_long), code }
 }
 
 /// `None`: the metadata is too long.
@@ -164,7 +179,8 @@ mod tests {
     async fn what_is_sealed_is_opened() {
         let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
         let sealed = of_response(response(b"message", trailers.clone()), 100).await;
-        let (parts, body) = opened(sealed).into_parts();
+        assert_eq!(sealed.code, Code::Ok);
+        let (parts, body) = opened(sealed.bytes).into_parts();
         assert_eq!(
             (&parts.headers["seen"], &parts.headers[CONTENT_TYPE]),
             (&"yes".parse().unwrap(), &"application/grpc".parse().unwrap())
@@ -176,19 +192,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_keeps_its_status_and_details() {
-        let status = Status::with_details(tonic::Code::Aborted, "no", Bytes::from_static(b"details"));
-        let response = opened(of_status(status));
+        let status = Status::with_details(Code::Aborted, "no", Bytes::from_static(b"details"));
+        let response = opened(of_status(status).bytes);
         let status = Status::from_header_map(response.headers()).unwrap();
-        assert_eq!((status.code(), status.message(), status.details()), (tonic::Code::Aborted, "no", &b"details"[..]));
+        assert_eq!((status.code(), status.message(), status.details()), (Code::Aborted, "no", &b"details"[..]));
     }
 
     #[tokio::test]
     async fn what_is_too_long_says_so() {
         let sealed = of_response(response(&[0; 100], HeaderMap::new()), 100).await;
-        assert!(matches!(open(sealed), Ok(Reply::TooLong)));
+        assert!(matches!(open(sealed.bytes), Ok(Reply::TooLong)));
         let mut long = HeaderMap::new();
         long.insert("long", HeaderValue::from_str(&"x".repeat(METADATA_MAX)).unwrap());
-        assert!(matches!(open(of_response(response(b"", long), 100).await), Ok(Reply::TooLong)));
+        assert!(matches!(open(of_response(response(b"", long), 100).await.bytes), Ok(Reply::TooLong)));
     }
 
     proptest! {

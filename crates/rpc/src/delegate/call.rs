@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use pathcall_endpoint::delegate;
 use pathcall_endpoint::delegate::worker::WorkError;
 use pathcall_endpoint::delegate::worker::record::Record;
@@ -52,7 +51,8 @@ impl<R> Call<R> {
         self.inner.request.reply(item.encode_to_vec().into()).await.map_err(status)
     }
 
-    /// Passes a request on: what `M`'s handler replies goes to this call's caller.
+    /// Passes a request on: what `M`'s handler replies goes to this call's caller. What the caller's stub sent along goes
+    /// with it, its `traceparent` and credentials, say; [`delegate_with`](Self::delegate_with) sends something else.
     ///
     /// # Errors
     /// CANCELLED when nobody wants it any more; UNAVAILABLE when the directory has no such target;
@@ -60,11 +60,31 @@ impl<R> Call<R> {
     /// to too many: then the call has failed.
     pub fn delegate<M: Method<Response = R>>(&self, to: impl Into<Target>, request: &M::Request) -> Result<(), Status> {
         let to = self.inner.directory.find(&to.into())?;
-        self.pass_on(to, M::PATH, &request.encode_to_vec())
+        self.pass_on(to, M::PATH, &self.inner.metadata, &request.encode_to_vec())
     }
 
-    fn pass_on(&self, to: SocketAddr, path: &str, message: &[u8]) -> Result<(), Status> {
-        let sealed = envelope::seal(path, &HeaderMap::new(), message);
+    /// As [`delegate`](Self::delegate), with just the metadata of this request.
+    ///
+    /// ```ignore
+    /// let mut next = Request::new(id);
+    /// *next.metadata_mut() = call.metadata().clone();
+    /// next.metadata_mut().remove("authorization"); // none of that server's business
+    /// call.delegate_with::<DocsFetch>("archive", next)?;
+    /// ```
+    ///
+    /// # Errors
+    /// As [`delegate`](Self::delegate); INVALID_ARGUMENT when the metadata is too long.
+    pub fn delegate_with<M: Method<Response = R>>(
+        &self,
+        to: impl Into<Target>,
+        request: tonic::Request<M::Request>,
+    ) -> Result<(), Status> {
+        let to = self.inner.directory.find(&to.into())?;
+        self.pass_on(to, M::PATH, request.metadata(), &request.get_ref().encode_to_vec())
+    }
+
+    fn pass_on(&self, to: SocketAddr, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
+        let sealed = envelope::seal(path, metadata.as_ref(), message);
         let sealed: Bytes = sealed.map_err(|error| Status::invalid_argument(error.to_string()))?;
         self.inner.request.delegate(to, sealed).map_err(status)
     }
@@ -105,7 +125,7 @@ impl<R> Call<R> {
         self.inner.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// What the caller's stub sent along; empty where another handler has passed the request on.
+    /// What the caller's stub sent along, or the handler that has passed the request on.
     #[must_use]
     pub fn metadata(&self) -> &MetadataMap {
         &self.inner.metadata

@@ -15,11 +15,14 @@ use pathcall_rpc_stubs::{Note, PATHCALL};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
+use tonic::transport::ServerTlsConfig;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
 
-use crate::common::until;
+use crate::common::{note, until};
 
 /// The cloned methods alone: an application, which the others make, has one server.
 pub(crate) static STORE: Manifest =
@@ -78,6 +81,8 @@ impl Handler {
                 status.metadata_mut().insert("why", MetadataValue::from_static("because"));
                 return Err(status);
             }
+            ("refuse", name) if name == self.name => return Err(Status::aborted("not here")),
+            ("deny", _) => return Err(Status::permission_denied("nowhere")),
             ("panic", _) => panic!("as told"),
             ("held", _) => {
                 let _guard = OnDrop(Arc::clone(&self.kept));
@@ -111,6 +116,9 @@ impl Store for Handler {
     async fn hedged(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.answer(request).await
     }
+    async fn tried(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.answer(request).await
+    }
     async fn put(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.kept.puts.fetch_add(1, Ordering::SeqCst);
         Ok(Response::new(request.into_inner()))
@@ -128,6 +136,15 @@ pub(crate) struct Member {
 impl Member {
     /// Joins the pool of the controller.
     pub(crate) async fn start(controller: &str, change: fn(Options) -> Options) -> Self {
+        Self::start_with(controller, None, change).await
+    }
+
+    /// The same, and callers come by TLS.
+    pub(crate) async fn start_with(
+        controller: &str,
+        tls: Option<ServerTlsConfig>,
+        change: fn(Options) -> Options,
+    ) -> Self {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
@@ -135,7 +152,7 @@ impl Member {
         let kept = Arc::clone(&handler.kept);
         let options = Server::builder(&STORE)
             .controller(controller)
-            .advertise(format!("http://{address}"))
+            .advertise(format!("{}://{address}", if tls.is_some() { "https" } else { "http" }))
             .data_address("127.0.0.1:0".parse().unwrap());
         let build = change(options).build();
         let pathcall = process.spawn(build).await.unwrap().unwrap();
@@ -143,7 +160,11 @@ impl Member {
         let server = async move {
             let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
             let service = StoreServer::new(handler).max_decoding_message_size(usize::MAX);
-            tonic::transport::Server::builder().layer(layer).add_service(service).serve_with_incoming(incoming).await
+            let mut server = tonic::transport::Server::builder();
+            if let Some(tls) = tls {
+                server = server.tls_config(tls)?;
+            }
+            server.layer(layer).add_service(service).serve_with_incoming(incoming).await
         };
         process.spawn(server);
         Self { address, kept, pathcall, process: Some(process) }
@@ -212,7 +233,7 @@ impl Pool {
     pub(crate) async fn settled(&self) {
         let all = self.members.len();
         let known = until(|| self.members.iter().all(|member| member.servers() == all));
-        tokio::time::timeout(LIMIT, known).await.expect("all are in the pool");
+        timeout(LIMIT, known).await.expect("all are in the pool");
     }
 
     pub(crate) async fn channel(&self) -> Channel {
@@ -227,4 +248,18 @@ impl Pool {
 pub(crate) async fn controller(address: SocketAddr, store: Place) -> Handle {
     let listener = pathcall_control::bind(address).await.unwrap();
     pathcall_control::serve(listener, Config { store, timing: TIMING, ..Config::default() }).await.unwrap()
+}
+
+/// Makes so many calls at once; each must be answered as it was asked.
+pub(crate) async fn calls(client: &StoreClient<Channel>, count: usize) {
+    let mut tasks = JoinSet::new();
+    for call in 0..count {
+        let mut client = client.clone();
+        tasks.spawn(async move {
+            let text = format!("call {call}");
+            let reply = client.get(note(&text)).await.unwrap().into_inner();
+            assert_eq!(reply.text, text);
+        });
+    }
+    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
 }

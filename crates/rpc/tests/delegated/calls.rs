@@ -59,6 +59,41 @@ async fn metadata_reaches_the_first_handler() {
 }
 
 #[tokio::test]
+async fn metadata_goes_along_where_a_call_is_passed_on_unless_a_handler_says_otherwise() {
+    // Each says who it hears of, and passes the call on until it has been everywhere.
+    let directory = Directory::default();
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        let lookup = async |wish: Wish, call: Call<Note>| {
+            let heard = |name| call.metadata().get(name).map_or("nobody", |value| value.to_str().expect("text"));
+            call.reply(Note { text: format!("{}, {}", heard("user"), heard("traceparent")) }).await?;
+            match &wish.names[..] {
+                [] => Ok(()),
+                [next, rest @ ..] if next == "c" => {
+                    let mut request = Request::new(Wish { names: rest.to_vec() });
+                    request.metadata_mut().insert("user", "you".parse().expect("text"));
+                    call.delegate_with::<DocsLookup>("c", request)
+                }
+                [next, rest @ ..] => call.delegate::<DocsLookup>(next.as_str(), &Wish { names: rest.to_vec() }),
+            }
+        };
+        let handlers = Handlers::new().directory(directory.clone());
+        servers.push(handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts"));
+    }
+    directory.set([("b", servers[1].address()), ("c", servers[2].address())]);
+    let url = serve(Some(servers[0].clone())).await;
+    let mut client = DocsClient::new(Channel::connect(url, &PATHCALL).await.expect("connects"));
+    let mut request = Request::new(wish(["b", "c"]));
+    request.metadata_mut().insert("user", "me".parse().expect("text"));
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    request.metadata_mut().insert("traceparent", parent.parse().expect("text"));
+    let (texts, ended) = all(client.lookup(request).await).await;
+    ended.expect("complete");
+    let expected = [format!("me, {parent}"), format!("me, {parent}"), "you, nobody".to_owned()];
+    assert_eq!(texts, expected);
+}
+
+#[tokio::test]
 async fn an_error_anywhere_ends_the_stream_with_it() {
     let house = House::new(Transport::Flows).await;
     let mut client = house.client().await;

@@ -19,8 +19,9 @@ pub struct CallerConfig {
     pub seed: u64,
     /// Number of the call before the first. Drawn at random it is harder to guess.
     pub last_call: u32,
-    /// Share of requests that may be sent beyond one for each call.
-    pub budget: Budget,
+    /// Shares of requests that may be sent beyond one for each call; a call says which it is paid from
+    /// ([`Options::purse`]). What none is there for is not sent.
+    pub budgets: Vec<Budget>,
     /// Shortest time after which a call that nobody answers is sent again; it grows with the latency that is
     /// measured, and doubles with each time.
     pub retry_min: Duration,
@@ -46,7 +47,7 @@ impl CallerConfig {
             pool,
             seed,
             last_call: seed as u32,
-            budget: Budget::default(),
+            budgets: vec![Budget::default()],
             retry_min: Duration::from_millis(2),
             retry_max: Duration::from_secs(1),
             filter_tables: 2,
@@ -142,6 +143,8 @@ pub struct CallerStats {
     pub refused: u64,
     /// Answers to calls that had one.
     pub redundant: u64,
+    /// Failures that another server's answer may be better than.
+    pub set_aside: u64,
     /// Times that a server said it was working on a call.
     pub working: u64,
     /// Words to servers that a call was answered by another one, or given up.

@@ -10,6 +10,8 @@ use super::super::assembly::{Assembly, Taken};
 const PARTIAL_MAX: usize = 4;
 /// Servers that a call remembers to have asked itself.
 const ASKED_MAX: usize = 4;
+/// Failures of one call that are told from their repeats; more are taken for repeats.
+const FAILURES_MAX: usize = 16;
 
 /// A call that is not answered.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(super) struct Call {
     pub(super) missed: bool,
     /// Sent again then; never again when `None`.
     pub(super) retry_at: Option<Instant>,
+    /// Whether it was sent again to others than who works on it.
+    pub(super) strayed: bool,
     /// How often nobody answered.
     pub(super) unanswered: u32,
     /// Sent to another server then.
@@ -44,6 +48,20 @@ pub(super) struct Call {
     /// Servers that it was sent to by name, the last few.
     pub(super) asked: [u32; ASKED_MAX],
     partial: Vec<Partial>,
+    /// Attempts that have failed, each at a server.
+    failures: Vec<(u8, u32)>,
+    /// Requests that were sent for it by elements: clones of attempts that have failed, a bit each.
+    clones: u64,
+    /// The last failure: the call's answer, if no other comes.
+    pub(super) failure: Option<Said>,
+}
+
+/// What a server has said.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) reply: Bytes,
+    pub(super) server: u32,
+    pub(super) cloned: bool,
 }
 
 /// An answer that has come in part: of one attempt, from one server's process. Parts of two answers never meet,
@@ -53,6 +71,11 @@ struct Partial {
     attempt: u8,
     server: (u32, u32),
     assembly: Assembly,
+}
+
+/// The bit of an attempt; 0 beyond the 64th.
+pub(super) fn bit(attempt: u8) -> u64 {
+    1_u64.checked_shl(attempt.into()).unwrap_or(0)
 }
 
 impl Call {
@@ -70,12 +93,16 @@ impl Call {
             by_element: false,
             missed: false,
             retry_at: None,
+            strayed: false,
             unanswered: 0,
             hedge_at: None,
             timer: Instant(u64::MAX),
             working: None,
             asked: [0; ASKED_MAX],
             partial: Vec::new(),
+            failures: Vec::new(),
+            clones: 0,
+            failure: None,
         }
     }
 
@@ -101,6 +128,28 @@ impl Call {
             self.partial.len() - 1
         });
         self.partial[at].assembly.take(head.part(), head.parts(), frame.payload())
+    }
+
+    /// Notes that an attempt has failed at a server, and how; false: that was known.
+    pub(super) fn fails(&mut self, attempt: u8, said: Said) -> bool {
+        let which = (attempt, said.server);
+        if self.failures.contains(&which) || self.failures.len() == FAILURES_MAX {
+            return false;
+        }
+        self.failures.push(which);
+        self.clones |= bit(attempt) * u64::from(said.cloned);
+        self.failure = Some(said);
+        true
+    }
+
+    /// Whether everybody who was asked, as far as is known, has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures.len() as u32 >= self.requests + self.clones.count_ones()
+    }
+
+    /// Whether it may go to another server by its hedging policy.
+    pub(super) fn may_hedge(&self) -> bool {
+        self.options.idempotent && self.options.hedge.is_some_and(|hedge| self.attempt + 1 < hedge.max_attempts)
     }
 
     /// Notes that a server was asked by name.

@@ -4,10 +4,11 @@
 //! ask ─▶ route ─┬─ by the element: a random group and filter table ─▶ frames
 //!               └─ past it: to one server, or two                  ─▶ frames
 //! answers ─▶ the first whole one is the call's ─▶ Answered        nobody in time ─▶ Failed
+//! a failure, and another may do better ─▶ to the next at once; the call's answer if nobody does (gRPC A6)
 //! timer ─▶ again, to others; where a server works on it, to that one
 //! ```
 //!
-//! [`route`] decides who is asked, [`frames`] writes what is sent; [`Purse`] pays for all that is sent beyond one
+//! [`route`] decides who is asked, [`frames`] writes what is sent; [`Purses`] pay for all that is sent beyond one
 //! request for each call; [`Silence`] knows whether the element answers.
 
 mod api;
@@ -23,21 +24,24 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use pathcall_wire::{CloneFrame, Flags, Instant, Kind, Mutant, mutant};
+use bytes::Bytes;
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, mutant};
 
 pub use api::{Answer, Ask, AskError, CallId, CallerConfig, CallerStats, Event, Failure};
 
 use super::assembly::{self, Taken};
 use super::draw::Draw;
 use super::{Pool, To};
-use call::Call;
+use call::{Call, Said, bit};
 use frames::Outgoing;
 use latency::Latency;
-use purse::Purse;
+use purse::Purses;
 use silence::Silence;
 
 /// Timers that may be of the past before they are swept out, beyond one for each call.
 const STALE_MAX: usize = 1024;
+/// Calls that were sent again and are over, whose other answers are looked out for.
+const STRAYED_MAX: usize = 64;
 
 /// The calls of one endpoint.
 #[derive(Debug)]
@@ -50,9 +54,11 @@ pub struct Caller {
     /// The next server, where they are asked in turn.
     turn: u32,
     draw: Draw,
-    purse: Purse,
+    purses: Purses,
     silence: Silence,
     latency: Latency,
+    /// Calls that were sent again, by the attempt that was answered; the last few.
+    strayed: VecDeque<(u32, u8)>,
     /// By time; those that are not their call's any more are skipped.
     timers: BinaryHeap<Reverse<(Instant, u32)>>,
     outgoing: VecDeque<Outgoing>,
@@ -70,9 +76,10 @@ impl Caller {
             last_seq: config.last_call,
             turn: 0,
             draw: Draw::new(config.seed),
-            purse: Purse::new(now, config.budget),
+            purses: Purses::new(now, &config.budgets),
             silence: Silence::new(config.silent_after, config.probe_every),
             latency: Latency::default(),
+            strayed: VecDeque::new(),
             timers: BinaryHeap::new(),
             outgoing: VecDeque::new(),
             events: VecDeque::new(),
@@ -95,7 +102,7 @@ impl Caller {
         let parts = assembly::parts(request.len()).ok_or(AskError::TooLong(request.len()))?;
         let seq = self.next_seq();
         self.stats.calls += 1;
-        self.purse.pay_in(now);
+        self.purses.pay_in(now, options.purse);
         let mut call = Call::new(request, parts, options, now, now + options.deadline);
         self.send_first(now, seq, &mut call);
         self.calls.insert(seq, call);
@@ -142,7 +149,9 @@ impl Caller {
             self.silence.heard();
         }
         let Some(call) = self.calls.get_mut(&seq) else {
-            self.stats.redundant += u64::from(frame.kind() == Kind::CloneReply && head.part() == 0);
+            if frame.kind() == Kind::CloneReply && head.part() == 0 {
+                self.redundant(seq, head.attempt());
+            }
             return;
         };
         if head.attempt() > call.attempt {
@@ -153,6 +162,9 @@ impl Caller {
             return self.works_on(now, seq, frame.base().src());
         }
         match call.take(&frame) {
+            Taken::Whole(reply) if head.flags() & CloneFlags::FAILED != 0 && !mutant::on(Mutant::CloneFailureTaken) => {
+                self.set_aside(now, seq, &frame, reply);
+            }
             Taken::Whole(reply) => self.answered(now, seq, &frame, reply),
             Taken::Refused => self.stats.ignored += 1,
             Taken::Part | Taken::Repeat => {}
@@ -174,10 +186,13 @@ impl Caller {
                 }
                 call.deadline = Instant(u64::MAX);
             }
-            if call.retry_at.is_some_and(|at| at <= now) {
-                self.send_again(now, seq);
-            } else if call.hedge_at.is_some_and(|at| at <= now) {
+            let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+            // A failure is given out only when there is nobody else to be asked.
+            let hedges = due(call.hedge_at) && (call.failure.is_some() || !due(call.retry_at));
+            if hedges {
                 self.hedge(now, seq);
+            } else if due(call.retry_at) {
+                self.send_again(now, seq);
             }
             self.arm(seq);
         }
@@ -255,7 +270,7 @@ impl Caller {
 
     /// A server says that it works on a call.
     fn works_on(&mut self, now: Instant, seq: u32, server: u32) {
-        let pause = self.latency.retry_after(1, self.config.retry_min, self.config.retry_max);
+        let Some(pause) = self.calls.get(&seq).map(|call| self.pause(call, 1)) else { return };
         let Some(call) = self.calls.get_mut(&seq) else { return };
         self.stats.working += 1;
         call.working = Some(server);
@@ -265,30 +280,86 @@ impl Caller {
     }
 
     /// A call has its answer.
-    fn answered(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: bytes::Bytes) {
+    fn answered(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
         let twice = mutant::on(Mutant::CloneAnsweredTwice);
-        let Some(call) = self.calls.remove(&seq) else { return };
-        let (base, head) = (frame.base(), frame.head());
-        let cloned = head.clo() != 0;
-        let paid = 1_u64.checked_shl(head.attempt().into()).unwrap_or(0);
-        if call.reserved & paid != 0 && !cloned {
-            self.purse.pay_back();
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        let (head, cloned) = (frame.head(), frame.head().clo() != 0);
+        if !cloned {
+            self.pay_back(&mut call, head.attempt());
         }
-        self.stats.answered += 1;
-        self.stats.cloned += u64::from(cloned);
-        let latency = now.since(call.made);
         if head.attempt() == 0 {
-            self.latency.measured(latency);
+            self.latency.measured(now.since(call.made));
         }
         if call.options.cancel {
             self.cancel_others(seq, &call, frame);
         }
-        let requests = call.requests + u32::from(cloned);
-        let answer = Answer { reply, server: base.src(), latency, cloned, requests };
-        self.events.push_back(Event::Answered(CallId(seq), answer));
+        if call.strayed && head.attempt() < call.attempt {
+            self.latency.sent_in_vain();
+        } else if call.strayed {
+            self.strayed.truncate(STRAYED_MAX - 1);
+            self.strayed.push_front((seq, head.attempt()));
+        }
+        self.give(now, seq, &call, Said { reply, server: frame.base().src(), cloned });
         if twice {
             self.calls.insert(seq, call);
         }
+    }
+
+    /// An answer to a call that had one.
+    fn redundant(&mut self, seq: u32, attempt: u8) {
+        self.stats.redundant += 1;
+        let late = |(of, answered): &(u32, u8)| *of == seq && *answered != attempt;
+        if let Some(at) = self.strayed.iter().position(late) {
+            self.strayed.remove(at);
+            self.latency.sent_in_vain();
+        }
+    }
+
+    /// A server could not do it. Who else may is asked at once, and whoever works on it is waited for (gRPC A6).
+    fn set_aside(&mut self, now: Instant, seq: u32, frame: &CloneFrame<&[u8]>, reply: Bytes) {
+        let Some(mut call) = self.calls.remove(&seq) else { return };
+        let (attempt, server) = (frame.head().attempt(), frame.base().src());
+        let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
+        if call.fails(attempt, Said { reply, server, cloned }) {
+            self.stats.set_aside += 1;
+            call.working = call.working.filter(|working| *working != server);
+            if !cloned {
+                self.pay_back(&mut call, attempt);
+            }
+            if call.may_hedge() {
+                call.hedge_at = Some(now);
+            }
+        }
+        let over = call.has_failed() && !call.may_hedge();
+        self.calls.insert(seq, call);
+        if over { self.end_as_failed(now, seq) } else { self.arm(seq) }
+    }
+
+    /// A call ends with the failure that it has.
+    fn end_as_failed(&mut self, now: Instant, seq: u32) {
+        if let Some(mut call) = self.calls.remove(&seq)
+            && let Some(said) = call.failure.take()
+        {
+            self.give(now, seq, &call, said);
+        }
+    }
+
+    /// What was paid for an attempt's clone is paid back: there was none.
+    fn pay_back(&mut self, call: &mut Call, attempt: u8) {
+        if call.reserved & bit(attempt) != 0 {
+            call.reserved &= !bit(attempt);
+            self.purses.pay_back(call.options.purse);
+        }
+    }
+
+    /// A call ends with this answer.
+    fn give(&mut self, now: Instant, seq: u32, call: &Call, answer: Said) {
+        let Said { reply, server, cloned } = answer;
+        self.stats.answered += 1;
+        self.stats.cloned += u64::from(cloned);
+        let requests = call.requests + u32::from(cloned);
+        let answer = Answer { reply, server, latency: now.since(call.made), cloned, requests };
+        self.events.push_back(Event::Answered(CallId(seq), answer));
     }
 
     /// Nobody answered a call in time.

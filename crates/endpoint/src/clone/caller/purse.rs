@@ -4,9 +4,43 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::Budget;
 
+/// A purse for each budget of a caller.
+#[derive(Debug)]
+pub(super) struct Purses(Vec<Purse>);
+
+impl Purses {
+    pub(super) fn new(now: Instant, budgets: &[Budget]) -> Self {
+        Self(budgets.iter().map(|budget| Purse::new(now, *budget)).collect())
+    }
+
+    /// A call is made that this one pays for.
+    pub(super) fn pay_in(&mut self, now: Instant, purse: u8) {
+        if let Some(purse) = self.of(purse) {
+            purse.pay_in(now);
+        }
+    }
+
+    /// Whether an extra request may be sent; it is paid for.
+    pub(super) fn take(&mut self, now: Instant, purse: u8) -> bool {
+        self.of(purse).is_some_and(|purse| purse.take(now))
+    }
+
+    /// An extra request was paid for and not sent.
+    pub(super) fn pay_back(&mut self, purse: u8) {
+        if let Some(purse) = self.of(purse) {
+            purse.pay_back();
+        }
+    }
+
+    fn of(&mut self, purse: u8) -> Option<&mut Purse> {
+        let purse = if mutant::on(Mutant::ClonePursesShared) { 0 } else { purse };
+        self.0.get_mut(usize::from(purse))
+    }
+}
+
 /// A token bucket: calls and time pay in, extra requests are paid from it.
 #[derive(Debug)]
-pub(super) struct Purse {
+struct Purse {
     budget: Budget,
     tokens: f64,
     /// Up to when time has paid.
@@ -14,18 +48,18 @@ pub(super) struct Purse {
 }
 
 impl Purse {
-    pub(super) fn new(now: Instant, budget: Budget) -> Self {
+    fn new(now: Instant, budget: Budget) -> Self {
         Self { budget, tokens: budget.burst, paid_until: now }
     }
 
     /// A call is made.
-    pub(super) fn pay_in(&mut self, now: Instant) {
+    fn pay_in(&mut self, now: Instant) {
         self.add(self.budget.share);
         self.time_pays(now);
     }
 
     /// Whether an extra request may be sent; it is paid for.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    fn take(&mut self, now: Instant) -> bool {
         self.time_pays(now);
         if mutant::on(Mutant::CloneBudgetIgnored) {
             return true;
@@ -38,7 +72,7 @@ impl Purse {
     }
 
     /// An extra request was paid for and not sent.
-    pub(super) fn pay_back(&mut self) {
+    fn pay_back(&mut self) {
         self.add(1.0);
     }
 
@@ -73,5 +107,15 @@ mod tests {
         assert!((110..=112).contains(&taken), "{taken}");
         purse.pay_back();
         assert!(purse.take(Instant(10_000_000_000)), "what was paid back may be spent");
+    }
+
+    #[test]
+    fn one_kind_of_calls_does_not_spend_what_another_has() {
+        let budget = |burst| Budget { share: 0.0, burst, per_second: 0.0 };
+        let mut purses = Purses::new(Instant(0), &[budget(1.0), budget(2.0)]);
+        let taken = [0, 0, 1, 1, 1, 2].map(|purse| purses.take(Instant(0), purse));
+        assert_eq!(taken, [true, false, true, true, false, false]);
+        purses.pay_back(0);
+        assert!(purses.take(Instant(0), 0) && !purses.take(Instant(0), 1));
     }
 }

@@ -1,10 +1,16 @@
 //! Who is asked: by way of the element or past it, first, again, and besides.
 
+use std::time::Duration;
+
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Kind, Mutant, clone, mutant};
 
 use super::super::{Balance, To};
+use super::call::bit;
 use super::frames::Outgoing;
 use super::{Call, Caller};
+
+/// As often a call that nobody answers is sent before its deadline, if that leaves so much time.
+const SENDS_MIN: u32 = 4;
 
 impl Caller {
     /// Sends a call for the first time.
@@ -17,12 +23,12 @@ impl Caller {
         } else {
             self.send_past(seq, call);
             let others = self.config.pool.servers.len() > 1;
-            if options.twice && options.idempotent && others && self.extra(now) {
+            if options.twice && options.idempotent && others && self.extra(now, call) {
                 self.stats.twice += 1;
                 self.send_past(seq, call);
             }
         }
-        let pause = self.latency.retry_after(0, self.config.retry_min, self.config.retry_max);
+        let pause = self.pause(call, 0);
         let again = options.idempotent || mutant::on(Mutant::CloneAnyRepeated);
         call.retry_at = again.then(|| now + pause);
         call.hedge_at = options.hedge.filter(|_| options.idempotent).map(|hedge| now + hedge.delay);
@@ -31,17 +37,27 @@ impl Caller {
     /// Sends a call again that nobody answered.
     pub(super) fn send_again(&mut self, now: Instant, seq: u32) {
         let Some(mut call) = self.calls.remove(&seq) else { return };
+        if call.failure.is_some() && call.working.is_none() {
+            // Nobody is known to work on it: what is missing is lost. If nobody else is asked, it has an answer.
+            self.calls.insert(seq, call);
+            if !self.hedge(now, seq) {
+                self.end_as_failed(now, seq);
+            }
+            return;
+        }
         call.unanswered += 1;
-        let pause = self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max);
+        let pause = self.pause(&call, call.unanswered);
         call.retry_at = (!mutant::on(Mutant::CloneNeverRepeated)).then(|| now + pause);
         if call.by_element && !std::mem::replace(&mut call.missed, true) && self.silence.missed(now) {
             self.stats.silent += 1;
         }
-        if call.attempt < u8::MAX && self.extra(now) {
+        if call.attempt < u8::MAX && self.extra(now, &call) {
             call.attempt += 1;
             self.stats.repeated += 1;
             let by_element = call.by_element || self.steers(&call);
-            match call.working.take().filter(|server| self.config.pool.servers.contains(server)) {
+            let working = call.working.take().filter(|server| self.config.pool.servers.contains(server));
+            call.strayed |= working.is_none();
+            match working {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.silence.answers()),
                 // Only what is new tries an element that is silent, or a call alone would try nothing else.
                 None if by_element && self.silence.answers() => self.send_by_element(now, seq, &mut call),
@@ -51,17 +67,21 @@ impl Caller {
         self.calls.insert(seq, call);
     }
 
-    /// Sends a call to another server, besides.
-    pub(super) fn hedge(&mut self, now: Instant, seq: u32) {
-        let Some(mut call) = self.calls.remove(&seq) else { return };
+    /// Sends a call to another server, besides; false: it was not sent.
+    pub(super) fn hedge(&mut self, now: Instant, seq: u32) -> bool {
+        let Some(mut call) = self.calls.remove(&seq) else { return false };
+        let before = call.attempt;
         call.hedge_at = None;
-        if let Some(hedge) = call.options.hedge
-            && call.attempt + 1 < hedge.max_attempts
-        {
+        if let Some(hedge) = call.options.hedge.filter(|_| call.may_hedge()) {
             call.hedge_at = Some(now + hedge.delay);
-            if self.extra(now) {
+            if self.extra(now, &call) {
                 call.attempt += 1;
                 self.stats.hedged += 1;
+                if call.failure.is_some() {
+                    // Who was asked before has answered: this one has all of the time.
+                    let pause = self.pause(&call, call.unanswered);
+                    call.retry_at = call.retry_at.map(|_| now + pause);
+                }
                 if self.steers(&call) && self.silence.answers() {
                     self.send_by_element(now, seq, &mut call);
                 } else {
@@ -69,7 +89,9 @@ impl Caller {
                 }
             }
         }
+        let sent = call.attempt > before;
         self.calls.insert(seq, call);
+        sent
     }
 
     /// Tells servers that may have a call in their queues that it is answered.
@@ -126,8 +148,8 @@ impl Caller {
     }
 
     /// Whether one request more may be sent than calls were made.
-    fn extra(&mut self, now: Instant) -> bool {
-        let pays = self.purse.take(now);
+    fn extra(&mut self, now: Instant, call: &Call) -> bool {
+        let pays = self.purses.take(now, call.options.purse);
         self.stats.refused += u64::from(!pays);
         pays
     }
@@ -141,9 +163,9 @@ impl Caller {
         if whole && options.balance == Balance::Shortest {
             flags |= CloneFlags::SHORTEST;
         }
-        if whole && options.clone && self.extra(now) {
+        if whole && options.clone && self.extra(now, call) {
             flags |= CloneFlags::CLONE;
-            call.reserved |= 1_u64.checked_shl(call.attempt.into()).unwrap_or(0);
+            call.reserved |= bit(call.attempt);
         }
         let (grp, idx) = (self.group(options.balance), self.draw.below(self.config.filter_tables.into()));
         call.by_element = true;
@@ -208,8 +230,14 @@ impl Caller {
 
     /// After how many microseconds a server says that it works on a call.
     fn patience(&self, call: &Call) -> u32 {
-        let half = || self.latency.retry_after(call.unanswered, self.config.retry_min, self.config.retry_max) / 2;
-        let patience = call.options.patience.unwrap_or_else(half);
+        let patience = call.options.patience.unwrap_or_else(|| self.pause(call, call.unanswered) / 2);
         u32::try_from(patience.as_micros()).unwrap_or(u32::MAX)
+    }
+
+    /// How long an answer to a call that was sent `again` so often is waited for: it can be sent a few times before its
+    /// deadline, however long others take.
+    pub(super) fn pause(&self, call: &Call, again: u32) -> Duration {
+        let pause = self.latency.retry_after(again, self.config.retry_min, self.config.retry_max);
+        pause.min((call.options.deadline / SENDS_MIN).max(self.config.retry_min))
     }
 }

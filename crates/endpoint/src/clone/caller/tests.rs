@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use super::super::{Balance, Budget, Hedge, Options, Scheme};
 use super::*;
 
+mod failures;
+
 const SERVERS: [u32; 3] = [11, 12, 13];
 
 /// A frame as it was sent.
@@ -175,7 +177,7 @@ fn who_works_on_a_call_is_asked_for_it() {
 #[test]
 fn clones_and_repeats_keep_within_the_budget() {
     let budget = Budget { share: 0.1, burst: 5.0, per_second: 0.0 };
-    let mut caller = Caller::new(Instant(0), CallerConfig { budget, ..config() });
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
     let (mut clones, mut requests) = (0, 0);
     for at in 0..1_000 {
         ask(&mut caller, ms(at), Options::default());
@@ -193,7 +195,7 @@ fn clones_and_repeats_keep_within_the_budget() {
 #[test]
 fn what_was_not_cloned_is_paid_back() {
     let budget = Budget { share: 0.0, burst: 1.0, per_second: 0.0 };
-    let mut caller = Caller::new(Instant(0), CallerConfig { budget, ..config() });
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
     for _ in 0..10 {
         ask(&mut caller, ms(0), Options::default());
         let request = sent(&mut caller).remove(0);
@@ -240,7 +242,7 @@ fn a_call_alone_goes_past_a_silent_element() {
 #[test]
 fn an_element_is_blamed_once_for_a_request() {
     let budget = Budget { share: 0.0, burst: 1.0, per_second: 0.0 };
-    let mut caller = Caller::new(Instant(0), CallerConfig { budget, ..config() });
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
     ask(&mut caller, ms(0), Options::default());
     for at in 1..1_000 {
         caller.poll(ms(at));

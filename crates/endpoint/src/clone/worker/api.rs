@@ -76,6 +76,8 @@ pub struct WorkerStats {
     pub clones_dropped: u64,
     /// Requests that were answered.
     pub answered: u64,
+    /// Of them, those that could not be done, and that another server may do.
+    pub failed: u64,
     /// Answers that said that nobody waits (NetClone §5.6.1).
     pub idle: u64,
     /// Copies of requests that were there or had been.

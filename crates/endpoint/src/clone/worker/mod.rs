@@ -113,13 +113,19 @@ impl Worker {
     /// # Errors
     /// [`FinishError`]. The request is done with all the same, and its caller may ask again.
     pub fn finish(&mut self, id: WorkId, reply: Bytes) -> Result<(), FinishError> {
-        let job = self.end(id)?;
-        let parts = assembly::parts(reply.len()).ok_or(FinishError::TooLong(reply.len()))?;
-        let waiting = self.jobs.waiting();
-        self.stats.answered += 1;
-        self.stats.idle += u64::from(waiting == 0);
-        self.outgoing.push_back(Outgoing::new(Kind::CloneReply, job.asked, waiting, reply, parts));
-        Ok(())
+        let asked = self.end(id)?.asked;
+        self.answer(asked, reply)
+    }
+
+    /// A request can't be done here, and its caller wants to know whether another server can: the reply says why not,
+    /// and is the call's answer if no other comes.
+    ///
+    /// # Errors
+    /// As of [`finish`](Self::finish).
+    pub fn fail(&mut self, id: WorkId, reply: Bytes) -> Result<(), FinishError> {
+        let asked = self.end(id)?.asked.failed();
+        self.stats.failed += 1;
+        self.answer(asked, reply)
     }
 
     /// A request is done and there is no answer; its caller may ask again.
@@ -221,6 +227,15 @@ impl Worker {
         if let Some((asked, request)) = self.partials.take(now, key, asked, frame, room, &mut self.stats) {
             self.queue(now, key, asked, request, frame.head().patience());
         }
+    }
+
+    fn answer(&mut self, asked: Asked, reply: Bytes) -> Result<(), FinishError> {
+        let parts = assembly::parts(reply.len()).ok_or(FinishError::TooLong(reply.len()))?;
+        let waiting = self.jobs.waiting();
+        self.stats.answered += 1;
+        self.stats.idle += u64::from(waiting == 0);
+        self.outgoing.push_back(Outgoing::new(Kind::CloneReply, asked, waiting, reply, parts));
+        Ok(())
     }
 
     /// Puts a whole request into the queue.

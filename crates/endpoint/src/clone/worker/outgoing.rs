@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use pathcall_wire::clone::emit;
-use pathcall_wire::{BaseRepr, CloneFrame, CloneRepr, Flags, Kind};
+use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, Mutant, mutant};
 
 use super::super::To;
 use super::super::assembly::part_of;
@@ -24,6 +24,8 @@ impl Asked {
     pub(super) fn of(frame: &CloneFrame<&[u8]>) -> Self {
         let base = frame.base();
         let clone = frame.head().repr();
+        // What only answers say is not repeated from a request.
+        let clone = CloneRepr { flags: clone.flags & !CloneFlags::FAILED, ..clone };
         Self {
             version: base.epoch(),
             caller: base.src(),
@@ -33,6 +35,15 @@ impl Asked {
             by_element: clone.switch_id != 0 && !base.has(Flags::NOT_ADMITTED),
             clone,
         }
+    }
+
+    /// The same of an answer that another server's is better than: no element is to take it for the one that counts.
+    pub(super) fn failed(self) -> Self {
+        let clone = self.clone;
+        let cloned = if clone.clo == 0 { 0 } else { CloneFlags::CLONE };
+        let flags = clone.flags & !CloneFlags::CLONE | cloned | CloneFlags::FAILED;
+        let clo = if mutant::on(Mutant::CloneFailureFiltered) { clone.clo } else { 0 };
+        Self { clone: CloneRepr { flags, clo, ..clone }, ..self }
     }
 
     pub(super) const fn attempt(&self) -> u8 {

@@ -14,14 +14,14 @@ use super::{Key, WorkerStats};
 #[derive(Debug)]
 pub(super) struct Partials {
     partials: HashMap<Key, Partial>,
-    /// Begun when, by which; some are whole by now, and skipped.
+    /// Sent when, the last time; some are whole by now, or were sent again, and skipped.
     order: VecDeque<(Instant, Key)>,
     memory: usize,
     max: usize,
     keep: Duration,
 }
 
-/// Entries of the order whose requests are gone, beyond one for each that is not, before they are swept out.
+/// Entries of the order that mean nothing any more, beyond one for each request, before they are swept out.
 const GONE_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -69,14 +69,13 @@ impl Partials {
             while self.partials.len() >= self.max && self.forget_oldest() {
                 stats.expired += 1;
             }
-            if self.order.len() > 2 * self.partials.len() + GONE_MAX {
-                let partials = &self.partials;
-                self.order.retain(|(since, key)| partials.get(key).is_some_and(|partial| partial.since == *since));
-            }
             self.partials.insert(key, Partial { asked, since: now, assembly: Assembly::new(parts) });
-            if !mutant::on(Mutant::ClonePartialKept) {
-                self.order.push_back((now, key));
-            }
+            self.queue_up(now, key);
+        }
+        let newer = self.partials.get(&key).is_some_and(|partial| asked.attempt() > partial.asked.attempt());
+        if newer {
+            // All of it is on its way once more: what is there is not forgotten in the middle of that.
+            self.queue_up(now, key);
         }
         let partial = self.partials.get_mut(&key)?;
         // Parts that came to the element before the first do not know that the request is cloned.
@@ -98,6 +97,19 @@ impl Partials {
             Taken::Refused => stats.ignored += 1,
         }
         None
+    }
+
+    /// A request is kept for its time from now on.
+    fn queue_up(&mut self, now: Instant, key: Key) {
+        let Some(partial) = self.partials.get_mut(&key) else { return };
+        partial.since = now;
+        if self.order.len() > 2 * self.partials.len() + GONE_MAX {
+            let partials = &self.partials;
+            self.order.retain(|(since, key)| partials.get(key).is_some_and(|partial| partial.since == *since));
+        }
+        if !mutant::on(Mutant::ClonePartialKept) {
+            self.order.push_back((now, key));
+        }
     }
 
     /// Forgets a request; whether it was there.

@@ -300,3 +300,38 @@ fn what_has_begun_is_unwanted_once() {
     worker.finish(second.id, Bytes::new()).expect("it is at work");
     assert_eq!((worker.unwanted(), worker.busy(), sent(&mut worker).len()), (None, 0, 1));
 }
+
+#[test]
+fn a_request_is_not_forgotten_while_it_is_sent_again() {
+    let mut worker = Worker::new(WorkerConfig { partial_for: Duration::from_millis(300), ..CONFIG });
+    let part = |attempt, part| CloneRepr { attempt, part, parts: 3, ..plain() };
+    worker.receive(ms(0), &request(1, part(0, 0), &[0; PART]));
+    worker.receive(ms(299), &request(1, part(1, 0), &[0; PART]));
+    worker.receive(ms(299), &request(1, part(1, 1), &[1; PART]));
+    worker.poll(ms(301));
+    worker.receive(ms(301), &request(1, part(1, 2), b"end"));
+    let work = worker.begin(ms(301)).expect("all parts have come");
+    assert_eq!((work.request.len(), worker.stats().expired), (2 * PART + 3, 0));
+}
+
+#[test]
+fn a_failure_is_nothing_that_an_element_remembers() {
+    let mut worker = Worker::new(CONFIG);
+    for (seq, clo) in [(1, ORIGINAL), (2, 0)] {
+        // What only answers say is not believed of requests.
+        let asked = CloneRepr { clo, flags: CloneFlags::CLONE | CloneFlags::FAILED, ..plain() };
+        worker.receive(ms(0), &request(seq, asked, b""));
+        let work = worker.begin(ms(0)).expect("it waits");
+        worker.fail(work.id, Bytes::from_static(b"why")).expect("it is at work");
+        let (to, _, head, payload) = sent(&mut worker).remove(0);
+        let cloned = if clo == 0 { 0 } else { CloneFlags::CLONE };
+        assert_eq!(
+            (to, head.clo, head.flags, &payload[..]),
+            (To::Element, 0, CloneFlags::FAILED | cloned, &b"why"[..])
+        );
+    }
+    worker.receive(ms(1), &request(3, CloneRepr { flags: CloneFlags::FAILED, ..plain() }, b""));
+    let work = worker.begin(ms(1)).expect("it waits");
+    worker.finish(work.id, Bytes::new()).expect("it is at work");
+    assert_eq!((sent(&mut worker)[0].2.flags, worker.stats().failed), (0, 2));
+}

@@ -55,7 +55,8 @@ impl CallOptions {
     /// The code of the time for which servers keep what they know: half as long again as the time-out, for
     /// clocks that differ (DPC §4.4.4).
     pub(super) fn gc_code(&self) -> u8 {
-        (0..15).find(|code| gc_time(*code) >= self.timeout * 3 / 2).unwrap_or(15)
+        let time = self.timeout.saturating_mul(3) / 2;
+        (0..15).find(|code| gc_time(*code) >= time).unwrap_or(15)
     }
 
     pub(super) fn credit_code(&self) -> u8 {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use pathcall_wire::delegate::{Branch, Ids, Manifest, Response};
 use pathcall_wire::{Instant, Mutant, mutant};
@@ -49,7 +50,10 @@ pub(super) type Resolved = [Option<Branch>; 2];
 /// What is known of a call's tree.
 #[derive(Debug)]
 pub(super) struct Completion {
-    own: Context,
+    /// The call's own context, and what the caller sent.
+    id: Context,
+    own: Sender,
+    /// The others.
     senders: BTreeMap<Context, Sender>,
     /// Requests that were declared and are not done.
     missing_requests: u64,
@@ -60,17 +64,16 @@ pub(super) struct Completion {
 }
 
 impl Completion {
-    pub(super) fn new(now: Instant, own: Context) -> Self {
-        let senders = BTreeMap::from([(own, Sender { declared: Some((0, 0)), ..Sender::new(now) })]);
-        Self { own, senders, missing_requests: 0, missing_responses: 0, awaited: BTreeMap::new() }
+    pub(super) fn new(now: Instant, id: Context) -> Self {
+        let own = Sender { declared: Some((0, 0)), ..Sender::new(now) };
+        let (senders, awaited) = (BTreeMap::new(), BTreeMap::new());
+        Self { id, own, senders, missing_requests: 0, missing_responses: 0, awaited }
     }
 
     /// The caller sends its `number`th request.
     pub(super) fn expect_own(&mut self, number: u32) {
-        if let Some(own) = self.senders.get_mut(&self.own) {
-            own.declared = Some((number, 0));
-            self.missing_requests += 1;
-        }
+        self.own.declared = Some((number, 0));
+        self.missing_requests += 1;
     }
 
     /// Whether everything is there.
@@ -102,9 +105,12 @@ impl Completion {
                 if sender != from.node && !mutant::on(Mutant::DelegateStrangerHeard) {
                     return Err(Refused::Ignored);
                 }
-                let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
                 // More than it declared can't be; who has the caller's own context can't answer.
-                if context == self.own || sender.declared.is_some_and(|(_, responses)| number > responses) {
+                if context == self.id {
+                    return Err(Refused::Ignored);
+                }
+                let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
+                if sender.declared.is_some_and(|(_, responses)| number > responses) {
                     return Err(Refused::Ignored);
                 }
                 if !sender.got.insert(number) && !mutant::on(Mutant::DelegateResponseTwice) {
@@ -127,13 +133,13 @@ impl Completion {
 
     /// Whether more requests are not done, or more servers are known, than may be.
     pub(super) fn is_larger_than(&self, requests_max: u32) -> bool {
-        self.missing_requests > u64::from(requests_max) || self.senders.len() as u64 > 4 * u64::from(requests_max)
+        self.missing_requests > u64::from(requests_max) || self.senders.len() as u64 >= 4 * u64::from(requests_max)
     }
 
     /// Takes a manifest; whether it says something new.
     pub(super) fn declare(&mut self, now: Instant, manifest: &Manifest) -> bool {
         let &Manifest { request, context, requests, responses, server } = manifest;
-        let known = self.senders.get(&context).is_some_and(|sender| sender.declared.is_some());
+        let known = self.sender(context).is_some_and(|sender| sender.declared.is_some());
         if known || self.is_resolved(request) {
             return false;
         }
@@ -148,7 +154,10 @@ impl Completion {
     /// A request is done; whether that is new.
     fn resolve(&mut self, now: Instant, branch: Branch) -> bool {
         let (context, number) = (branch.context(), branch.number());
-        let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
+        let sender = match context == self.id {
+            true => &mut self.own,
+            false => self.senders.entry(context).or_insert_with(|| Sender::new(now)),
+        };
         if sender.declared.is_some_and(|(requests, _)| number > requests) || !sender.resolved.insert(number) {
             return false;
         }
@@ -161,7 +170,7 @@ impl Completion {
 
     /// Whether a request is done.
     pub(super) fn is_resolved(&self, branch: Branch) -> bool {
-        self.senders.get(&branch.context()).is_some_and(|sender| sender.resolved.contains(branch.number()))
+        self.sender(branch.context()).is_some_and(|sender| sender.resolved.contains(branch.number()))
     }
 
     /// A server has answered a request by one response, which is on its way.
@@ -173,7 +182,7 @@ impl Completion {
 
     /// A server says where it is, and how many responses it has sent.
     pub(super) fn said(&mut self, now: Instant, context: Context, server: SocketAddr, responses: u32) {
-        if context == self.own || context.number() == 0 {
+        if context == self.id || context.number() == 0 {
             return;
         }
         let sender = self.senders.entry(context).or_insert_with(|| Sender::new(now));
@@ -185,7 +194,8 @@ impl Completion {
 
     /// A server says that it sent so many requests; up to which number they are looked after already.
     pub(super) fn watched(&mut self, context: Context, requests: u32) -> u32 {
-        let Some(sender) = self.senders.get_mut(&context) else { return 0 };
+        let own = (context == self.id).then_some(&mut self.own);
+        let Some(sender) = own.or_else(|| self.senders.get_mut(&context)) else { return 0 };
         let before = sender.watched;
         sender.watched = before.max(requests);
         before
@@ -193,7 +203,7 @@ impl Completion {
 
     /// Requests that were declared and are not done.
     pub(super) fn incomplete(&self) -> impl Iterator<Item = Branch> + '_ {
-        self.senders.iter().flat_map(|(context, sender)| {
+        std::iter::once((&self.id, &self.own)).chain(&self.senders).flat_map(|(context, sender)| {
             let requests = sender.declared.map_or(0, |(requests, _)| requests);
             sender.resolved.missing(requests).map(|number| context.request(number))
         })
@@ -201,7 +211,11 @@ impl Completion {
 
     /// Where the server is that has this context, if it is known.
     pub(super) fn server(&self, context: Context) -> Option<SocketAddr> {
-        self.senders.get(&context)?.server
+        self.sender(context)?.server
+    }
+
+    fn sender(&self, context: Context) -> Option<&Sender> {
+        if context == self.id { Some(&self.own) } else { self.senders.get(&context) }
     }
 
     /// Whether a response has been missing since before `since`.
@@ -210,6 +224,7 @@ impl Completion {
             let (responses, at) = sender.declared.map_or(sender.said, |(_, responses)| (responses, sender.heard));
             sender.heard.max(at) < since && sender.got.up_to(responses) < responses
         };
+        // Nobody answers in the caller's own context.
         self.senders.values().any(missing) || self.awaited.values().any(|at| *at < since)
     }
 
@@ -241,8 +256,15 @@ impl Completion {
         self.awaited.values_mut().for_each(|at| *at = now);
     }
 
+    /// For so long nobody heard anything.
+    pub(super) fn stood_still(&mut self, now: Instant, time: Duration) {
+        let senders = self.senders.values_mut().flat_map(|sender| [&mut sender.heard, &mut sender.said.1]);
+        senders.chain(self.awaited.values_mut()).for_each(|heard| *heard = now.min(*heard + time));
+    }
+
     /// The call is made again: what is missing has time anew.
     pub(super) fn again(&mut self, now: Instant) {
+        self.own.watched = 0;
         self.senders.values_mut().for_each(|sender| (sender.heard, sender.watched) = (now, 0));
         self.awaited.clear();
     }

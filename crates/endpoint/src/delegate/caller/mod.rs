@@ -15,7 +15,7 @@ mod completion;
 mod rounds;
 pub mod trace;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -24,6 +24,7 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 pub use api::{CallFailure, CallOptions, CallStatus, CallerConfig, CallerEvent, CallerStats, Outcome, SendError};
 
+use super::table::{ByContext, Timers, is_crowded};
 use super::{Context, Outbox, Peer, Status};
 use call::{Call, State};
 use completion::Completion;
@@ -38,10 +39,10 @@ const NUMBERS: u32 = (1 << 31) - 1;
 pub struct Caller {
     config: CallerConfig,
     last_number: u32,
-    calls: BTreeMap<Context, Call>,
-    /// Calls that servers may have to do with, in order: the oldest is told to them.
-    open: BTreeSet<Context>,
-    timers: BTreeSet<(Instant, Context)>,
+    calls: ByContext<Box<Call>>,
+    /// Calls in the order in which they began, the oldest of which is told to servers; some are over.
+    begun: VecDeque<Context>,
+    timers: Timers,
     events: VecDeque<CallerEvent>,
     stats: CallerStats,
 }
@@ -53,9 +54,9 @@ impl Caller {
         Self {
             config,
             last_number: 0,
-            calls: BTreeMap::new(),
-            open: BTreeSet::new(),
-            timers: BTreeSet::new(),
+            calls: ByContext::default(),
+            begun: VecDeque::new(),
+            timers: Timers::default(),
             events: VecDeque::new(),
             stats: CallerStats::default(),
         }
@@ -78,8 +79,9 @@ impl Caller {
                 break id;
             }
         };
-        let call = Call {
+        let mut call = Box::new(Call {
             id,
+            gc: options.gc_code(),
             options,
             opened: now,
             deadline: options.deadline.map(|time| now + time),
@@ -90,10 +92,13 @@ impl Caller {
             sent: Vec::new(),
             requests: 0,
             timer: None,
-        };
+        });
+        call.arm(&mut self.timers);
         self.calls.insert(id, call);
-        self.open.insert(id);
-        self.arm(id);
+        self.begun.push_back(id);
+        if is_crowded(self.begun.len(), self.calls.len()) {
+            self.begun.retain(|id| self.calls.contains_key(id));
+        }
         Ok(id)
     }
 
@@ -110,7 +115,7 @@ impl Caller {
         request: Bytes,
         out: &mut dyn Outbox,
     ) -> Result<(), SendError> {
-        let oldest = self.open.first().map_or(call.number(), |oldest| oldest.number());
+        let oldest = self.oldest().unwrap_or(call).number();
         let (address, node) = (self.config.address, self.config.node);
         let open = self.calls.get_mut(&call).filter(|call| call.state == State::Open).ok_or(SendError::Ended)?;
         if open.requests >= U24::MAX {
@@ -119,7 +124,7 @@ impl Caller {
         open.requests += 1;
         let branch = call.request(open.requests);
         open.completion.expect_own(open.requests);
-        open.rounds.watch(now, branch, 0, to);
+        open.rounds.sent(now, branch, to);
         if open.options.once {
             open.sent.push((to, request.clone()));
         }
@@ -156,7 +161,7 @@ impl Caller {
     /// # Errors
     /// [`SendError::Ended`]: there is none that could be made again.
     pub fn retry(&mut self, now: Instant, call: Context, out: &mut dyn Outbox) -> Result<(), SendError> {
-        let oldest = self.open.first().map_or(call.number(), |oldest| oldest.number());
+        let oldest = self.oldest().unwrap_or(call).number();
         let (address, node) = (self.config.address, self.config.node);
         let again = self.calls.get_mut(&call).filter(|call| call.state == State::Retryable).ok_or(SendError::Ended)?;
         again.state = State::Open;
@@ -166,11 +171,11 @@ impl Caller {
         for (index, (to, payload)) in again.sent.clone().into_iter().enumerate() {
             let number = index as u32 + 1;
             if !again.completion.is_resolved(call.request(number)) {
-                again.rounds.watch(now, call.request(number), 0, to);
+                again.rounds.sent(now, call.request(number), to);
             }
             out.send(to, &again.request(now, number, oldest, address, node).encode(), &payload);
         }
-        self.arm(call);
+        again.arm(&mut self.timers);
         Ok(())
     }
 
@@ -244,11 +249,8 @@ impl Caller {
 
     /// Does what is due at `now`.
     pub fn poll(&mut self, now: Instant, out: &mut dyn Outbox) {
-        while let Some(&(at, id)) = self.timers.first()
-            && at <= now
-        {
-            self.timers.pop_first();
-            let Some(call) = self.calls.get_mut(&id) else { continue };
+        while let Some((at, id)) = self.timers.due(now) {
+            let Some(call) = self.calls.get_mut(&id).filter(|call| call.timer == Some(at)) else { continue };
             call.timer = None;
             match call.state {
                 State::Open if call.deadline.is_some_and(|deadline| deadline <= now) => {
@@ -265,7 +267,7 @@ impl Caller {
     /// When to poll next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|timer| timer.0)
+        self.timers.next()
     }
 
     /// What the application is told next.
@@ -288,7 +290,7 @@ impl Caller {
     /// Whether nothing is known of any call: all have ended, and nobody works on them.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.open.is_empty() && self.timers.is_empty()
+        self.calls.is_empty() && self.begun.is_empty() && self.timers.is_empty()
     }
 
     /// A response that was not taken.
@@ -306,7 +308,7 @@ impl Caller {
         self.events.push_back(CallerEvent::Ended { call: id, outcome: Outcome::Failed(failure) });
         if call.options.once {
             call.state = State::Retryable;
-            return self.arm(id);
+            return;
         }
         if mutant::on(Mutant::DelegateFailureUntold) {
             return self.over(now, id);
@@ -356,38 +358,39 @@ impl Caller {
         if call.spans.is_none() {
             return self.forget(id);
         }
-        self.open.remove(&id);
         call.state = State::Traced { until: now + call.options.timeout };
-        self.arm(id);
+        call.arm(&mut self.timers);
         self.settle(now, id);
     }
 
     fn forget(&mut self, id: Context) {
         let Some(call) = self.calls.remove(&id) else { return };
-        self.open.remove(&id);
-        if let Some(timer) = call.timer {
-            self.timers.remove(&(timer, id));
-        }
         if let Some(spans) = call.spans {
             self.events.push_back(CallerEvent::Trace { call: id, tree: spans.tree(id, call.requests) });
         }
+        if self.calls.is_empty() {
+            self.begun.clear();
+        }
+        let calls = &self.calls;
+        self.timers.tidy(calls.len(), |at, id| calls.get(&id).is_some_and(|call| call.timer == Some(at)));
+    }
+
+    /// The oldest call that servers may have to do with.
+    fn oldest(&mut self) -> Option<Context> {
+        while let Some(id) = self.begun.front() {
+            let over = self.calls.get(id).is_none_or(|call| matches!(call.state, State::Traced { .. }));
+            if !over {
+                return Some(*id);
+            }
+            self.begun.pop_front();
+        }
+        None
     }
 
     /// Sets a call's timer.
     fn arm(&mut self, id: Context) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
-        let next = match call.state {
-            State::Open => Some(call.deadline.into_iter().fold(call.rounds.next(), Instant::min)),
-            State::Aborting { since, .. } => Some(call.rounds.next().min(since + call.options.timeout)),
-            State::Traced { until } => Some(until),
-            State::Retryable => None,
-        };
-        if next != call.timer {
-            if let Some(old) = call.timer {
-                self.timers.remove(&(old, id));
-            }
-            call.timer = next;
-            self.timers.extend(next.map(|at| (at, id)));
+        if let Some(call) = self.calls.get_mut(&id) {
+            call.arm(&mut self.timers);
         }
     }
 }

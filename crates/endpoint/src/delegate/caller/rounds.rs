@@ -50,6 +50,8 @@ pub(super) struct Rounds {
     /// Number of the last round, and when the last ones began, that one last.
     number: u32,
     began: VecDeque<Instant>,
+    /// The caller's own requests that no round has looked at yet: what most calls end with.
+    fresh: Vec<(Branch, SocketAddr, Instant)>,
     watched: BTreeMap<Branch, Watched>,
     /// A server could not be told to stop.
     given_up: bool,
@@ -58,13 +60,18 @@ pub(super) struct Rounds {
 impl Rounds {
     pub(super) fn new(now: Instant, options: &CallOptions) -> Self {
         let &CallOptions { ping_period: period, timeout, .. } = options;
-        let began = VecDeque::from([now]);
-        Self { period, timeout, next: now + period, number: 0, began, watched: BTreeMap::new(), given_up: false }
+        let (began, fresh, watched) = Default::default();
+        Self { period, timeout, next: now + period, number: 0, began, fresh, watched, given_up: false }
     }
 
     /// When the next round is due.
     pub(super) fn next(&self) -> Instant {
         self.next
+    }
+
+    /// The caller has sent a request.
+    pub(super) fn sent(&mut self, now: Instant, branch: Branch, to: SocketAddr) {
+        self.fresh.push((branch, to, now));
     }
 
     /// A request is known, and where it is; whether that is new.
@@ -92,23 +99,39 @@ impl Rounds {
 
     /// Everybody gets a time-out to stop, also who was silent for long.
     pub(super) fn begin_to_stop(&mut self, now: Instant) {
+        self.fresh.iter_mut().for_each(|(.., sent)| *sent = now);
         self.watched.values_mut().for_each(|watched| watched.heard = now);
     }
 
     /// A long message from or to there is on its way.
     pub(super) fn alive(&mut self, now: Instant, address: SocketAddr) {
+        for (.., sent) in self.fresh.iter_mut().filter(|(_, to, _)| *to == address) {
+            *sent = now;
+        }
         for watched in self.watched.values_mut().filter(|watched| watched.address == Some(address)) {
             watched.heard = now;
         }
     }
 
-    /// When the round with this number began, if it counts.
+    /// For so long nobody was asked, and nobody heard.
+    fn stood_still(&mut self, now: Instant, time: Duration) {
+        let fresh = self.fresh.iter_mut().map(|(.., sent)| sent);
+        let watched = self.watched.values_mut().map(|watched| &mut watched.heard);
+        fresh.chain(watched).for_each(|heard| *heard = now.min(*heard + time));
+    }
+
+    /// When the round with this number, from 1, began, if it counts.
     fn begun(&self, number: u32) -> Option<Instant> {
         let back = self.number.checked_sub(number)? as usize;
         self.began.len().checked_sub(back + 1).map(|at| self.began[at])
     }
 
-    fn begin(&mut self, now: Instant) {
+    fn begin(&mut self, now: Instant, completion: &Completion) {
+        for (branch, to, sent) in std::mem::take(&mut self.fresh) {
+            if !completion.is_resolved(branch) {
+                self.watch(sent, branch, 0, to);
+            }
+        }
         self.number += 1;
         self.began.push_back(now);
         if self.began.len() > ROUNDS_KEPT {
@@ -123,7 +146,16 @@ impl Caller {
     pub(super) fn round(&mut self, now: Instant, id: Context, out: &mut dyn Outbox) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let rounds = &mut call.rounds;
-        rounds.begin(now);
+        // Whoever stood still itself, a process that was stopped, a machine that slept, has neither asked nor heard.
+        let stood_still = now.since(rounds.next);
+        if stood_still > rounds.period {
+            rounds.stood_still(now, stood_still);
+            call.completion.stood_still(now, stood_still);
+            if let State::Aborting { since, .. } = &mut call.state {
+                *since = now.min(*since + stood_still);
+            }
+        }
+        rounds.begin(now, &call.completion);
         // More fail the call; nothing is kept of what a manifest only announces.
         for branch in call.completion.incomplete().take(self.config.requests_max as usize) {
             rounds.watched.entry(branch).or_insert(Watched::unlocated(now));

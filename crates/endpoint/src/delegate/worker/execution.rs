@@ -71,7 +71,6 @@ pub(super) struct Execution {
     pub(super) arrived: Instant,
     pub(super) began: Option<Instant>,
     pub(super) ended: Option<Instant>,
-    pub(super) queue_key: (u64, u64),
     pub(super) payload: Bytes,
     pub(super) phase: Phase,
     /// Of the request before it; leaves with the first message.
@@ -86,7 +85,7 @@ pub(super) struct Execution {
     pub(super) flush_at: Option<Instant>,
     /// When it is forgotten, or given up if it is in progress.
     pub(super) expires: Instant,
-    /// Its entry among the timers.
+    /// What it is set for among the timers.
     pub(super) timer: Option<Instant>,
     pub(super) stalled: bool,
     /// When the handler last did something, and after how long without it counts as stalled.
@@ -117,7 +116,6 @@ impl Execution {
             arrived: now,
             began: None,
             ended: None,
-            queue_key: (0, 0),
             payload: Bytes::new(),
             phase: Phase::Queued,
             parents: None,
@@ -149,11 +147,6 @@ impl Execution {
         if mutant::on(Mutant::DelegateGcTooSoon) { gc_time(self.gc) / 4 } else { gc_time(self.gc) }
     }
 
-    pub(super) fn next_timer(&self) -> Instant {
-        let deadline = self.deadline.filter(|_| self.in_progress());
-        self.flush_at.into_iter().chain(deadline).fold(self.expires, Instant::min)
-    }
-
     /// At least the requests sent, and to be sent.
     pub(super) fn requests_in_all(&self) -> u32 {
         (self.sent_to.len() + self.outgoing.len()) as u32
@@ -176,7 +169,7 @@ impl Execution {
 
     /// The call's age now, in microseconds.
     pub(super) fn age(&self, now: Instant) -> u32 {
-        self.age.saturating_add(micros(now.since(self.arrived)))
+        self.age.saturating_add(micros(self.arrived, now))
     }
 
     pub(super) fn fault(&self, code: u8) -> Fault {

@@ -1,11 +1,14 @@
 //! What comes: requests, pings, grants.
 
+use std::cmp::Reverse;
+use std::ops::Bound;
+
 use bytes::Bytes;
 use pathcall_wire::delegate::message::ended_before;
 use pathcall_wire::delegate::{Fault, Flags, Grant, Message, PAGE, Ping, Pong, Request, Subject, list, parse};
 use pathcall_wire::{Instant, Mutant, mutant};
 
-use super::super::{Context, Outbox, Peer, Status, gc_time, text};
+use super::super::{Context, Outbox, Peer, RequestId, Status, gc_time, text};
 use super::execution::{Execution, Phase};
 use super::{ABORTED_MAX, ARRIVING_MAX, AbortReason, ENDED_MAX, Order, Worker, WorkerEvent};
 
@@ -81,7 +84,6 @@ impl Worker {
             // When the call was begun, by this node's clock.
             Order::OldestCall => now.0.saturating_sub(u64::from(age) * 1000),
         };
-        let queue_key = (key, self.arrivals);
         let deadline = (deadline != u32::MAX).then(|| Instant(now.0 + u64::from(deadline) * 1000));
         let execution = Execution {
             depth,
@@ -92,7 +94,6 @@ impl Worker {
             ended_code: request.ended,
             deadline,
             age,
-            queue_key,
             payload,
             phase: Phase::Queued,
             parents: request.manifest,
@@ -100,10 +101,12 @@ impl Worker {
             expires: now + gc_time(gc),
             ..Execution::idle(now, context, call, id, reply)
         };
+        let mut execution = Box::new(execution);
+        execution.arm(&mut self.alarms);
         self.executions.insert(context, execution);
         self.by_request.insert((call, id), context);
-        self.queue.insert((queue_key.0, queue_key.1, context));
-        self.arm(context);
+        self.queue.push(Reverse((key, self.arrivals, context)));
+        self.queued += 1;
         context
     }
 
@@ -111,8 +114,13 @@ impl Worker {
     fn ended(&mut self, now: Instant, request: &Request) {
         let (node, number) = (request.call.node(), request.call.number());
         let Some(before) = ended_before(number, request.ended).filter(|before| *before <= number) else { return };
-        let range = (Context::new(node, 0), Default::default())..(Context::new(node, before), Default::default());
-        for id in self.by_request.range(range).map(|(_, id)| *id).collect::<Vec<_>>() {
+        let (mut from, to) =
+            (Bound::Included((Context::new(node, 0), RequestId::default())), Context::new(node, before));
+        while !self.by_request.is_empty()
+            && let Some((&known, &id)) =
+                self.by_request.range((from, Bound::Excluded((to, RequestId::default())))).next()
+        {
+            from = Bound::Excluded(known);
             self.abort(now, id, AbortReason::Ended);
             let Some(execution) = self.executions.get(&id) else { continue };
             match execution.phase {
@@ -162,7 +170,7 @@ impl Worker {
         if !matches!(execution.phase, Phase::Sealed | Phase::Recorded) && !mutant::on(Mutant::DelegatePingKeepsNot) {
             execution.expires = now + execution.gc_time();
         }
-        let (id, (flags, code)) = (execution.context, execution.flags(now));
+        let (context, (flags, code)) = (execution.context, execution.flags(now));
         // What waits to become durable was not sent.
         let (requests, responses) = match execution.phase {
             Phase::Sealed => (0, 0),
@@ -172,10 +180,9 @@ impl Worker {
         let page = execution.sent_to[..requests as usize].iter().skip(first as usize - 1).take(PAGE);
         let addresses: Vec<u8> = page.flat_map(|address| list(*address)).collect();
         let count = (addresses.len() / pathcall_wire::delegate::address::V6) as u16;
-        let pong = Pong { call, subject, round, flags, context: id, requests, responses, first, code, sender };
+        let pong = Pong { call, subject, round, flags, context, requests, responses, first, code, sender };
         self.stats.pongs += 1;
         out.send(from.address, &pong.encode(count), &addresses.into());
-        self.arm(id);
     }
 
     /// A long message gets on.
@@ -212,7 +219,8 @@ impl Worker {
         let Some(execution) = self.executions.get_mut(&grant.context).filter(|e| e.call == grant.call) else { return };
         if grant.responses > execution.granted {
             execution.granted = grant.responses;
-            self.pump(now, grant.context, out);
+            let null = execution.pump(now, &self.config, &mut self.alarms, out);
+            self.stats.nulls += u64::from(null);
             self.events.push_back(WorkerEvent::Granted { execution: grant.context });
         }
     }

@@ -12,13 +12,15 @@
 //! time: then the manifest goes by a response without content. What was done is kept until nobody asks for
 //! it any more (§4.4.4).
 
+mod alarms;
 mod api;
 mod execution;
 mod incoming;
 mod outgoing;
 pub mod record;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -27,7 +29,9 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 pub use api::{AbortReason, Order, Work, WorkError, WorkerConfig, WorkerEvent, WorkerStats};
 
+use super::table::{ByContext, is_crowded};
 use super::{Context, NodeId, Outbox, Peer, RequestId, Status};
+use alarms::Alarms;
 use execution::{Execution, Phase};
 use record::Record;
 
@@ -46,12 +50,14 @@ const ENDED_MAX: usize = 1 << 16;
 pub struct Worker {
     config: WorkerConfig,
     last_context: u32,
-    executions: BTreeMap<Context, Execution>,
+    executions: ByContext<Box<Execution>>,
     by_request: BTreeMap<(Context, RequestId), Context>,
-    /// Requests that nobody has begun to work on: by the order's key, and by arrival.
-    queue: BTreeSet<(u64, u64, Context)>,
+    /// Requests that wait for somebody to work on them, by the order's key and by arrival; and some that were aborted.
+    queue: BinaryHeap<Reverse<(u64, u64, Context)>>,
+    /// How many of them wait.
+    queued: usize,
     arrivals: u64,
-    timers: BTreeSet<(Instant, Context)>,
+    alarms: Alarms,
     aborted_calls: BTreeMap<Context, Instant>,
     /// Long requests that are on their way here, and until when that counts unless they get on.
     arriving: BTreeMap<(Context, RequestId), Instant>,
@@ -69,11 +75,12 @@ impl Worker {
         Self {
             config,
             last_context: 0,
-            executions: BTreeMap::new(),
+            executions: ByContext::default(),
             by_request: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            queue: BinaryHeap::new(),
+            queued: 0,
             arrivals: 0,
-            timers: BTreeSet::new(),
+            alarms: Alarms::new(config.flush),
             aborted_calls: BTreeMap::new(),
             arriving: BTreeMap::new(),
             ended_before: BTreeMap::new(),
@@ -91,15 +98,20 @@ impl Worker {
     /// Whether a request waits for somebody to work on it.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        !self.queue.is_empty()
+        self.queued > 0
     }
 
     /// The next request to work on, if one waits.
     pub fn next(&mut self, now: Instant) -> Option<Work> {
-        let (.., id) = self.queue.pop_first()?;
-        let execution = self.executions.get_mut(&id)?;
+        let (id, execution) = loop {
+            let Reverse((.., id)) = self.queue.pop()?;
+            if let Some(execution) = self.executions.get_mut(&id).filter(|e| e.phase == Phase::Queued) {
+                break (id, execution);
+            }
+        };
+        self.queued -= 1;
         execution.begin(now, self.config.stall);
-        let Execution { call, request, deadline, depth, once, traced, .. } = *execution;
+        let Execution { call, request, deadline, depth, once, traced, .. } = **execution;
         let payload = std::mem::take(&mut execution.payload);
         Some(Work { execution: id, call, request, payload, deadline, depth, once, traced })
     }
@@ -116,12 +128,12 @@ impl Worker {
         item: Bytes,
         out: &mut dyn Outbox,
     ) -> Result<(), WorkError> {
-        let working = self.working(now, execution)?;
+        let working = working(&mut self.executions, now, execution)?;
         if working.responses_in_all() >= U24::MAX - 1 {
             return self.give_up(now, execution, WorkError::TooMany, out);
         }
         working.outgoing.push_back(execution::Outgoing::Reply(item));
-        self.pump(now, execution, out);
+        working.pump(now, &self.config, &mut self.alarms, out);
         Ok(())
     }
 
@@ -138,7 +150,7 @@ impl Worker {
         out: &mut dyn Outbox,
     ) -> Result<(), WorkError> {
         let depth_max = self.config.depth_max;
-        let working = self.working(now, execution)?;
+        let working = working(&mut self.executions, now, execution)?;
         if working.depth >= depth_max {
             return self.give_up(now, execution, WorkError::Depth(depth_max), out);
         }
@@ -146,7 +158,7 @@ impl Worker {
             return self.give_up(now, execution, WorkError::TooMany, out);
         }
         working.outgoing.push_back(execution::Outgoing::Request(to, request));
-        self.pump(now, execution, out);
+        working.pump(now, &self.config, &mut self.alarms, out);
         Ok(())
     }
 
@@ -161,24 +173,25 @@ impl Worker {
         execution: Context,
         out: &mut dyn Outbox,
     ) -> Result<Option<Record>, WorkError> {
-        let working = self.working(now, execution)?;
+        let working = working(&mut self.executions, now, execution)?;
         working.phase = Phase::Finished;
         working.ended = Some(now);
         if working.once {
             return Ok(self.seal(now, execution));
         }
-        self.pump(now, execution, out);
-        self.send_span(execution, out);
+        self.stats.nulls += u64::from(working.pump(now, &self.config, &mut self.alarms, out));
+        working.send_span(out);
         Ok(None)
     }
 
     /// Sends what a request led to that is done exactly once: its record is durable.
     pub fn release(&mut self, now: Instant, execution: Context, out: &mut dyn Outbox) {
-        let Some(sealed) = self.executions.get(&execution).filter(|e| matches!(e.phase, Phase::Sealed)) else { return };
+        let sealed = self.executions.get_mut(&execution).filter(|e| e.phase == Phase::Sealed);
+        let Some(sealed) = sealed else { return };
         let (call, request) = (sealed.call, sealed.request);
-        self.set_phase(now, execution, Phase::Recorded);
+        sealed.enter(now, Phase::Recorded, &mut self.alarms);
         self.send_recorded(call, request, out);
-        self.send_span(execution, out);
+        self.executions.get(&execution).inspect(|execution| execution.send_span(out));
     }
 
     /// What was to be done exactly once took no effect: its record did not become durable, for sure. It fails, and is
@@ -208,18 +221,19 @@ impl Worker {
     /// Ends the work on a request with an error, and with that the call.
     pub fn fail(&mut self, now: Instant, execution: Context, status: &Status, out: &mut dyn Outbox) {
         // What is sealed may have become durable: it says so by `discard` if it has not.
-        let fails = |e: &&mut Execution| e.in_progress() && e.phase != Phase::Sealed;
+        let fails = |e: &&mut Box<Execution>| e.in_progress() && e.phase != Phase::Sealed;
         let Some(failed) = self.executions.get_mut(&execution).filter(fails) else { return };
         failed.outgoing.clear();
         failed.ended = Some(now);
         if mutant::on(Mutant::DelegateErrorCompletes) {
             failed.phase = Phase::Finished;
-            return self.pump(now, execution, out);
+            failed.pump(now, &self.config, &mut self.alarms, out);
+            return;
         }
-        let (to, fault) = (failed.reply, failed.fault(status.code));
-        self.set_phase(now, execution, Phase::Failed(status.code));
-        out.send(to, &fault.encode(), &super::text(&status.message));
-        self.send_span(execution, out);
+        self.queued -= usize::from(failed.phase == Phase::Queued);
+        failed.enter(now, Phase::Failed(status.code), &mut self.alarms);
+        out.send(failed.reply, &failed.fault(status.code).encode(), &super::text(&status.message));
+        failed.send_span(out);
     }
 
     /// What the application says of the health of a handler (DPC §4.4.5): a request that is stalled for as long
@@ -269,11 +283,14 @@ impl Worker {
 
     /// Does what is due at `now`.
     pub fn poll(&mut self, now: Instant, out: &mut dyn Outbox) {
-        while let Some(&(at, execution)) = self.timers.first()
-            && at <= now
-        {
-            self.timers.pop_first();
-            self.due(now, execution, out);
+        if self.next_deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        while let Some((at, execution)) = self.alarms.flush_due(now) {
+            self.flush(now, execution, at, out);
+        }
+        while let Some((at, execution)) = self.alarms.timers.due(now) {
+            self.due(now, execution, at);
         }
         self.arriving.retain(|_, until| *until > now);
         while let Some(&(until, call)) = self.aborted_order.front()
@@ -289,10 +306,10 @@ impl Worker {
     /// When to poll next.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let timer = self.timers.first().map(|timer| timer.0);
         let aborted = self.aborted_order.front().map(|aborted| aborted.0);
-        let arriving = self.arriving.values().copied().min();
-        super::earlier(super::earlier(timer, aborted), arriving)
+        let alarms = super::earlier(self.alarms.next(), aborted);
+        // Few have any.
+        if self.arriving.is_empty() { alarms } else { super::earlier(alarms, self.arriving.values().copied().min()) }
     }
 
     /// What the application is told next.
@@ -315,24 +332,15 @@ impl Worker {
     /// Whether nothing is known of any request or call: all was done and forgotten.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Self { executions, by_request, queue, timers, arriving, aborted_calls, aborted_order, .. } = self;
+        let Self { executions, by_request, queue, queued, alarms, arriving, aborted_calls, aborted_order, .. } = self;
         executions.is_empty()
             && by_request.is_empty()
             && queue.is_empty()
-            && timers.is_empty()
+            && *queued == 0
+            && alarms.is_empty()
             && arriving.is_empty()
             && aborted_calls.is_empty()
             && aborted_order.is_empty()
-    }
-
-    /// The execution, if its handler may still say something.
-    fn working(&mut self, now: Instant, execution: Context) -> Result<&mut Execution, WorkError> {
-        let execution = self.executions.get_mut(&execution).ok_or(WorkError::Gone)?;
-        if execution.phase != Phase::Working {
-            return Err(WorkError::Gone);
-        }
-        execution.active = now;
-        Ok(execution)
     }
 
     fn give_up(
@@ -360,4 +368,18 @@ impl Worker {
             }
         }
     }
+}
+
+/// The execution, if its handler may still say something.
+fn working(
+    executions: &mut ByContext<Box<Execution>>,
+    now: Instant,
+    execution: Context,
+) -> Result<&mut Execution, WorkError> {
+    let execution = executions.get_mut(&execution).ok_or(WorkError::Gone)?;
+    if execution.phase != Phase::Working {
+        return Err(WorkError::Gone);
+    }
+    execution.active = now;
+    Ok(execution)
 }

@@ -1,5 +1,6 @@
 //! What leaves: requests and responses with their manifests, and how an execution comes to its end.
 
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -8,64 +9,11 @@ use pathcall_wire::delegate::{Flags, Ids, Manifest, Message, Request, Response, 
 use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::super::{Context, Outbox, Status, micros};
+use super::alarms::Alarms;
 use super::execution::{Form, Outgoing, Phase};
-use super::{AbortReason, Execution, Worker, WorkerEvent};
+use super::{AbortReason, Execution, Worker, WorkerConfig, WorkerEvent, is_crowded};
 
 impl Worker {
-    /// Sends what may leave, and the manifest with the last of it.
-    pub(super) fn pump(&mut self, now: Instant, id: Context, out: &mut dyn Outbox) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
-        if execution.once && execution.phase == Phase::Working {
-            return; // Nothing leaves before all of it is durable (DPC §3.5.3).
-        }
-        while let Some(at) = execution.may_leave(now) {
-            let Some(outgoing) = execution.outgoing.remove(at) else { break };
-            let last = execution.phase == Phase::Finished && execution.outgoing.is_empty();
-            execution.send(now, self.config, outgoing, last, out);
-            execution.flush_at = None;
-            if last {
-                return self.complete(now, id);
-            }
-        }
-        if execution.phase == Phase::Finished && execution.outgoing.is_empty() {
-            self.stats.nulls += 1;
-            execution.send_null(self.config.address, out);
-            return self.complete(now, id);
-        }
-        let held = execution.outgoing.front();
-        let leaves = execution.responses < execution.granted || matches!(held, Some(Outgoing::Request(..)));
-        execution.flush_at = match held {
-            Some(_) if leaves => execution.flush_at.or(Some(now + self.config.flush)),
-            _ => None,
-        };
-        self.arm(id);
-    }
-
-    fn complete(&mut self, now: Instant, id: Context) {
-        let Some(execution) = self.executions.get(&id) else { return };
-        self.set_phase(now, id, Phase::Complete(execution.form));
-    }
-
-    /// Sends a traced execution's span (DPC §3.5.2).
-    pub(super) fn send_span(&mut self, id: Context, out: &mut dyn Outbox) {
-        let Some(execution) = self.executions.get(&id).filter(|execution| execution.traced) else { return };
-        let Execution { call, request, context, age, arrived, began, ended, .. } = *execution;
-        let (began, ended) = (began.unwrap_or(arrived), ended.unwrap_or(arrived));
-        // Replies may wait for a grant.
-        let waiting = execution.outgoing.iter().filter(|outgoing| matches!(outgoing, Outgoing::Request(..))).count();
-        let replies = execution.outgoing.len() - waiting;
-        let span = SpanPartRepr {
-            request,
-            context,
-            age,
-            waited: micros(began.since(arrived)),
-            ran: micros(ended.since(began)),
-            requests: (execution.sent_to.len() + waiting) as u32,
-            responses: execution.responses + replies as u32,
-        };
-        out.send(execution.reply, &TraceSpan { call, span }.encode(), &execution.label);
-    }
-
     /// A message that will never arrive: who waits for it is told, if that is possible.
     pub(super) fn not_delivered(&mut self, now: Instant, to: SocketAddr, message: &[u8], out: &mut dyn Outbox) {
         match parse(message) {
@@ -85,8 +33,9 @@ impl Worker {
                     let reason = AbortReason::Ended;
                     self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
                 }
+                self.queued -= usize::from(execution.phase == Phase::Queued);
                 if execution.phase != Phase::Recorded {
-                    self.set_phase(now, id, Phase::Failed(status.code));
+                    execution.enter(now, Phase::Failed(status.code), &mut self.alarms);
                 }
             }
             Ok((Message::Response(Response { call, .. }), _)) => self.abort_call(now, call, AbortReason::Unreachable),
@@ -110,90 +59,152 @@ impl Worker {
             return; // It took effect, and says so.
         }
         if execution.phase == Phase::Queued {
-            let (key, arrival) = execution.queue_key;
-            self.queue.remove(&(key, arrival, id));
+            self.queued -= 1;
         } else {
             self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
         }
         execution.outgoing.clear();
-        execution.flush_at = None;
         self.stats.aborted += 1;
-        self.set_phase(now, id, Phase::Aborted);
+        execution.enter(now, Phase::Aborted, &mut self.alarms);
     }
 
-    /// Changes how far a request is, and the time from which it is forgotten.
-    pub(super) fn set_phase(&mut self, now: Instant, id: Context, phase: Phase) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
-        execution.phase = phase;
-        execution.payload = Bytes::new();
-        // What is done once is known until its call has ended.
-        let kept = matches!(phase, Phase::Sealed | Phase::Recorded);
-        execution.expires = if kept { Instant(u64::MAX) } else { now + execution.gc_time() };
-        self.arm(id);
-    }
-
-    /// Sets the timer of an execution.
-    pub(super) fn arm(&mut self, id: Context) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
-        let next = Some(execution.next_timer()).filter(|at| at.0 != u64::MAX);
-        if next != execution.timer {
-            if let Some(old) = execution.timer {
-                self.timers.remove(&(old, id));
-            }
-            execution.timer = next;
-            self.timers.extend(next.map(|at| (at, id)));
+    /// An execution has held a message until now, unless that has left meanwhile.
+    pub(super) fn flush(&mut self, now: Instant, id: Context, until: Instant, out: &mut dyn Outbox) {
+        if let Some(execution) = self.executions.get_mut(&id).filter(|e| e.flush_at == Some(until)) {
+            execution.pump(now, &self.config, &mut self.alarms, out);
         }
     }
 
-    /// An execution's timer has run out, and is out of the list.
-    pub(super) fn due(&mut self, now: Instant, id: Context, out: &mut dyn Outbox) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
+    /// The time that an execution was set for has come, unless that is an old entry.
+    pub(super) fn due(&mut self, now: Instant, id: Context, at: Instant) {
+        let Some(execution) = self.executions.get_mut(&id).filter(|e| e.timer == Some(at)) else { return };
         execution.timer = None;
-        if execution.flush_at.is_some_and(|at| at <= now) {
-            self.pump(now, id, out);
-        }
-        let Some(execution) = self.executions.get(&id) else { return };
         let (late, expired) = (execution.deadline.is_some_and(|at| at <= now), execution.expires <= now);
         if execution.in_progress() && late && !execution.once {
             self.abort(now, id, AbortReason::Deadline);
         } else if execution.in_progress() && expired && !execution.once {
+            let again = execution.gc_time() / 4;
+            if now.since(execution.expires) > again {
+                // This node stood still itself, and has not heard whether anybody asked meanwhile.
+                execution.expires = now + again;
+                return execution.arm(&mut self.alarms);
+            }
             // A caller that waits for it would have asked (DPC §4.4.4).
             self.abort(now, id, AbortReason::Orphaned);
         } else if expired && !execution.in_progress() {
             return self.forget(id);
         }
-        if let Some(execution) = self.executions.get_mut(&id) {
-            // What is done once is worked on without its caller.
-            execution.deadline = execution.deadline.filter(|at| *at > now);
-            if execution.expires <= now {
-                execution.expires = now + execution.gc_time();
-            }
+        let Some(execution) = self.executions.get_mut(&id) else { return };
+        // What is done once is worked on without its caller.
+        execution.deadline = execution.deadline.filter(|at| *at > now);
+        if execution.expires <= now {
+            execution.expires = now + execution.gc_time();
         }
-        self.arm(id);
+        execution.arm(&mut self.alarms);
     }
 
     /// Forgets an execution.
     pub(super) fn forget(&mut self, id: Context) {
         let Some(execution) = self.executions.remove(&id) else { return };
         self.by_request.remove(&(execution.call, execution.request));
-        if let Some(timer) = execution.timer {
-            self.timers.remove(&(timer, id));
+        self.queued -= usize::from(execution.phase == Phase::Queued);
+        let executions = &self.executions;
+        self.alarms.timers.tidy(executions.len(), |at, id| executions.get(&id).is_some_and(|e| e.timer == Some(at)));
+        if self.queued == 0 {
+            self.queue.clear();
+        } else if is_crowded(self.queue.len(), self.queued) {
+            self.queue.retain(|Reverse((.., id))| executions.get(id).is_some_and(|e| e.phase == Phase::Queued));
         }
-        let (key, arrival) = execution.queue_key;
-        self.queue.remove(&(key, arrival, id));
     }
 }
 
 impl Execution {
-    /// Sends one message; `last`: there is nothing after it.
-    fn send(
+    /// Sends what may leave, and the manifest with the last of it; whether that took a response without content.
+    pub(super) fn pump(
         &mut self,
         now: Instant,
-        config: super::WorkerConfig,
-        outgoing: Outgoing,
-        last: bool,
+        config: &WorkerConfig,
+        alarms: &mut Alarms,
         out: &mut dyn Outbox,
-    ) {
+    ) -> bool {
+        if self.once && self.phase == Phase::Working {
+            return false; // Nothing leaves before all of it is durable (DPC §3.5.3).
+        }
+        while let Some(at) = self.may_leave(now) {
+            let Some(outgoing) = self.outgoing.remove(at) else { break };
+            let last = self.phase == Phase::Finished && self.outgoing.is_empty();
+            self.send(now, config, outgoing, last, out);
+            self.let_go(alarms);
+            if last {
+                self.enter(now, Phase::Complete(self.form), alarms);
+                return false;
+            }
+        }
+        if self.phase == Phase::Finished && self.outgoing.is_empty() {
+            self.send_null(config.address, out);
+            self.enter(now, Phase::Complete(self.form), alarms);
+            return true;
+        }
+        let held = self.outgoing.front();
+        let leaves = self.responses < self.granted || matches!(held, Some(Outgoing::Request(..)));
+        if held.is_none() || !leaves {
+            self.let_go(alarms);
+        } else if self.flush_at.is_none() {
+            self.flush_at = Some(alarms.hold(now, self.context));
+        }
+        false
+    }
+
+    /// It holds no message any more.
+    fn let_go(&mut self, alarms: &mut Alarms) {
+        if let Some(until) = self.flush_at.take() {
+            alarms.let_go(until, self.context);
+        }
+    }
+
+    /// Changes how far it is, and the time from which it is forgotten.
+    pub(super) fn enter(&mut self, now: Instant, phase: Phase, alarms: &mut Alarms) {
+        self.phase = phase;
+        self.payload = Bytes::new();
+        self.let_go(alarms);
+        // What is done once is known until its call has ended.
+        let kept = matches!(phase, Phase::Sealed | Phase::Recorded);
+        self.expires = if kept { Instant(u64::MAX) } else { now + self.gc_time() };
+        self.arm(alarms);
+    }
+
+    /// Has itself looked at in time.
+    pub(super) fn arm(&mut self, alarms: &mut Alarms) {
+        let next = self.deadline.filter(|_| self.in_progress()).into_iter().fold(self.expires, Instant::min);
+        if next.0 != u64::MAX {
+            alarms.timers.set(&mut self.timer, self.context, next);
+        }
+    }
+
+    /// Sends its span, if it is traced (DPC §3.5.2).
+    pub(super) fn send_span(&self, out: &mut dyn Outbox) {
+        if !self.traced {
+            return;
+        }
+        let Self { call, request, context, age, arrived, began, ended, .. } = *self;
+        let (began, ended) = (began.unwrap_or(arrived), ended.unwrap_or(arrived));
+        // Replies may wait for a grant.
+        let waiting = self.outgoing.iter().filter(|outgoing| matches!(outgoing, Outgoing::Request(..))).count();
+        let replies = self.outgoing.len() - waiting;
+        let span = SpanPartRepr {
+            request,
+            context,
+            age,
+            waited: micros(arrived, began),
+            ran: micros(began, ended),
+            requests: (self.sent_to.len() + waiting) as u32,
+            responses: self.responses + replies as u32,
+        };
+        out.send(self.reply, &TraceSpan { call, span }.encode(), &self.label);
+    }
+
+    /// Sends one message; `last`: there is nothing after it.
+    fn send(&mut self, now: Instant, config: &WorkerConfig, outgoing: Outgoing, last: bool, out: &mut dyn Outbox) {
         let first = self.sent_to.is_empty() && self.responses == 0;
         let sole = first && last;
         let parents = if first && !mutant::on(Mutant::DelegateManifestDropped) { self.parents.take() } else { None };
@@ -229,7 +240,7 @@ impl Execution {
                     gc: self.gc,
                     credit: self.credit,
                     ended: self.ended_code,
-                    deadline: self.deadline.map_or(u32::MAX, |at| micros(at.since(now))),
+                    deadline: self.deadline.map_or(u32::MAX, |at| micros(now, at)),
                     age: self.age(now),
                     reply: self.reply,
                     sender: config.node,

@@ -141,12 +141,11 @@ impl Worker {
         // The caller's grants bound what is on its way; here all of it is in memory anyway.
         execution.granted = u32::MAX;
         let mut packets = Vec::new();
-        self.pump(now, id, &mut packets);
-        let execution = self.executions.get_mut(&id)?;
+        self.stats.nulls += u64::from(execution.pump(now, &self.config, &mut self.alarms, &mut packets));
         execution.packets = packets.clone();
-        let &mut Execution { call, request, context, reply, form, responses, .. } = execution;
+        let &mut Execution { call, request, context, reply, form, responses, .. } = &mut **execution;
         let sent_to = execution.sent_to.clone();
-        self.set_phase(now, id, Phase::Sealed);
+        execution.enter(now, Phase::Sealed, &mut self.alarms);
         Some(Record { call, request, context, reply, form, responses, sent_to, packets })
     }
 
@@ -184,6 +183,6 @@ impl Worker {
             ..Execution::idle(now, context, call, request, reply)
         };
         self.by_request.insert((call, request), context);
-        self.executions.insert(context, execution);
+        self.executions.insert(context, Box::new(execution));
     }
 }

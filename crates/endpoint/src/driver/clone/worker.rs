@@ -20,6 +20,7 @@ const ROADS_MAX: usize = 16;
 
 enum Command {
     Finish(WorkId, Bytes, Bytes),
+    Fail(WorkId, Bytes, Bytes),
     Drop(WorkId),
     Renew(Table, u16),
 }
@@ -80,6 +81,13 @@ impl Replies {
     pub fn finish(&self, id: WorkId, reply: Bytes, instead: Bytes) {
         // A queue that has stopped answers nobody.
         let _ = self.0.command(Command::Finish(id, reply, instead));
+    }
+
+    /// A request can't be done here, and its caller wants to know whether another server can: `reply` says why not.
+    /// `instead` is as in [`finish`](Self::finish).
+    pub fn fail(&self, id: WorkId, reply: Bytes, instead: Bytes) {
+        // A queue that has stopped answers nobody.
+        let _ = self.0.command(Command::Fail(id, reply, instead));
     }
 
     /// A request is not done, and will not be: its caller asks again.
@@ -193,9 +201,10 @@ impl Party for Queue {
 
     fn command(&mut self, _: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
         match command {
-            Command::Finish(id, reply, instead) => {
+            // What is done twice, or was never begun, is of a handle that is not this queue's.
+            Command::Fail(id, reply, _) if reply.len() <= MESSAGE_MAX => drop(self.worker.fail(id, reply)),
+            Command::Finish(id, reply, instead) | Command::Fail(id, reply, instead) => {
                 let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
-                // What is done twice, or was never begun, is of a handle that is not this queue's.
                 let _ = self.worker.finish(id, reply);
             }
             Command::Drop(id) => self.worker.drop_work(id),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
 use pathcall_wire::Instant;
 use pathcall_wire::link::LinkRepr;
@@ -83,6 +84,10 @@ impl Rings {
 
 impl Bells {
     pub(super) async fn rung(&self) -> io::Result<()> {
+        match self.0 {}
+    }
+
+    pub(super) fn poll_rung(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.0 {}
     }
 }

@@ -13,6 +13,7 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use pathcall_shm::{Consumer, Map, Peer, Side, pair};
 use pathcall_wire::Instant;
@@ -347,6 +348,11 @@ impl Bells {
     /// Waits until somebody rings, comes or goes; returns at once until that has been attended to.
     pub(super) async fn rung(&self) -> io::Result<()> {
         self.0.readable().await.map(drop)
+    }
+
+    /// As [`rung`](Self::rung), for one who polls; of several the last is woken.
+    pub(super) fn poll_rung(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_read_ready(cx).map(|rung| rung.map(drop))
     }
 
     fn watch(&self, source: impl AsFd, key: u64) -> io::Result<()> {

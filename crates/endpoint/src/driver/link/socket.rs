@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::outbox::Port;
-use super::{Looking, RECV_MESSAGE_BYTES, RECV_MESSAGES};
+use super::{Looking, RECV_MESSAGE_BYTES, RECV_MESSAGES, RECV_MESSAGES_FEW};
 
 /// The socket and what the system can do for it.
 #[derive(Debug)]
@@ -21,27 +21,33 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// One receive call; `WouldBlock` when nothing is there.
-    pub(super) fn recv(
-        &self,
-        looking: Looking,
-        buffer: &mut [u8],
-        meta: &mut [RecvMeta; RECV_MESSAGES],
-    ) -> io::Result<usize> {
-        let mut chunks = buffer.chunks_exact_mut(RECV_MESSAGE_BYTES);
-        let mut buffers: [IoSliceMut<'_>; RECV_MESSAGES] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+    /// One receive call, of as many messages as `meta` has room for; `WouldBlock` when nothing is there.
+    pub(super) fn recv(&self, looking: Looking, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
         if looking == Looking::Anyway {
-            return self.offload.recv((&*self.socket).into(), &mut buffers, meta);
+            return self.recv_now(buffer, meta);
         }
-        let mut received = 0;
+        let (mut received, asked) = (0, meta.len());
         let result = self.socket.try_io(Interest::READABLE, || {
-            received = self.offload.recv((&*self.socket).into(), &mut buffers, meta)?;
+            received = self.recv_now(buffer, meta)?;
             // A call that could have taken more has emptied the socket: saying so clears the
             // readiness and saves the call that would find nothing.
-            if received < RECV_MESSAGES { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+            if received < asked { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if received > 0 { Ok(received) } else { result.map(|()| 0) }
+    }
+
+    fn recv_now(&self, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
+        match meta.len() {
+            RECV_MESSAGES_FEW => self.recv_into::<RECV_MESSAGES_FEW>(buffer, meta),
+            _ => self.recv_into::<RECV_MESSAGES>(buffer, meta),
+        }
+    }
+
+    fn recv_into<const N: usize>(&self, buffer: &mut [u8], meta: &mut [RecvMeta]) -> io::Result<usize> {
+        let mut chunks = buffer.chunks_exact_mut(RECV_MESSAGE_BYTES);
+        let mut buffers: [IoSliceMut<'_>; N] =
+            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        self.offload.recv((&*self.socket).into(), &mut buffers, meta)
     }
 
     /// Sends a message of the link itself; what is lost is said again.

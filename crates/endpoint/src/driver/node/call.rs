@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
 
-use super::state::Shared;
+use super::state::{Shared, Waits};
 use crate::delegate::Context as Id;
 use crate::delegate::caller::trace::Tree;
 use crate::delegate::caller::{CallOptions, Outcome, SendError};
+use crate::driver::line::{Listener, line};
 
 /// What a caller is told of its call.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub enum Reply {
 pub struct Call {
     node: Arc<Shared>,
     id: Id,
-    told: mpsc::UnboundedReceiver<Told>,
+    told: Listener<Told>,
     outcome: Option<Outcome>,
     traced: bool,
     once: bool,
@@ -47,10 +47,11 @@ impl Call {
         options: CallOptions,
         requests: impl IntoIterator<Item = (SocketAddr, Bytes)>,
     ) -> Result<Self, SendError> {
-        let (tell, told) = mpsc::unbounded_channel();
+        let (line, told) = line();
+        let CallOptions { traced, once, .. } = options;
         let id = node.with(|state, now| {
             let id = state.caller.open(now, options)?;
-            state.calls.insert(id, tell);
+            state.calls.insert(id, Waits { line, goes_on: traced || once });
             for (to, request) in requests {
                 let (caller, _, mut out) = state.split(now);
                 if let Err(error) = caller.send(now, id, to, request, &mut out) {
@@ -61,7 +62,6 @@ impl Call {
             }
             Ok(id)
         })?;
-        let CallOptions { traced, once, .. } = options;
         Ok(Self { node: Arc::clone(node), id, told, outcome: None, traced, once })
     }
 
@@ -93,7 +93,7 @@ impl Call {
             if let Some(outcome) = &self.outcome {
                 return Poll::Ready(Reply::Ended(outcome.clone()));
             }
-            match ready!(self.told.poll_recv(cx)) {
+            match ready!(self.told.poll_next(cx)) {
                 Some(Told::Reply(from, item)) => return Poll::Ready(self.taken(from, item)),
                 Some(Told::Ended(outcome)) => self.outcome = Some(outcome),
                 Some(Told::Trace(_)) => {}
@@ -106,7 +106,7 @@ impl Call {
     /// As [`receive`](Self::receive), if there is anything now.
     pub fn try_receive(&mut self) -> Option<Reply> {
         if self.outcome.is_none() {
-            match self.told.try_recv().ok()? {
+            match self.told.try_next()? {
                 Told::Reply(from, item) => return Some(self.taken(from, item)),
                 Told::Ended(outcome) => self.outcome = Some(outcome),
                 Told::Trace(_) => return None,
@@ -146,7 +146,7 @@ impl Call {
             self.abort();
         }
         loop {
-            if let Told::Trace(tree) = self.told.recv().await? {
+            if let Told::Trace(tree) = poll_fn(|cx| self.told.poll_next(cx)).await? {
                 return Some(tree);
             }
         }
@@ -177,7 +177,9 @@ impl Drop for Call {
     fn drop(&mut self) {
         // One that has failed and may be made again is not over.
         if self.outcome.is_some() && !self.once {
-            self.node.look(|state, _| state.calls.remove(&self.id));
+            if self.traced {
+                self.node.look(|state| state.calls.remove(&self.id));
+            }
             return;
         }
         self.node.with(|state, now| {

@@ -52,16 +52,19 @@ impl Requests {
     /// The next request, if there is one now.
     #[must_use]
     pub fn try_receive(&self) -> Option<Request> {
-        let waiting = Arc::new(Waiting::default());
-        let (work, now, more) = self.0.look(|state, now| {
+        let node = &self.0;
+        let (work, waiting, now, more) = node.look(|state| {
+            // Whoever waits for requests looks often when there is none.
+            let now = state.worker.is_waiting().then(|| node.now())?;
             let work = state.worker.next(now)?;
+            let waiting = Arc::<Waiting>::default();
             state.requests.insert(work.execution, Arc::clone(&waiting));
-            Some((work, now, state.worker.is_waiting()))
+            Some((work, waiting, now, state.worker.is_waiting()))
         })?;
         if more {
-            self.0.work.notify_one();
+            node.work.notify_one();
         }
-        Some(Request { node: Arc::clone(&self.0), work, waiting, taken: now, over: AtomicBool::new(false) })
+        Some(Request { node: Arc::clone(node), work, waiting, taken: now, over: AtomicBool::new(false) })
     }
 }
 
@@ -118,7 +121,7 @@ impl Request {
     /// [`WorkError`]: nobody wants it any more, or there were too many.
     pub async fn reply(&self, item: Bytes) -> Result<(), WorkError> {
         self.reply_now(item)?;
-        while self.node.look(|state, _| state.worker.waiting(self.work.execution)) > WAITING_MAX {
+        while self.node.look(|state| state.worker.waiting(self.work.execution)) > WAITING_MAX {
             self.waiting.granted.notified().await;
             if self.is_aborted() {
                 return Err(WorkError::Gone);
@@ -191,6 +194,7 @@ impl Request {
     pub fn fail(&self, status: &Status) {
         self.over.store(true, Ordering::Release);
         self.node.with(|state, now| {
+            state.requests.remove(&self.work.execution);
             let (_, worker, mut out) = state.split(now);
             worker.fail(now, self.work.execution, status, &mut out);
         });
@@ -198,12 +202,12 @@ impl Request {
 
     /// Names its span in the call's trace: the method, say.
     pub fn label(&self, label: &str) {
-        self.node.look(|state, _| state.worker.label(self.work.execution, label));
+        self.node.look(|state| state.worker.label(self.work.execution, label));
     }
 
     /// Says that it gets on, where the node asks for signs of life.
     pub fn progress(&self) {
-        self.node.look(|state, now| state.worker.progress(now, self.work.execution));
+        self.node.look(|state| state.worker.progress(self.node.now(), self.work.execution));
     }
 
     /// Whether nobody wants its result any more.
@@ -226,6 +230,7 @@ impl Request {
     fn end(&self) -> Result<Option<Record>, WorkError> {
         self.over.store(true, Ordering::Release);
         self.node.with(|state, now| {
+            state.requests.remove(&self.work.execution);
             let (_, worker, mut out) = state.split(now);
             worker.finish(now, self.work.execution, &mut out)
         })
@@ -238,7 +243,6 @@ impl Drop for Request {
             let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
             self.fail(&Status::new(Status::INTERNAL, why));
         }
-        self.node.look(|state, _| state.requests.remove(&self.work.execution));
     }
 }
 

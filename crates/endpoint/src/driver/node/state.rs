@@ -1,29 +1,30 @@
 //! What a node consists of, behind one lock, and the task that receives for it.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::future::pending;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant as Clock};
+use std::task::{Poll, Waker};
+use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
 use pathcall_wire::delegate::{Context, NodeId};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::sleep_until;
 
 use super::call::Told;
 use super::request::Waiting;
 use super::{History, NodeConfig, NodeStats, Transport};
 use crate::delegate::caller::{Caller, CallerConfig, CallerEvent};
+use crate::delegate::table::ByContext;
 use crate::delegate::worker::{Worker, WorkerConfig, WorkerEvent};
 use crate::delegate::{Outbox, Peer, RequestId, earlier, for_caller};
+use crate::driver::line::Teller;
 use crate::driver::link::{Link, Looking, Readiness};
 use crate::driver::streams::{Sink, Streams};
+use crate::driver::turns::{Turns, Wakers};
 use crate::messages::{self, Event, Messages};
 
 /// A node, for all who hold a part of it.
@@ -31,8 +32,6 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// A request waits for somebody to work on it.
     pub(super) work: Notify,
-    /// The task is to look at its deadline.
-    wake: Arc<Notify>,
     origin: Clock,
     pub(super) id: NodeId,
     pub(super) address: SocketAddr,
@@ -45,13 +44,22 @@ pub(super) struct State {
     pub(super) worker: Worker,
     below: Below,
     /// Who waits for what calls bring.
-    pub(super) calls: HashMap<Context, mpsc::UnboundedSender<Told>>,
+    pub(super) calls: ByContext<Waits>,
     /// Who works on requests.
-    pub(super) requests: HashMap<Context, Arc<Waiting>>,
+    pub(super) requests: ByContext<Arc<Waiting>>,
     /// Who hears of records that are needed no more.
     forget: Option<Forget>,
-    /// When the task wakes by itself.
-    armed: Option<Instant>,
+    /// What wakes the task.
+    wakers: Wakers,
+    /// Messages were sent that have not left yet.
+    sent: bool,
+}
+
+/// Who waits for what a call brings.
+pub(super) struct Waits {
+    pub(super) line: Teller<Told>,
+    /// Its end is not the last that is to be said: it may be made again, or its trace comes.
+    pub(super) goes_on: bool,
 }
 
 /// Calls and requests whose records are needed no more.
@@ -67,10 +75,12 @@ enum Below {
 pub(super) struct Out<'a> {
     below: &'a mut Below,
     now: Instant,
+    sent: &'a mut bool,
 }
 
 impl Outbox for Out<'_> {
     fn send(&mut self, to: SocketAddr, head: &[u8], payload: &Bytes) {
+        *self.sent = true;
         match self.below {
             Below::Flows(flows) => flows.1.send(self.now, to, head, payload),
             Below::Streams(streams) => streams.send(to, head, payload),
@@ -88,12 +98,12 @@ impl Shared {
         let (bring, brought) = mpsc::unbounded_channel();
         // A node that has ended hears nothing.
         let sink: Sink = Arc::new(move |event| drop(bring.send(event)));
-        let (below, local, readiness) = match &config.transport {
+        let (below, local) = match &config.transport {
             Transport::Flows => {
                 let link = Link::bind(config.listen)?;
-                let (local, readiness) = (link.local_addr(), link.readiness());
+                let local = link.local_addr();
                 let messages = Messages::new(messages::Config::new(id.bits(), seed));
-                (Below::Flows(Box::new((link, messages))), local, Some(readiness))
+                (Below::Flows(Box::new((link, messages))), local)
             }
             Transport::Tcp => streams(Streams::tcp(id.bits(), config.listen, sink).await?),
             #[cfg(feature = "quic")]
@@ -114,48 +124,63 @@ impl Shared {
             caller: Caller::new(CallerConfig::new(id, address)),
             worker,
             below,
-            calls: HashMap::new(),
-            requests: HashMap::new(),
+            calls: ByContext::default(),
+            requests: ByContext::default(),
             forget,
-            armed: None,
+            wakers: Wakers::default(),
+            sent: false,
+        };
+        let from = match &state.below {
+            Below::Flows(flows) => Source::Link(flows.0.readiness()),
+            Below::Streams(_) => Source::Streams(brought),
         };
         let shared = Arc::new(Self {
             state: Mutex::new(state),
             work: Notify::new(),
-            wake: Arc::default(),
             origin: Clock::now(),
             id,
             address,
             task: OnceLock::new(),
         });
-        let task = tokio::spawn(run(Arc::downgrade(&shared), Arc::clone(&shared.wake), readiness, brought));
+        let task = tokio::spawn(run(Arc::downgrade(&shared), shared.origin, from));
         shared.task.get_or_init(|| task.abort_handle());
         Ok(shared)
     }
 
-    /// Does something under the lock, and what comes of it.
+    /// Does something under the lock, and what comes of it at once: what is due besides is the task's.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut State, Instant) -> R) -> R {
         let mut state = self.lock();
         let now = self.now();
         let done = f(&mut state, now);
-        let worked = state.drive(now);
-        let early = state.deadline().is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
-        let blocked = state.is_blocked();
+        if state.sent {
+            state.drive(now);
+        } else {
+            state.tell();
+        }
+        let (by, blocked) = (state.deadline(), state.is_blocked());
+        let task = state.wakers.ring(by, blocked);
         drop(state);
-        if worked {
-            self.work.notify_one();
-        }
-        if early || blocked {
-            self.wake.notify_one();
-        }
+        task.into_iter().for_each(Waker::wake);
         done
     }
 
     /// Does something under the lock that leads to no message.
-    pub(super) fn look<R>(&self, f: impl FnOnce(&mut State, Instant) -> R) -> R {
+    pub(super) fn look<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        f(&mut self.lock())
+    }
+
+    /// The task's turn: takes what has come, and does what is due.
+    fn turn(&self, events: &mut Vec<Event>) {
         let mut state = self.lock();
         let now = self.now();
-        f(&mut state, now)
+        events.drain(..).for_each(|event| state.take(now, event));
+        state.receive(now);
+        state.drive(now);
+        let waits = state.worker.is_waiting();
+        drop(state);
+        if waits {
+            self.work.notify_one();
+        }
     }
 
     pub(super) fn stats(&self) -> NodeStats {
@@ -182,15 +207,16 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Instant {
+    pub(super) fn now(&self) -> Instant {
         Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Sets the task's alarm; when that is, and whether frames wait for the send buffer.
-    fn arm(&self) -> (Option<Clock>, bool) {
+    /// Before the task waits; whether frames wait for the send buffer.
+    fn arm(&self, turns: &mut Turns, task: &Waker) -> bool {
         let mut state = self.lock();
-        state.armed = state.deadline();
-        (state.armed.map(|at| self.origin + Duration::from_nanos(at.0)), state.is_blocked())
+        let by = state.deadline();
+        turns.arm(&mut state.wakers, by, task);
+        state.is_blocked()
     }
 }
 
@@ -208,9 +234,9 @@ impl Drop for Shared {
     }
 }
 
-fn streams(streams: Streams) -> (Below, SocketAddr, Option<Readiness>) {
+fn streams(streams: Streams) -> (Below, SocketAddr) {
     let local = streams.local_addr();
-    (Below::Streams(streams), local, None)
+    (Below::Streams(streams), local)
 }
 
 /// Where others find the node.
@@ -224,54 +250,43 @@ fn reached(config: &NodeConfig, local: SocketAddr) -> io::Result<SocketAddr> {
     Ok(SocketAddr::new(reached.ip(), port))
 }
 
+/// Where a node's messages come from.
+enum Source {
+    Link(Readiness),
+    Streams(mpsc::UnboundedReceiver<Event>),
+}
+
 /// Receives for a node, and lets time pass, as long as anybody has it.
-async fn run(
-    node: Weak<Shared>,
-    wake: Arc<Notify>,
-    readiness: Option<Readiness>,
-    mut brought: mpsc::UnboundedReceiver<Event>,
-) {
-    loop {
-        let Some((alarm, blocked)) = node.upgrade().map(|node| node.arm()) else { return };
-        let timer = pin!(async {
-            match alarm {
-                Some(at) => sleep_until(at.into()).await,
-                None => pending().await,
-            }
-        });
-        let frames = async {
-            match &readiness {
-                Some(readiness) => readiness.ready(blocked).await,
-                None => pending().await,
-            }
-        };
-        let event = tokio::select! {
-            () = wake.notified() => None,
-            () = timer => None,
-            // Flows bring nothing by this way: its end is no event.
-            Some(event) = brought.recv() => Some(event),
-            ready = frames => {
-                if ready.is_err() {
-                    return;
+async fn run(node: Weak<Shared>, origin: Clock, mut from: Source) {
+    let (mut turns, mut events) = (Turns::new(origin), Vec::new());
+    poll_fn(|cx| {
+        loop {
+            let Some(node) = node.upgrade() else { return Poll::Ready(()) };
+            let blocked = node.arm(&mut turns, cx.waker());
+            let link = match &mut from {
+                Source::Link(readiness) => Some((&*readiness, blocked)),
+                Source::Streams(brought) => {
+                    while let Poll::Ready(Some(event)) = brought.poll_recv(cx) {
+                        events.push(event);
+                    }
+                    None
                 }
-                None
+            };
+            match turns.poll(cx, link) {
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending if events.is_empty() => return Poll::Pending,
+                _ => node.turn(&mut events),
             }
-        };
-        let Some(node) = node.upgrade() else { return };
-        node.with(|state, now| {
-            event.into_iter().for_each(|event| state.take(now, event));
-            while let Ok(event) = brought.try_recv() {
-                state.take(now, event);
-            }
-            state.receive(now);
-        });
-    }
+        }
+    })
+    .await;
 }
 
 impl State {
     /// The state machines, and where they put messages.
     pub(super) fn split(&mut self, now: Instant) -> (&mut Caller, &mut Worker, Out<'_>) {
-        (&mut self.caller, &mut self.worker, Out { below: &mut self.below, now })
+        let Self { caller, worker, below, sent, .. } = self;
+        (caller, worker, Out { below, now, sent })
     }
 
     /// Takes one batch of frames.
@@ -284,24 +299,32 @@ impl State {
         });
     }
 
-    /// Does what is due; whether a request waits.
-    fn drive(&mut self, now: Instant) -> bool {
+    /// Does what is due, and sends what was said.
+    fn drive(&mut self, now: Instant) {
         loop {
+            while let Some(event) = self.next_event() {
+                self.take(now, event);
+            }
             let (caller, worker, mut out) = self.split(now);
             caller.poll(now, &mut out);
             worker.poll(now, &mut out);
             let Below::Flows(flows) = &mut self.below else { break };
             let (link, messages) = &mut **flows;
             messages.poll(now, &mut |to, frame| link.queue(to, frame));
-            link.flush();
-            let events: Vec<Event> = std::iter::from_fn(|| messages.next_event()).collect();
-            if events.is_empty() {
+            if !messages.has_events() {
+                link.flush();
                 break;
             }
-            events.into_iter().for_each(|event| self.take(now, event));
         }
+        self.sent = false;
         self.tell();
-        self.worker.is_waiting()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        match &mut self.below {
+            Below::Flows(flows) => flows.1.next_event(),
+            Below::Streams(_) => None,
+        }
     }
 
     /// Takes what the messages' carrier says.
@@ -329,14 +352,19 @@ impl State {
     /// Tells those who wait.
     fn tell(&mut self) {
         while let Some(event) = self.caller.next_event() {
-            let (call, told, over) = match event {
-                CallerEvent::Reply { call, from, item } => (call, Told::Reply(from, item), false),
-                CallerEvent::Ended { call, outcome } => (call, Told::Ended(outcome), false),
-                CallerEvent::Trace { call, tree } => (call, Told::Trace(tree), true),
+            let (call, told) = match event {
+                CallerEvent::Reply { call, from, item } => (call, Told::Reply(from, item)),
+                CallerEvent::Ended { call, outcome } => (call, Told::Ended(outcome)),
+                CallerEvent::Trace { call, tree } => (call, Told::Trace(tree)),
+            };
+            let Some(waits) = self.calls.get(&call) else { continue };
+            let over = match &told {
+                Told::Reply(..) => false,
+                Told::Ended(_) => !waits.goes_on,
+                Told::Trace(_) => true,
             };
             // Whoever has dropped its call wants to hear no more.
-            let gone = self.calls.get(&call).is_some_and(|line| line.send(told).is_err());
-            if gone || over {
+            if !waits.line.tell(told) || over {
                 self.calls.remove(&call);
             }
         }

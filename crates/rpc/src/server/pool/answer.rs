@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, Uri, Version};
 use http_body_util::Full;
 use pathcall_endpoint::clone::{Work, WorkId};
 use pathcall_endpoint::driver::clone::{Order, Replies, Works};
+use pathcall_proto::manifest::Cloned;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::Status;
 use tonic::body::Body;
@@ -18,7 +19,8 @@ use tower::{Service, ServiceExt};
 
 use super::REPLY_MAX;
 use crate::application::Catalogue;
-use crate::cloned::{reply, request};
+use crate::cloned::reply::{self, Sealed};
+use crate::cloned::request;
 use crate::deadline::Deadline;
 use crate::message::frame;
 use crate::status::deadline_exceeded;
@@ -50,12 +52,19 @@ where
             begun.retain(|_, work| !work.task.is_finished());
         }
         let (id, unwanted) = (work.id, Arc::new(AtomicBool::new(false)));
-        let pending = Pending { id, replies: works.replies(), reply: None, unwanted: Arc::clone(&unwanted) };
+        let pending =
+            Pending { id, replies: works.replies(), reply: None, method: None, unwanted: Arc::clone(&unwanted) };
         let (catalogue, services) = (catalogue.clone(), services.clone());
         let task = tasks.spawn(async move {
             // Owned by the task, so that a handler that panics is answered for, too.
             let mut pending = pending;
-            pending.reply = Some(answer(&catalogue, services, work).await);
+            pending.reply = Some(match prepared(&catalogue, work) {
+                Ok(prepared) => {
+                    pending.method = Some(prepared.method);
+                    answer(services, prepared).await
+                }
+                Err(status) => reply::of_status(status),
+            });
         });
         begun.insert(id, Begun { task, unwanted });
     }
@@ -84,7 +93,9 @@ struct Pending {
     id: WorkId,
     replies: Replies,
     /// None: its handler did not get to the end.
-    reply: Option<Bytes>,
+    reply: Option<Sealed>,
+    /// Whose call it is, once that is known.
+    method: Option<&'static Cloned>,
     /// Whether nobody wants a reply any more.
     unwanted: Arc<AtomicBool>,
 }
@@ -94,23 +105,25 @@ impl Drop for Pending {
         if self.unwanted.load(Ordering::Relaxed) {
             return self.replies.drop_work(self.id);
         }
-        let failed = || reply::of_status(Status::internal("the handler ended without a reply"));
-        self.replies.finish(self.id, self.reply.take().unwrap_or_else(failed), reply::too_long());
+        let ended = || reply::of_status(Status::internal("the handler ended without a reply"));
+        let Sealed { bytes, code } = self.reply.take().unwrap_or_else(ended);
+        // gRPC A6: what is not fatal leaves the call to others.
+        let hedging = self.method.and_then(|method| method.hedging);
+        match hedging.is_some_and(|hedging| hedging.goes_on(code as u8)) {
+            true => self.replies.fail(self.id, bytes, reply::too_long()),
+            false => self.replies.finish(self.id, bytes, reply::too_long()),
+        }
     }
 }
 
 /// The sealed reply to a request.
-async fn answer<S, B>(catalogue: &Catalogue, services: S, work: Work) -> Bytes
+async fn answer<S, B>(services: S, Prepared { request, left, .. }: Prepared) -> Sealed
 where
     S: Service<http::Request<Body>, Response = http::Response<B>> + Send,
     S::Future: Send,
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (request, left) = match prepared(catalogue, work) {
-        Ok(prepared) => prepared,
-        Err(status) => return reply::of_status(status),
-    };
     let replied = async {
         match services.oneshot(request).await {
             Ok(response) => reply::of_response(response, REPLY_MAX).await,
@@ -126,8 +139,15 @@ where
     }
 }
 
-/// The call of the handler, and how long it may take.
-fn prepared(catalogue: &Catalogue, work: Work) -> Result<(http::Request<Body>, Option<Duration>), Status> {
+/// The call of a handler.
+struct Prepared {
+    method: &'static Cloned,
+    request: http::Request<Body>,
+    /// How long it may take.
+    left: Option<Duration>,
+}
+
+fn prepared(catalogue: &Catalogue, work: Work) -> Result<Prepared, Status> {
     let Work { request, waited, .. } = work;
     let (left, envelope) = request::open(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let Some(method) = catalogue.cloned(&envelope.path) else {
@@ -145,5 +165,5 @@ fn prepared(catalogue: &Catalogue, work: Work) -> Result<(http::Request<Body>, O
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
     Deadline::after(left).put(request.headers_mut());
-    Ok((request, left))
+    Ok(Prepared { method, request, left })
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It joins when its layer is put around services: before, there is nothing to answer with. While the controller
-//! can't be reached everything goes on as it was. When it is known there under another endpoint than before it
+//! can't be reached everything goes on as it was, and callers are told so: another server may know more. When it is known there under another endpoint than before it
 //! begins anew, with another socket; the queue before it is emptied.
 
 mod answer;
@@ -68,9 +68,17 @@ struct Shared {
     catalogue: Catalogue,
     controller: Controller,
     /// What is in force; none before the first grant.
-    granted: watch::Sender<Option<Arc<PoolGrant>>>,
+    granted: watch::Sender<Option<Granted>>,
     closed: watch::Receiver<bool>,
     queue: Mutex<Option<WorkerHandle>>,
+}
+
+/// What the controller has granted.
+#[derive(Debug, Clone)]
+struct Granted {
+    grant: Arc<PoolGrant>,
+    /// Whether nothing has been heard from the controller since: the pool may be another one by now.
+    outdated: bool,
 }
 
 /// What a server's part in its pool came to.
@@ -124,7 +132,7 @@ impl Pooled {
 
     pub(super) fn stats(&self) -> PoolStats {
         let granted = self.shared.granted.borrow().clone();
-        let table = granted.as_ref().and_then(|grant| grant.pool.as_ref());
+        let table = granted.as_ref().and_then(|granted| granted.grant.pool.as_ref());
         let queue = lock(&self.shared.queue).clone();
         PoolStats {
             name: self.shared.terms.name.clone(),
@@ -199,7 +207,7 @@ impl Shared {
         let same =
             |grant: &PoolGrant| grant.endpoint == endpoint && grant.pool.as_ref().map(|table| table.gaid) == gaid;
         *lock(&self.queue) = Some(queue.clone());
-        self.granted.send_replace(Some(Arc::new(grant)));
+        self.tell(grant);
         working.spawn(answer::all(self.catalogue.clone(), services, works));
         loop {
             let mut closed = self.closed.clone();
@@ -211,6 +219,11 @@ impl Shared {
                 Ok(Some(grant)) => grant,
                 Ok(None) | Err(_) => {
                     tracing::warn!(pool = self.terms.name, "the controller is gone: the pool stays as it was");
+                    self.granted.send_modify(|granted| {
+                        if let Some(granted) = granted {
+                            granted.outdated = true;
+                        }
+                    });
                     let Some((grant, again)) = self.join(address, incarnation).await else { return Ended::Closed };
                     stream = again;
                     grant
@@ -226,8 +239,13 @@ impl Shared {
             if let Some((table, sid)) = place(&grant) {
                 queue.renew(table, sid.unwrap_or_default());
             }
-            self.granted.send_replace(Some(Arc::new(grant)));
+            self.tell(grant);
         }
+    }
+
+    /// Tells those who follow.
+    fn tell(&self, grant: PoolGrant) {
+        self.granted.send_replace(Some(Granted { grant: Arc::new(grant), outdated: false }));
     }
 
     /// A queue for the grant, if it can be used.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio_stream::wrappers::WatchStream;
 use tonic::Status;
 
 use super::super::registration::Controller;
+use super::Granted;
 
 /// A caller's leave is reported so often at most.
 const RELEASES_MAX: u32 = 5;
@@ -25,7 +25,7 @@ pub(crate) struct Views {
     endpoint: u32,
     /// The server's, and the pool.
     known: (u32, Option<u32>),
-    granted: WatchStream<Option<Arc<PoolGrant>>>,
+    granted: WatchStream<Option<Granted>>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
     _place: Place,
 }
@@ -39,14 +39,16 @@ struct Place {
 impl Views {
     /// Registers a caller.
     pub(super) async fn begin(
-        granted: watch::Receiver<Option<Arc<PoolGrant>>>,
+        granted: watch::Receiver<Option<Granted>>,
         controller: Controller,
         mut closed: watch::Receiver<bool>,
         udp: SocketAddr,
         incarnation: u32,
     ) -> Result<Self, Status> {
         let now = granted.borrow().clone().filter(|_| !*closed.borrow());
-        let Some(grant) = now else { return Err(Status::failed_precondition("this server is in no pool now")) };
+        let Some(Granted { grant, .. }) = now else {
+            return Err(Status::failed_precondition("this server is in no pool now"));
+        };
         let Some(table) = &grant.pool else { return Err(Status::failed_precondition("this server's pool is none")) };
         let request = RegisterEndpointRequest {
             gaid: table.gaid,
@@ -82,9 +84,9 @@ impl Stream for Views {
             return Poll::Ready(None);
         }
         let granted = ready!(Pin::new(&mut self.granted).poll_next(cx)).flatten();
-        let same = granted.filter(|grant| known(grant) == self.known);
-        let (endpoint, view) = (self.endpoint, same.as_deref());
-        Poll::Ready(view.map(|grant| Ok(PoolView { endpoint, pool: grant.pool.clone() })))
+        let (endpoint, same) = (self.endpoint, granted.filter(|granted| known(&granted.grant) == self.known));
+        let view = |Granted { grant, outdated }| PoolView { endpoint, pool: grant.pool.clone(), outdated };
+        Poll::Ready(same.map(view).map(Ok))
     }
 }
 

@@ -1,0 +1,134 @@
+//! Answers that another server's may be better than (gRPC A6, `nonFatalStatusCodes`).
+
+use super::*;
+
+const HEDGE: Hedge = Hedge { delay: Duration::from_secs(30), max_attempts: 2 };
+
+fn hedged(scheme: Scheme) -> Options {
+    Options { hedge: Some(HEDGE), patience: Some(Duration::from_millis(1)), ..scheme.options() }
+}
+
+/// A server's word that it could not do it.
+fn failure(request: &Sent, server: u32, payload: &[u8]) -> Vec<u8> {
+    let head = CloneRepr { flags: request.head.flags | CloneFlags::FAILED, ..by_element() };
+    answer(request, server, head, payload)
+}
+
+#[test]
+fn a_failure_has_the_next_server_asked_at_once() {
+    let mut caller = caller();
+    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    let first = sent(&mut caller).remove(0);
+    for _ in 0..2 {
+        caller.receive(ms(1), &failure(&first, first.base.dst, b"no"));
+        caller.poll(ms(1));
+    }
+    let second = sent(&mut caller).remove(0);
+    assert!(second.base.dst != first.base.dst && caller.event().is_none());
+    caller.receive(ms(2), &answer(&second, second.base.dst, by_element(), b"yes"));
+    assert_eq!(answered(&mut caller), Some((call, b"yes".to_vec())));
+    assert_eq!((caller.stats().set_aside, caller.stats().hedged, caller.is_empty()), (1, 1, true));
+}
+
+#[test]
+fn when_all_have_failed_the_last_failure_is_the_answer() {
+    let mut caller = caller();
+    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    for said in [b"no 1", b"no 2"] {
+        let request = sent(&mut caller).remove(0);
+        assert_eq!(caller.event(), None);
+        caller.receive(ms(1), &failure(&request, request.base.dst, said));
+        caller.poll(ms(1));
+    }
+    assert_eq!(answered(&mut caller), Some((call, b"no 2".to_vec())));
+}
+
+#[test]
+fn the_other_of_a_cloned_pair_is_waited_for() {
+    let mut caller = caller();
+    let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let request = sent(&mut caller).remove(0);
+    assert_eq!(request.head.flags, CloneFlags::CLONE);
+    caller.receive(ms(1), &failure(&request, 11, b"no"));
+    assert_eq!(caller.event(), None, "it was cloned");
+    caller.receive(ms(1), &answer(&request, 12, CloneRepr { clo: ORIGINAL, ..by_element() }, b"yes"));
+    assert_eq!(answered(&mut caller), Some((call, b"yes".to_vec())));
+}
+
+#[test]
+fn a_failure_is_the_answer_when_nobody_is_known_to_work_on_the_call() {
+    let mut caller = caller();
+    let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let request = sent(&mut caller).remove(0);
+    caller.receive(ms(1), &failure(&request, 11, b"no"));
+    caller.receive(ms(2), &reply(Kind::CloneWorking, &request, 12, by_element(), b""));
+    // The one that works on it is asked; the word of it may be lost.
+    let mut at = 2;
+    while caller.stats().repeated == 0 {
+        at += 1;
+        caller.poll(ms(at));
+        assert_eq!(caller.event(), None);
+    }
+    assert_eq!(sent(&mut caller)[0].base.dst, 12);
+    (at..at + 100).for_each(|at| caller.poll(ms(at)));
+    assert_eq!(answered(&mut caller), Some((call, b"no".to_vec())));
+    assert!(caller.is_empty() && sent(&mut caller).is_empty());
+}
+
+#[test]
+fn what_was_not_cloned_and_failed_is_paid_back_once() {
+    let budget = Budget { share: 0.0, burst: 1.0, per_second: 0.0 };
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
+    let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
+    for _ in 0..5 {
+        ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+        let request = sent(&mut caller).remove(0);
+        assert_eq!(request.head.flags, CloneFlags::CLONE, "the one before was paid back");
+        let head = CloneRepr { flags: CloneFlags::FAILED, ..by_element() };
+        for _ in 0..2 {
+            caller.receive(ms(0), &answer(&request, 11, head, b"no"));
+        }
+        assert!(answered(&mut caller).is_some());
+    }
+}
+
+#[test]
+fn what_was_sent_again_in_vain_is_sent_later_the_next_time() {
+    let first_repeat = |caller: &mut Caller| {
+        ask(caller, ms(0), Options::default());
+        (0..10_000).find(|at| {
+            caller.poll(Instant(at * 100_000));
+            caller.stats().repeated > 0
+        })
+    };
+    let pause = |late: bool| {
+        let mut caller = caller();
+        for took in [4, 4, 4, 4, 4, 40, 40, 4, 4, 4] {
+            ask(&mut caller, ms(0), Options::default());
+            let request = sent(&mut caller).remove(0);
+            caller.poll(ms(took));
+            // What is sent again is answered; what was sent before is late, or lost.
+            let again = sent(&mut caller);
+            let before = (late || again.is_empty()).then_some(&request);
+            for request in again.iter().chain(before) {
+                caller.receive(ms(took), &answer(request, 11, by_element(), b""));
+            }
+        }
+        assert_eq!((caller.stats().repeated, caller.stats().redundant), (2, if late { 2 } else { 0 }));
+        caller.stats = CallerStats::default();
+        first_repeat(&mut caller).expect("nobody answers")
+    };
+    let (late, lost) = (pause(true), pause(false));
+    assert!(late > lost + lost / 2, "{late}, and {lost} where what was sent before was lost");
+}
+
+#[test]
+fn a_call_is_sent_a_few_times_before_its_deadline() {
+    let mut caller = caller();
+    ask(&mut caller, ms(0), Options { deadline: Duration::from_millis(40), ..Options::default() });
+    (0..=40).for_each(|at| caller.poll(ms(at)));
+    let stats = caller.stats();
+    assert_eq!((stats.repeated, stats.failed), (3, 1), "though nothing is known of how long answers take");
+}

@@ -1,0 +1,174 @@
+//! Cloned calls while servers and their controller come and go, or can't be reached.
+
+mod common;
+#[path = "common/cut.rs"]
+mod cut;
+#[path = "common/store.rs"]
+mod store;
+#[path = "common/tls.rs"]
+mod tls;
+
+use common::{note, until};
+use cut::Line;
+use pathcall_control::Place;
+use pathcall_rpc::Channel;
+use pathcall_rpc::channel::builder::ConnectError;
+use pathcall_rpc_stubs::store_client::StoreClient;
+use store::{LIMIT, Member, Pool, STORE, calls, controller};
+use tls::Authority;
+use tokio::time::timeout;
+
+#[tokio::test]
+async fn calls_go_on_when_the_named_server_is_killed() {
+    let mut pool = Pool::start(3).await;
+    let client = pool.client().await;
+    calls(&client, 20).await;
+    pool.members.remove(0).kill();
+    calls(&client, 100).await;
+    pool.settled().await;
+    calls(&client, 100).await;
+    // gRPC calls, too.
+    let mut client = client.clone();
+    let put = async {
+        while client.put(note("once")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, put).await.expect("another server is found");
+    let long = "y".repeat(1 << 20);
+    assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
+}
+
+#[tokio::test]
+async fn servers_come_and_go() {
+    let mut pool = Pool::start(1).await;
+    let client = pool.client().await;
+    calls(&client, 30).await;
+    for _ in 0..2 {
+        pool.members.push(Member::start(&pool.url, |options| options).await);
+        pool.settled().await;
+        calls(&client, 30).await;
+    }
+    // One leaves: it answers what it has, and gets no more.
+    let leaving = pool.members.remove(0);
+    leaving.pathcall.close();
+    calls(&client, 100).await;
+    pool.settled().await;
+    until(|| leaving.servers() == 0).await;
+    let before = leaving.gets();
+    calls(&client, 100).await;
+    assert_eq!(leaving.gets(), before);
+    // The last one but one is killed in the middle.
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { calls(&client, 300).await }
+    });
+    pool.members.remove(0).kill();
+    timeout(LIMIT, calling).await.unwrap().unwrap();
+    pool.settled().await;
+    calls(&client, 30).await;
+}
+
+#[tokio::test]
+async fn the_controller_may_fail_and_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = Place::File(directory.path().join("store"));
+    let mut pool = Pool::start_with(2, file.clone(), |options| options).await;
+    let client = pool.client().await;
+    calls(&client, 20).await;
+    let stopped = pool.controller.take().unwrap();
+    let address = stopped.addr();
+    stopped.shutdown().await;
+    calls(&client, 100).await;
+    pool.controller = Some(controller(address, file).await);
+    calls(&client, 100).await;
+    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.settled().await;
+    calls(&client, 100).await;
+    // One that knows nothing: all begin anew.
+    pool.controller.take().unwrap().shutdown().await;
+    pool.controller = Some(controller(address, Place::Memory).await);
+    calls(&client, 100).await;
+    pool.members.push(Member::start(&pool.url, |options| options).await);
+    pool.settled().await;
+    calls(&client, 100).await;
+}
+
+#[tokio::test]
+async fn servers_may_fail_while_the_controller_is_away() {
+    let mut pool = Pool::start(3).await;
+    let channel = pool.channel().await;
+    let client = StoreClient::new(channel.clone());
+    calls(&client, 20).await;
+    pool.controller.take().unwrap().shutdown().await;
+    pool.members.remove(0).kill();
+    calls(&client, 100).await;
+    let mut putting = client.clone();
+    let put = async {
+        while putting.put(note("once")).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, put).await.expect("gRPC calls go to one that lives");
+    calls(&client, 100).await;
+    assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
+}
+
+#[tokio::test]
+async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
+    let mut pool = Pool::start(1).await;
+    let line = Line::to(pool.controller.as_ref().unwrap().addr()).await;
+    let cut = Member::start(&line.url, |options| options).await;
+    pool.members.push(cut);
+    pool.settled().await;
+    let (before, cut) = (pool.members.remove(0), pool.members.remove(0));
+    // It follows the one that will be cut off.
+    let channel = Channel::connect(cut.uri(), &STORE).await.unwrap();
+    let client = StoreClient::new(channel.clone());
+    calls(&client, 20).await;
+    line.cut();
+    let came = Member::start(&pool.url, |options| options).await;
+    until(|| came.servers() == 2 && before.servers() == 2).await;
+    let learns = async {
+        while came.gets() == 0 {
+            calls(&client, 10).await;
+        }
+    };
+    timeout(LIMIT, learns).await.expect("callers hear of who came");
+    let known = cut.gets();
+    calls(&client, 100).await;
+    assert_eq!((cut.gets(), channel.stats().plain_calls), (known, 0), "who is not in the pool any more gets no calls");
+}
+
+#[tokio::test]
+async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
+    let authority = Authority::new();
+    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let url = controller.url();
+    let mut pool = Pool { controller: Some(controller), url, members: Vec::new() };
+    for _ in 0..3 {
+        let member =
+            Member::start_with(&pool.url, Some(authority.server()), |options| options.authenticate_frames(true));
+        pool.members.push(member.await);
+    }
+    pool.settled().await;
+    let named = format!("https://{}", pool.members[0].address);
+    let channel = Channel::builder(named.clone(), &STORE).unwrap().tls(authority.client()).connect().await.unwrap();
+    let client = StoreClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    calls(&client, 50).await;
+    assert_eq!((channel.stats().plain_calls, channel.stats().pool.answered), (0, 50));
+    // Without the one that was named, and one that is found next: what is long goes by gRPC to who is left.
+    pool.members.remove(0).kill();
+    calls(&client, 50).await;
+    pool.settled().await;
+    let long = "y".repeat(1 << 20);
+    assert_eq!(client.clone().get(note(&long)).await.unwrap().into_inner().text, long);
+    calls(&client, 50).await;
+    assert_eq!(channel.stats().plain_calls, 1);
+    // Whom it does not trust it does not ask, and nobody without TLS.
+    let stranger = Channel::builder(named, &STORE).unwrap().tls(Authority::new().client()).connect().await;
+    assert!(matches!(stranger, Err(ConnectError::Transport { .. })), "{stranger:?}");
+    let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(authority.client()).connect().await;
+    let said = plain.unwrap_err().to_string();
+    assert!(said.contains("does not begin with https://"), "{said}");
+}
