@@ -1,0 +1,299 @@
+//! A program as it was written: P4_16's grammar (App. G) as far as the subset goes, and our declarations.
+
+use crate::check::Num;
+use crate::ir::{Span, Unary};
+use crate::lex::Width;
+use std::rc::Rc;
+
+/// A name and where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Name {
+    pub text: Rc<str>,
+    pub at: Span,
+}
+
+/// `@name("text")`; others are kept by name only.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Annotation {
+    pub name: Name,
+    /// The first string within.
+    pub text: Option<Rc<str>>,
+}
+
+/// At the top of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decl {
+    Errors(Vec<Name>),
+    Const(Variable),
+    Typedef {
+        ty: Type,
+        name: Name,
+        new: bool,
+    },
+    Struct(Struct),
+    Enum {
+        name: Name,
+        of: Option<Type>,
+        members: Vec<(Name, Option<Expr>)>,
+    },
+    Action(Action),
+    Function(Function),
+    Parser(Parser),
+    Control(Control),
+    Instance(Instance),
+    /// `request { … }`
+    Request {
+        fields: Vec<Field>,
+        at: Span,
+    },
+    /// `response { … }`
+    Response {
+        fields: Vec<Field>,
+        at: Span,
+    },
+    /// `state { C }`
+    State {
+        c: Span,
+        at: Span,
+    },
+    /// `void remote_handler(in request req, out response res) { C }`
+    Handler {
+        params: Vec<Param>,
+        c: Span,
+        at: Span,
+    },
+    /// `partition bit<16> ports = 1024 .. 65535;`
+    Partition {
+        ty: Type,
+        name: Name,
+        first: Expr,
+        last: Expr,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Struct {
+    pub name: Name,
+    pub header: bool,
+    pub fields: Vec<Field>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Field {
+    pub annotations: Vec<Annotation>,
+    pub ty: Type,
+    pub name: Name,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    None,
+    In,
+    Out,
+    InOut,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Param {
+    pub direction: Direction,
+    pub ty: Type,
+    pub name: Name,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Action {
+    pub name: Name,
+    pub params: Vec<Param>,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Function {
+    pub name: Name,
+    pub result: Type,
+    pub params: Vec<Param>,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Parser {
+    pub name: Name,
+    pub params: Vec<Param>,
+    /// Given where it is instantiated.
+    pub constructor: Vec<Param>,
+    pub locals: Vec<Stmt>,
+    pub states: Vec<State>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct State {
+    pub name: Name,
+    pub body: Vec<Stmt>,
+    pub transition: Option<Transition>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Transition {
+    To(Name),
+    Select { keys: Vec<Expr>, cases: Vec<(Vec<Expr>, Name)>, at: Span },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Control {
+    pub name: Name,
+    pub params: Vec<Param>,
+    /// Given where it is instantiated.
+    pub constructor: Vec<Param>,
+    pub locals: Vec<Local>,
+    pub body: Vec<Stmt>,
+}
+
+/// Declared within a control.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Local {
+    /// A variable, a constant or an instance.
+    Stmt(Stmt),
+    Action(Action),
+    Table(Table),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Table {
+    pub annotations: Vec<Annotation>,
+    pub name: Name,
+    pub keys: Vec<Key>,
+    pub actions: Vec<Expr>,
+    pub default: Option<Expr>,
+    /// Keys and action of each.
+    pub entries: Vec<(Vec<Expr>, Expr)>,
+    pub size: Option<Expr>,
+    pub idle_timeout: Option<Expr>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Key {
+    pub expr: Expr,
+    pub kind: Name,
+    pub annotations: Vec<Annotation>,
+}
+
+/// `bit<32>(4) name;`
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Instance {
+    pub annotations: Vec<Annotation>,
+    pub ty: Type,
+    pub args: Vec<Arg>,
+    pub name: Name,
+}
+
+/// Also a constant, that has a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Variable {
+    pub ty: Type,
+    pub name: Name,
+    pub value: Option<Expr>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stmt {
+    pub kind: StmtKind,
+    pub at: Span,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum StmtKind {
+    Empty,
+    Block(Vec<Stmt>),
+    Assign(Expr, Expr),
+    Call(Expr),
+    If(Expr, Box<Stmt>, Option<Box<Stmt>>),
+    /// Labels (none: `default`) and body of each case; without a body it has the next one's.
+    Switch(Expr, Vec<Case>),
+    Return(Option<Expr>),
+    Exit,
+    Variable(Variable),
+    Const(Variable),
+    Instance(Instance),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Case {
+    pub label: Option<Expr>,
+    pub body: Option<Vec<Stmt>>,
+    pub at: Span,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Type {
+    pub kind: TypeKind,
+    pub at: Span,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TypeKind {
+    Bool,
+    Bit(Option<Box<Expr>>),
+    /// Without a width: `int`.
+    Int(Option<Box<Expr>>),
+    Varbit(Box<Expr>),
+    Float,
+    Error,
+    String,
+    Void,
+    Tuple(Vec<Type>),
+    Named(Name, Vec<Type>),
+    Stack(Box<Type>, Box<Expr>),
+    /// `_`
+    Any,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Expr {
+    pub kind: ExprKind,
+    pub at: Span,
+    /// Of the tree, in levels: bounded, so that those who follow it may call themselves.
+    pub depth: u16,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ExprKind {
+    Number(Num, Option<Width>),
+    Bool(bool),
+    Text(Rc<str>),
+    Name(Rc<str>),
+    Member(Box<Expr>, Name),
+    Index(Box<Expr>, Box<Expr>),
+    Slice(Box<Expr>, Box<Expr>, Box<Expr>),
+    Unary(Unary, Box<Expr>),
+    Binary(Operator, Box<Expr>, Box<Expr>),
+    Mux(Box<Expr>, Box<Expr>, Box<Expr>),
+    Cast(Type, Box<Expr>),
+    List(Vec<Expr>),
+    Record(Vec<(Name, Expr)>),
+    Call {
+        of: Box<Expr>,
+        types: Vec<Type>,
+        args: Vec<Arg>,
+    },
+    /// `value &&& mask`
+    Mask(Box<Expr>, Box<Expr>),
+    /// `low .. high`
+    Range(Box<Expr>, Box<Expr>),
+    /// `_`, `default`
+    Any,
+}
+
+/// An operator of two operands: the IR's, and two that only constants have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operator {
+    Ir(crate::ir::Binary),
+    Div,
+    Mod,
+}
+
+/// An argument, `_` without a value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Arg {
+    pub name: Option<Name>,
+    pub value: Expr,
+}

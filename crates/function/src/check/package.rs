@@ -1,0 +1,232 @@
+//! `V1Switch(parser, verify, ingress, egress, compute, deparser) main`: what is run (v1model.p4).
+
+use super::types::{Struct, Type};
+use super::value::Place;
+use super::{Checked, Checker, Instance, Instantiated, Item, Within};
+use crate::ast::{self, Direction, ExprKind};
+use crate::diag::{Diagnostic, Reported};
+use crate::ir::{Block, SlotKind, Span, Standard};
+use std::rc::Rc;
+
+/// Why a field of `standard_metadata` can't be used.
+const NO_MEANING: &str = "an element has no queues and priorities to tell of, see docs/function.md";
+
+/// Fields that mean something here.
+const STANDARD: [(&str, Standard); 10] = [
+    ("ingress_port", Standard::IngressPort),
+    ("egress_spec", Standard::EgressSpec),
+    ("egress_port", Standard::EgressPort),
+    ("packet_length", Standard::PacketLength),
+    ("ingress_global_timestamp", Standard::IngressTimestamp),
+    ("mcast_grp", Standard::McastGroup),
+    ("egress_rid", Standard::EgressRid),
+    ("instance_type", Standard::InstanceType),
+    ("checksum_error", Standard::ChecksumError),
+    ("parser_error", Standard::ParserError),
+];
+
+/// What each of the six parts takes: `h`eaders, `m`etadata, `s`tandard metadata, `i`n, `o`ut of packets.
+const PARTS: [(&str, &str, Within); 6] = [
+    ("a parser", "ihms", Within::Parser),
+    ("a control that verifies checksums", "hm", Within::Checksum),
+    ("the ingress", "hms", Within::Ingress),
+    ("the egress", "hms", Within::Egress),
+    ("a control that computes checksums", "hm", Within::Checksum),
+    ("a deparser", "oh", Within::Deparser),
+];
+
+/// What the parts share.
+struct Shared {
+    headers: Place,
+    metadata: Place,
+    standard: Place,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn package(&mut self, main: &'a ast::Instance) -> Checked<()> {
+        if main.args.len() != PARTS.len() {
+            let wrong = format!("expected {} parts of a V1Switch, found {}", PARTS.len(), main.args.len());
+            let hint = "they are parser, verify, ingress, egress, compute, deparser";
+            return self.fail(Diagnostic::new(main.name.at, wrong).hint(hint));
+        }
+        if &*main.name.text != "main" {
+            self.tell(Diagnostic::new(main.name.at, "the V1Switch is called `main`"));
+        }
+        let mut parts = Vec::new();
+        for (arg, (what, ..)) in main.args.iter().zip(PARTS) {
+            parts.push(self.part_of_package(&arg.value, what));
+        }
+        let Ok(first) = &parts[0] else { return Err(Reported) };
+        let Instantiated::Parser(parser) = first.of else {
+            return self.fail(Diagnostic::new(main.args[0].value.at, "expected a parser, found a control"));
+        };
+        let shared = self.shared(parser, main.args[0].value.at)?;
+        let mut failed = None;
+        for (n, part) in parts.into_iter().enumerate() {
+            let at = main.args[n].value.at;
+            if let Err(told) = part.and_then(|part| self.run(n, &part, &shared, at)) {
+                failed = Some(told);
+            }
+        }
+        self.path.clear();
+        self.within = Within::Ingress;
+        failed.map_or(Ok(()), Err)?;
+        self.handle()
+    }
+
+    /// `MyParser()`
+    fn part_of_package(&mut self, expr: &ast::Expr, what: &str) -> Checked<Rc<Instance<'a>>> {
+        let (name, args): (_, &[ast::Arg]) = match &expr.kind {
+            ExprKind::Call { of, args, .. } => (&**of, args),
+            _ => (expr, &[]),
+        };
+        let ExprKind::Name(text) = &name.kind else {
+            return self.fail(Diagnostic::new(expr.at, format!("expected {what}")));
+        };
+        match self.lookup(text) {
+            Some(Item::Instance(instance)) => Ok(instance),
+            Some(Item::Wrong) => Err(Reported),
+            Some(Item::Control(_) | Item::Parser(_)) => {
+                let of = ast::Name { text: Rc::clone(text), at: name.at };
+                let kind = ast::TypeKind::Named(of.clone(), Vec::new());
+                let ty = ast::Type { kind, at: name.at };
+                let made = ast::Instance { annotations: Vec::new(), ty, args: args.to_vec(), name: of };
+                match self.instance(&made)? {
+                    Item::Instance(instance) => Ok(instance),
+                    _ => Err(Reported),
+                }
+            }
+            Some(_) => self.fail(Diagnostic::new(name.at, format!("expected {what}, found `{text}`"))),
+            None => self.unknown(name.at, text, "control or parser"),
+        }
+    }
+
+    /// Headers, metadata and standard metadata, as the parser declares them.
+    fn shared(&mut self, parser: &ast::Parser, at: Span) -> Checked<Shared> {
+        let [_, headers, metadata, standard] = parser.params.as_slice() else {
+            return self.shape(0, &parser.name, at);
+        };
+        let mut types = Vec::new();
+        for param in [headers, metadata, standard] {
+            types.push(self.ty(&param.ty)?);
+        }
+        let [of_headers, of_metadata, Type::Struct(of_standard)] = types.as_slice() else {
+            return self.shape(0, &parser.name, at);
+        };
+        if &*of_standard.name != "standard_metadata_t" {
+            return self.shape(0, &parser.name, at);
+        }
+        let kind = SlotKind::Metadata;
+        let headers = self.place(&headers.name.text, of_headers, kind, headers.name.at)?;
+        let metadata = self.place(&metadata.name.text, of_metadata, kind, metadata.name.at)?;
+        let standard = self.standard_metadata(of_standard, at)?;
+        Ok(Shared { headers, metadata, standard })
+    }
+
+    fn standard_metadata(&mut self, of: &Rc<Struct>, at: Span) -> Checked<Place> {
+        let mut items = Vec::new();
+        for field in &of.fields {
+            let known = STANDARD.iter().find(|(name, _)| *name == &*field.name);
+            items.push(match (known, field.ty.scalar()) {
+                (Some((name, standard)), Some(ty)) => {
+                    let kind = SlotKind::Standard(*standard);
+                    let slot = self.slot(&format!("standard_metadata.{name}"), ty, kind, at)?;
+                    self.standard.insert(*standard, slot);
+                    Place::Slot(field.ty.clone(), slot)
+                }
+                _ => Place::Closed(field.ty.clone(), NO_MEANING),
+            });
+        }
+        Ok(Place::Struct(Type::Struct(Rc::clone(of)), items.into()))
+    }
+
+    /// Complains of a part with other parameters.
+    fn shape<T>(&mut self, part: usize, name: &ast::Name, at: Span) -> Checked<T> {
+        let params = PARTS[part].1.chars().map(|kind| match (kind, part) {
+            ('i', _) => "packet_in packet",
+            ('o', _) => "packet_out packet",
+            ('h', 0) => "out H headers",
+            ('h', 5) => "in H headers",
+            ('h', _) => "inout H headers",
+            ('m', _) => "inout M metadata",
+            _ => "inout standard_metadata_t standard_metadata",
+        });
+        let params: Vec<&str> = params.collect();
+        let wrong = format!("`{}` can't be {}: its parameters are others", name.text, PARTS[part].0);
+        let hint = format!("they are ({})", params.join(", "));
+        self.fail(Diagnostic::new(at, wrong).also(name.at, "it is declared here").hint(hint))
+    }
+
+    /// Writes one part.
+    fn run(&mut self, part: usize, instance: &Instance<'a>, shared: &Shared, at: Span) -> Checked<()> {
+        let (_, shape, within) = PARTS[part];
+        let (params, name): (&'a [ast::Param], _) = match instance.of {
+            Instantiated::Control(control) if part != 0 => (&control.params, &control.name),
+            Instantiated::Parser(parser) if part == 0 => (&parser.params, &parser.name),
+            Instantiated::Control(control) => return self.shape(part, &control.name, at),
+            Instantiated::Parser(parser) => return self.shape(part, &parser.name, at),
+        };
+        if params.len() != shape.len() {
+            return self.shape(part, name, at);
+        }
+        let mut items = Vec::new();
+        for (param, kind) in params.iter().zip(shape.chars()) {
+            let ty = self.ty(&param.ty)?;
+            let (expected, writes) = match kind {
+                'i' => (Type::PacketIn, None),
+                'o' => (Type::PacketOut, None),
+                'h' => (shared.headers.ty(), Some((&shared.headers, part != 5))),
+                'm' => (shared.metadata.ty(), Some((&shared.metadata, true))),
+                _ => (shared.standard.ty(), Some((&shared.standard, true))),
+            };
+            let directed = matches!(param.direction, Direction::Out | Direction::InOut);
+            if ty != expected || writes.is_some_and(|(_, writes)| writes != directed) {
+                return self.shape(part, name, at);
+            }
+            let item = match (kind, writes) {
+                ('i', _) => Item::PacketIn,
+                ('o', _) => Item::PacketOut,
+                (_, Some((place, writable))) => Item::Var { place: place.clone(), writable },
+                _ => Item::Wrong,
+            };
+            items.push((param.name.clone(), item));
+        }
+        let named = if part == 2 && self.handler.is_some() { String::new() } else { instance.name.to_string() };
+        self.path = named;
+        self.within = within;
+        match instance.of {
+            Instantiated::Parser(parser) => self.parse(parser, items),
+            Instantiated::Control(control) => {
+                let block = self.written(control, instance, items);
+                match part {
+                    1 => self.program.verify = block,
+                    2 => self.program.ingress = block,
+                    3 => self.program.egress = block,
+                    4 => self.program.compute = block,
+                    _ if !block.is_empty() => {
+                        let wrong = Diagnostic::new(at, "a deparser that does more than `emit`");
+                        return self.fail(wrong.hint("do it in the egress, or in the control that computes checksums"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn written(
+        &mut self,
+        control: &'a ast::Control,
+        instance: &Instance<'a>,
+        items: Vec<(ast::Name, Item<'a>)>,
+    ) -> Block {
+        let (block, ()) = self.apart(|checker| {
+            checker.elsewhere(1, |checker| {
+                checker.bind_all(items);
+                checker.constants(&control.constructor, &instance.constants);
+                checker.control_body(control);
+            });
+        });
+        block
+    }
+}

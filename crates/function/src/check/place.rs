@@ -1,0 +1,237 @@
+//! Storage: slots and headers for what is declared, and what is written to them.
+
+use super::types::{Struct, Type};
+use super::value::{Place, Val};
+use super::{Checked, Checker, SLOTS_MAX, fold};
+use crate::diag::{Diagnostic, Reported};
+use crate::ir::{self, Expr, ExprKind, HeaderId, Slot, SlotId, SlotKind, Span, StmtKind, Ty};
+use std::rc::Rc;
+
+/// Why a varbit can't be used.
+const VARBIT: &str = "a varbit is carried, not read: only `extract` and `emit` work on it";
+
+/// One step of an assignment.
+enum Move {
+    Set(SlotId, Expr),
+    Validate(HeaderId),
+    Copy { to: (HeaderId, Rc<[Place]>), from: (HeaderId, Rc<[Place]>) },
+}
+
+impl Checker<'_> {
+    /// A slot with a name of its own.
+    pub(super) fn slot(&mut self, name: &str, ty: Ty, kind: SlotKind, at: Span) -> Checked<SlotId> {
+        if self.program.slots.len() >= SLOTS_MAX {
+            return self.fail(Diagnostic::new(at, format!("more than {SLOTS_MAX} fields and variables")));
+        }
+        let name = self.unique(name);
+        self.program.slots.push(Slot { name, ty, kind });
+        Ok(SlotId(self.program.slots.len() as u32 - 1))
+    }
+
+    /// A slot of the compiler's.
+    pub(super) fn temporary(&mut self, ty: Ty, at: Span) -> Checked<SlotId> {
+        self.slot("tmp", ty, SlotKind::Local, at)
+    }
+
+    /// Storage for a value of this type; `kind` is that of scalars outside of headers.
+    pub(super) fn place(&mut self, name: &str, ty: &Type, kind: SlotKind, at: Span) -> Checked<Place> {
+        Ok(match ty {
+            Type::Struct(of) => {
+                let items = self.places(name, of, kind, at)?;
+                Place::Struct(ty.clone(), items)
+            }
+            Type::Tuple(items) => {
+                let mut places = Vec::new();
+                for (n, item) in items.iter().enumerate() {
+                    places.push(self.place(&format!("{name}[{n}]"), item, kind, at)?);
+                }
+                Place::Struct(ty.clone(), places.into())
+            }
+            Type::Header(of) => self.header(name, of, at)?,
+            Type::Stack(of, size) => {
+                let mut items = Vec::new();
+                for n in 0..*size {
+                    items.push(self.header(&format!("{name}[{n}]"), of, at)?);
+                }
+                Place::Stack(Rc::clone(of), items.into())
+            }
+            _ => match ty.scalar() {
+                Some(scalar) => Place::Slot(ty.clone(), self.slot(name, scalar, kind, at)?),
+                None => return self.fail(Diagnostic::new(at, format!("nothing holds a `{ty}`"))),
+            },
+        })
+    }
+
+    fn places(&mut self, name: &str, of: &Rc<Struct>, kind: SlotKind, at: Span) -> Checked<Rc<[Place]>> {
+        let mut items = Vec::new();
+        for field in &of.fields {
+            items.push(self.place(&format!("{name}.{}", field.name), &field.ty, kind, at)?);
+        }
+        Ok(items.into())
+    }
+
+    /// An instance of a header.
+    fn header(&mut self, name: &str, of: &Rc<Struct>, at: Span) -> Checked<Place> {
+        let header = HeaderId(self.program.headers.len() as u32);
+        let full = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        let type_name = of.name.to_string();
+        let new = ir::Header { name: full, type_name, fields: Vec::new(), varbit_bits_max: None };
+        self.program.headers.push(new);
+        let (mut items, mut slots, mut offset_bits) = (Vec::new(), Vec::new(), 0);
+        let mut varbit = None;
+        for field in &of.fields {
+            if let Type::Varbit(max) = field.ty {
+                varbit = Some(max);
+                items.push(Place::Closed(field.ty.clone(), VARBIT));
+                continue;
+            }
+            let kind = SlotKind::Field { header, offset_bits };
+            let place = self.place(&format!("{name}.{}", field.name), &field.ty, kind, at)?;
+            if let Place::Slot(_, slot) = place {
+                slots.push(slot);
+                offset_bits += u32::from(self.program.width(slot));
+            }
+            items.push(place);
+        }
+        let new = &mut self.program.headers[header.0 as usize];
+        new.fields = slots;
+        new.varbit_bits_max = varbit;
+        Ok(Place::Header(Rc::clone(of), header, items.into()))
+    }
+
+    /// Writes a value to a place.
+    pub(super) fn assign(&mut self, to: &Place, value: Val, at: Span) -> Checked<()> {
+        let value = self.coerce(value, &to.ty(), at)?;
+        let mut moves = Vec::new();
+        self.moves(to, &value, at, &mut moves)?;
+        if overwrites(&moves) {
+            for step in &mut moves {
+                if let Move::Set(_, expr) = step {
+                    let kept = self.temporary(expr.ty, at)?;
+                    let read = Expr::slot(expr.ty, kept);
+                    let value = std::mem::replace(expr, read);
+                    self.emit(StmtKind::Assign { to: kept, value }, at);
+                }
+            }
+        }
+        for step in moves {
+            match step {
+                Move::Set(to, value) => self.emit(StmtKind::Assign { to, value }, at),
+                Move::Validate(header) => self.emit(StmtKind::SetValid { header, valid: true }, at),
+                Move::Copy { to, from } => self.copy_header(&to, &from, at)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn moves(&mut self, to: &Place, value: &Val, at: Span, out: &mut Vec<Move>) -> Checked<()> {
+        match to {
+            Place::Slot(_, slot) => {
+                let (_, expr) = self.scalar(value, at)?;
+                out.push(Move::Set(*slot, expr));
+            }
+            Place::Slice { slot, of, high, low } => {
+                let (_, expr) = self.scalar(value, at)?;
+                let whole = Expr::slot(*of, *slot);
+                let mut bits = expr;
+                if *high + 1 < of.width() {
+                    bits = fold::concat(fold::slice(whole.clone(), of.width() - 1, high + 1), bits);
+                }
+                if *low > 0 {
+                    bits = fold::concat(bits, fold::slice(whole, low - 1, 0));
+                }
+                out.push(Move::Set(*slot, fold::cast(bits, *of)));
+            }
+            Place::Struct(_, items) => {
+                for (n, item) in items.iter().enumerate() {
+                    let part = Self::part(value, n).ok_or(Reported)?;
+                    self.moves(item, &part, at, out)?;
+                }
+            }
+            Place::Stack(_, items) => {
+                for (n, item) in items.iter().enumerate() {
+                    let part = Self::part(value, n).ok_or(Reported)?;
+                    self.moves(item, &part, at, out)?;
+                }
+            }
+            Place::Header(_, header, items) => match value {
+                Val::Place(Place::Header(_, from, theirs)) => {
+                    if from != header {
+                        let (to, from) = ((*header, Rc::clone(items)), (*from, Rc::clone(theirs)));
+                        out.push(Move::Copy { to, from });
+                    }
+                }
+                _ => {
+                    out.push(Move::Validate(*header));
+                    for (n, item) in items.iter().enumerate() {
+                        let part = Self::part(value, n).ok_or(Reported)?;
+                        self.moves(item, &part, at, out)?;
+                    }
+                }
+            },
+            Place::Closed(ty, why) => {
+                return self.fail(Diagnostic::new(at, format!("this `{ty}` can't be written")).hint(*why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fields and validity (P4_16 §8.17).
+    fn copy_header(
+        &mut self,
+        (to, ours): &(HeaderId, Rc<[Place]>),
+        (from, theirs): &(HeaderId, Rc<[Place]>),
+        at: Span,
+    ) -> Checked<()> {
+        let (then, copied) = self.apart(|checker| {
+            checker.emit(StmtKind::SetValid { header: *to, valid: true }, at);
+            for (to, from) in ours.iter().zip(theirs.iter()) {
+                if matches!(from, Place::Closed(..)) {
+                    let wrong = Diagnostic::new(at, "a header with a varbit can't be copied");
+                    return checker.fail(wrong.hint(VARBIT));
+                }
+                checker.assign(to, Val::Place(from.clone()), at)?;
+            }
+            Ok(())
+        });
+        copied?;
+        let condition = Expr { ty: Ty::Bool, kind: ExprKind::Valid(*from) };
+        let (otherwise, ()) = self.apart(|checker| {
+            checker.emit(StmtKind::SetValid { header: *to, valid: false }, at);
+        });
+        self.emit(StmtKind::If { condition, then, otherwise }, at);
+        Ok(())
+    }
+
+    /// A value that later writes don't change any more.
+    pub(super) fn kept(&mut self, value: Val, at: Span) -> Checked<Val> {
+        match &value {
+            Val::Place(Place::Slot(..) | Place::Slice { .. }) => {}
+            Val::Scalar(_, expr) if !matches!(expr.kind, ExprKind::Const(_)) => {}
+            Val::Place(Place::Struct(ty, items)) => {
+                let items = items.iter().map(|item| self.kept(Val::Place(item.clone()), at));
+                let items = items.collect::<Checked<Vec<_>>>()?;
+                return Ok(Val::Whole(ty.clone(), items));
+            }
+            _ => return Ok(value),
+        }
+        let (ty, expr) = self.scalar(&value, at)?;
+        let to = self.temporary(expr.ty, at)?;
+        self.emit(StmtKind::Assign { to, value: expr }, at);
+        Ok(Val::Place(Place::Slot(ty, to)))
+    }
+}
+
+/// Whether a later step reads what an earlier one has written.
+fn overwrites(moves: &[Move]) -> bool {
+    let mut written = Vec::new();
+    for step in moves {
+        if let Move::Set(to, expr) = step {
+            if written.iter().any(|slot| fold::reads(expr, *slot)) {
+                return true;
+            }
+            written.push(*to);
+        }
+    }
+    false
+}

@@ -1,0 +1,188 @@
+//! What expressions become.
+
+use super::types::{Struct, Type};
+use super::{Checked, Checker, Num};
+use crate::ast;
+use crate::diag::Diagnostic;
+use crate::ir::{Expr, ExprKind, HeaderId, SlotId, Span, Ty};
+use std::rc::Rc;
+
+/// A value.
+#[derive(Debug, Clone)]
+pub(super) enum Val {
+    /// A number without a width yet.
+    Num(Num),
+    /// One that a slot could hold.
+    Scalar(Type, Expr),
+    /// What is held there, when it is read.
+    Place(Place),
+    /// `{ a, b }`, of no type yet.
+    List(Vec<Val>),
+    /// `{ x = a, y = b }`, of no type yet.
+    Record(Vec<(ast::Name, Val)>),
+    /// A struct, a header (a valid one), or a tuple.
+    Whole(Type, Vec<Val>),
+    /// `"text"`, that only annotations look at.
+    Text,
+    Void,
+}
+
+/// Where values are held.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Slot(Type, SlotId),
+    /// A struct's or a tuple's.
+    Struct(Type, Rc<[Place]>),
+    Header(Rc<Struct>, HeaderId, Rc<[Place]>),
+    Stack(Rc<Struct>, Rc<[Place]>),
+    /// Bits of a slot.
+    Slice {
+        slot: SlotId,
+        of: Ty,
+        high: u16,
+        low: u16,
+    },
+    /// Something that can't be read or written, and why.
+    Closed(Type, &'static str),
+}
+
+impl Val {
+    pub fn bool(value: bool) -> Self {
+        Self::Scalar(Type::Bool, Expr::constant(Ty::Bool, u128::from(value)))
+    }
+
+    /// Its type; a list's is a tuple; a record has none yet.
+    pub fn ty(&self) -> Option<Type> {
+        Some(match self {
+            Self::Num(_) => Type::Num,
+            Self::Scalar(ty, _) | Self::Whole(ty, _) => ty.clone(),
+            Self::Place(place) => place.ty(),
+            Self::List(items) => Type::Tuple(items.iter().map(Self::ty).collect::<Option<Vec<_>>>()?.into()),
+            Self::Record(_) => return None,
+            Self::Text => Type::String,
+            Self::Void => Type::Void,
+        })
+    }
+
+    /// Its type, as messages name it.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Num(number) => format!("the number {number}"),
+            Self::Record(_) => "a list of named fields".to_owned(),
+            Self::List(items) => format!("a list of {}", items.len()),
+            Self::Void => "nothing".to_owned(),
+            _ => self.ty().map_or_else(String::new, |ty| format!("`{ty}`")),
+        }
+    }
+
+    /// Its bits, if they are known.
+    pub fn constant(&self) -> Option<u128> {
+        match self {
+            Self::Scalar(_, Expr { kind: ExprKind::Const(value), .. }) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+impl Place {
+    pub fn ty(&self) -> Type {
+        match self {
+            Self::Slot(ty, _) | Self::Struct(ty, _) | Self::Closed(ty, _) => ty.clone(),
+            Self::Header(of, ..) => Type::Header(Rc::clone(of)),
+            Self::Stack(of, items) => Type::Stack(Rc::clone(of), items.len() as u32),
+            Self::Slice { high, low, .. } => Type::Bit(high - low + 1),
+        }
+    }
+
+    /// All slots in it.
+    pub fn slots(&self, out: &mut Vec<SlotId>) {
+        match self {
+            Self::Slot(_, slot) | Self::Slice { slot, .. } => out.push(*slot),
+            Self::Struct(_, items) | Self::Header(_, _, items) | Self::Stack(_, items) => {
+                items.iter().for_each(|item| item.slots(out));
+            }
+            Self::Closed(..) => {}
+        }
+    }
+
+    /// All headers in it.
+    pub fn headers(&self, out: &mut Vec<HeaderId>) {
+        match self {
+            Self::Header(_, header, _) => out.push(*header),
+            Self::Struct(_, items) | Self::Stack(_, items) => items.iter().for_each(|item| item.headers(out)),
+            Self::Slot(..) | Self::Slice { .. } | Self::Closed(..) => {}
+        }
+    }
+
+    /// Whether they share anything.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        self.slots(&mut ours);
+        other.slots(&mut theirs);
+        theirs.sort_unstable();
+        ours.iter().any(|slot| theirs.binary_search(slot).is_ok())
+    }
+}
+
+impl Checker<'_> {
+    /// The value as an expression of one slot's type.
+    pub(super) fn scalar(&mut self, value: &Val, at: Span) -> Checked<(Type, Expr)> {
+        match value {
+            Val::Scalar(ty, expr) => Ok((ty.clone(), expr.clone())),
+            Val::Place(Place::Slot(ty, slot)) => {
+                Ok((ty.clone(), Expr::slot(self.program.slots[slot.0 as usize].ty, *slot)))
+            }
+            Val::Place(Place::Slice { slot, of, high, low }) => {
+                let of = Box::new(Expr::slot(*of, *slot));
+                let ty = Type::Bit(high - low + 1);
+                let kind = ExprKind::Slice { of, high: *high, low: *low };
+                Ok((ty, Expr { ty: Ty::Bit(high - low + 1), kind }))
+            }
+            Val::Place(Place::Closed(ty, why)) => {
+                self.fail(Diagnostic::new(at, format!("this `{ty}` can't be used")).hint(*why))
+            }
+            Val::Num(number) => {
+                let wrong = Diagnostic::new(at, format!("{number} has no width here"));
+                self.fail(wrong.hint(format!("write its width before it: 32w{number}")))
+            }
+            _ => {
+                let found = value.describe();
+                self.fail(Diagnostic::new(at, format!("expected a bit, int, bool or enum value, found {found}")))
+            }
+        }
+    }
+
+    /// One field of a struct, header or tuple.
+    pub(super) fn part(value: &Val, index: usize) -> Option<Val> {
+        match value {
+            Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => {
+                items.get(index).cloned().map(Val::Place)
+            }
+            Val::Whole(_, items) | Val::List(items) => items.get(index).cloned(),
+            _ => None,
+        }
+    }
+
+    /// All scalars in it, in order, as for hashes, checksums, digests and comparisons.
+    pub(super) fn flat(&mut self, value: &Val, at: Span, out: &mut Vec<Expr>) -> Checked<()> {
+        match value {
+            Val::Place(Place::Struct(_, items) | Place::Header(_, _, items) | Place::Stack(_, items)) => {
+                for item in items.iter() {
+                    self.flat(&Val::Place(item.clone()), at, out)?;
+                }
+            }
+            Val::Whole(_, items) | Val::List(items) => {
+                for item in items {
+                    self.flat(item, at, out)?;
+                }
+            }
+            Val::Record(items) => {
+                for (_, item) in items {
+                    self.flat(item, at, out)?;
+                }
+            }
+            _ => out.push(self.scalar(value, at)?.1),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,415 @@
+//! C for the kernel: a program as one function that XDP runs on each packet.
+//!
+//! ```text
+//! ir::Program ─► plan (names, fields that matter, whether headers move) ─► parser ─► statements ─► deparser ─► C
+//!                  └─► layout: what the maps hold, for the loader                              └─► which line is what
+//! ```
+//!
+//! States of the parser are labels, slots are variables, tables are maps. Headers are read where they are looked at,
+//! and written where they may have changed; only if their places change are they all written anew. What XDP can't do
+//! is refused by its name ([`Unsupported`]): then the program runs in user space.
+//!
+//! For `clang -O2 -g -target bpf -mcpu=v3`.
+
+mod bits;
+mod deparser;
+mod expr;
+mod hash;
+mod layout;
+mod maps;
+mod memory;
+mod parser;
+mod plan;
+mod stmt;
+mod table;
+
+pub use layout::{DigestLayout, KeyLayout, Layout, Place, RegisterLayout, TableLayout};
+
+use std::fmt::Write;
+
+use crate::ir::{Binary, ExprKind, Program, Span, Standard, StmtKind};
+use plan::Plan;
+
+/// Where a packet's values are held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Storage {
+    /// In variables: the compiler puts them in registers and on a stack of 512 bytes.
+    #[default]
+    Locals,
+    /// In a map, one of each processor: for programs with more values than the stack takes.
+    Scratch,
+}
+
+impl Storage {
+    /// What suits a program: variables, if they are so few that they are likely to fit, and so few ways lead through it
+    /// that the verifier can go each by itself. It sees what a variable holds, not what a map does.
+    #[must_use]
+    pub fn of(program: &Program) -> Self {
+        /// Of 64, with room for keys.
+        const WORDS: usize = 40;
+        const BRANCHES: usize = 8;
+        let words = program.slots.len() + 3 * program.headers.len();
+        let mut branches = 0;
+        crate::emit::walk::statements(program, &mut |stmt| {
+            let branch = matches!(
+                stmt.kind,
+                StmtKind::If { .. } | StmtKind::Apply { .. } | StmtKind::SetValid { .. } | StmtKind::Verify { .. }
+            );
+            branches += usize::from(branch);
+        });
+        if words <= WORDS && branches <= BRANCHES { Self::Locals } else { Self::Scratch }
+    }
+}
+
+/// Bytes that are zeroed at once.
+const PIECE: usize = 512;
+
+/// How a program is emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Where values are held.
+    pub storage: Storage,
+}
+
+/// A program in C.
+#[derive(Debug, Clone)]
+pub struct Emitted {
+    /// The file.
+    pub text: String,
+    /// What its maps hold.
+    pub layout: Layout,
+    /// What its lines are, by their first one.
+    pub origins: Vec<Origin>,
+}
+
+/// What a part of the text was made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Its first line, counted from 1.
+    pub line: u32,
+    /// The construct: `table pre.nat_out`, `state parse_ipv4`.
+    pub what: String,
+    /// Where it stands in the source.
+    pub at: Span,
+}
+
+/// A program that can't run in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{construct} can't run in the kernel's element: {why}")]
+pub struct Unsupported {
+    /// What.
+    pub construct: String,
+    /// Why not, or what helps.
+    pub why: &'static str,
+    /// Where it stands in the source.
+    pub at: Span,
+}
+
+impl Emitted {
+    /// What a line of the text was made from.
+    #[must_use]
+    pub fn origin(&self, line: u32) -> Option<&Origin> {
+        let after = self.origins.partition_point(|origin| origin.line <= line);
+        self.origins[..after].last()
+    }
+}
+
+/// Writes a program in C.
+///
+/// # Errors
+/// [`Unsupported`] names what the kernel can't do.
+pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported> {
+    refuse(program)?;
+    let plan = Plan::of(program, options);
+    let mut emitter = Emitter {
+        plan,
+        text: String::new(),
+        lines: 0,
+        depth: 0,
+        labels: 0,
+        returns: Vec::new(),
+        exit: "ingress_done",
+        actions: Vec::new(),
+        origins: Vec::new(),
+    };
+    emitter.file()?;
+    Ok(Emitted { text: emitter.text, layout: emitter.plan.layout, origins: emitter.origins })
+}
+
+/// What the kernel's element never does.
+fn refuse(program: &Program) -> Result<(), Unsupported> {
+    let mut found = None;
+    let group =
+        program.slots.iter().position(|slot| matches!(slot.kind, crate::ir::SlotKind::Standard(Standard::McastGroup)));
+    crate::emit::walk::statements(program, &mut |stmt| {
+        let refused = match &stmt.kind {
+            StmtKind::Remote => ("remote_handler", "split the function first"),
+            StmtKind::Clone { .. } => ("clone", "run this program in user space"),
+            StmtKind::Steer { .. } => ("steer", "split the function first"),
+            // Setting it to 0 is what it is anyway.
+            StmtKind::Assign { to, value } if Some(to.0 as usize) == group && value.kind != ExprKind::Const(0) => {
+                ("standard_metadata.mcast_grp", "run this program in user space")
+            }
+            StmtKind::Update { op, .. }
+                if !matches!(op, Binary::Add | Binary::Sub | Binary::And | Binary::Or | Binary::Xor) =>
+            {
+                ("an update of a register", "it adds, subtracts, or works bit by bit")
+            }
+            _ => return,
+        };
+        found.get_or_insert(Unsupported { construct: refused.0.to_owned(), why: refused.1, at: stmt.at });
+    });
+    match found {
+        Some(unsupported) => Err(unsupported),
+        None => Ok(()),
+    }
+}
+
+/// Writes the file, line by line.
+struct Emitter<'a> {
+    plan: Plan<'a>,
+    text: String,
+    lines: u32,
+    depth: usize,
+    /// Labels so far: they are numbered.
+    labels: u32,
+    /// Where `return` goes, of the bodies around: label, and whether anything goes there.
+    returns: Vec<(u32, bool)>,
+    /// Where `exit` goes.
+    exit: &'static str,
+    /// Actions around, by number.
+    actions: Vec<u32>,
+    origins: Vec<Origin>,
+}
+
+impl Emitter<'_> {
+    /// Adds a line, indented.
+    fn line(&mut self, text: &str) {
+        if !text.is_empty() {
+            // A label stands further out.
+            let depth =
+                if text.ends_with(':') || text.ends_with(":;") { self.depth.saturating_sub(1) } else { self.depth };
+            (0..depth).for_each(|_| self.text.push('\t'));
+        }
+        self.text.push_str(text);
+        self.text.push('\n');
+        self.lines += 1;
+    }
+
+    fn all(&mut self, lines: &[String]) {
+        lines.iter().for_each(|line| self.line(line));
+    }
+
+    /// `head {` … `}`.
+    fn braced<T>(&mut self, head: &str, inside: impl FnOnce(&mut Self) -> T) -> T {
+        self.line(&if head.is_empty() { "{".to_owned() } else { format!("{head} {{") });
+        self.depth += 1;
+        let done = inside(self);
+        self.depth -= 1;
+        self.line("}");
+        done
+    }
+
+    /// What follows is made from this.
+    fn construct(&mut self, what: impl Into<String>, at: Span) {
+        self.origins.push(Origin { line: self.lines + 1, what: what.into(), at });
+    }
+
+    fn file(&mut self) -> Result<(), Unsupported> {
+        let name = self.plan.program.name.clone();
+        self.line("// SPDX-License-Identifier: Apache-2.0");
+        self.line(&format!("/* Function {name}, for XDP. Made by pathcall; not to be edited. */"));
+        for line in include_str!("prelude.h").lines() {
+            self.line(line);
+        }
+        self.line("");
+        self.hash_tables();
+        self.maps();
+        self.line("SEC(\"xdp\")");
+        if self.plan.recirculates {
+            // A packet that comes in once more is a program's call of itself.
+            self.line("int pipeline(struct xdp_md *xdp)");
+        } else {
+            self.line("int function(struct xdp_md *xdp)");
+        }
+        self.braced("", Self::function)?;
+        if self.plan.recirculates {
+            self.line("");
+            include_str!("first.h").lines().for_each(|line| self.line(line));
+        }
+        self.line("");
+        self.line("char LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";");
+        Ok(())
+    }
+
+    fn function(&mut self) -> Result<(), Unsupported> {
+        self.construct("the program's beginning", Span::default());
+        self.variables();
+        self.begin();
+        self.parser()?;
+        let program = self.plan.program;
+        self.exit = "verified";
+        self.construct("verify", Span::default());
+        self.block(&program.verify)?;
+        self.line("verified:;");
+        self.exit = "ingress_done";
+        self.construct("ingress", Span::default());
+        self.block(&program.ingress)?;
+        self.line("ingress_done:;");
+        self.enter_egress();
+        self.exit = "egress_done";
+        self.construct("egress", Span::default());
+        self.block(&program.egress)?;
+        self.line("egress_done:;");
+        self.dropped();
+        self.exit = "computed";
+        self.construct("compute", Span::default());
+        self.block(&program.compute)?;
+        self.line("computed:;");
+        self.deparser();
+        Ok(())
+    }
+
+    /// Declares what the packet's values are held in.
+    fn variables(&mut self) {
+        self.line("void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end, *at = data;");
+        self.line("__u32 error = 0, length = end - data, came = came_by(xdp);");
+        if self.plan.recirculates {
+            self.line("__u32 zero = 0, *passes = bpf_map_lookup_elem(&passes_here, &zero);");
+        }
+        if self.plan.looping.contains(&true) {
+            self.line("__u32 steps = 0;");
+        }
+        let members = self.members();
+        match self.plan.options.storage {
+            Storage::Locals => {
+                for (holder, name) in members {
+                    self.line(&format!("{holder} {name} = 0;"));
+                }
+            }
+            Storage::Scratch => {
+                self.line("__u32 first = 0;");
+                self.line("struct slots *v = bpf_map_lookup_elem(&slots, &first);");
+                self.line("");
+                self.line("if (!v)");
+                self.line("\treturn XDP_ABORTED;");
+                // In pieces that the compiler writes as stores.
+                for at in (0..self.members_bytes()).step_by(PIECE) {
+                    let bytes = PIECE.min(self.members_bytes() - at);
+                    self.line(&format!("__builtin_memset(__builtin_assume_aligned((void *)v + {at}, 8), 0, {bytes});"));
+                }
+            }
+        }
+        self.line("");
+    }
+
+    /// What is known of the packet before it is looked at.
+    fn begin(&mut self) {
+        self.line("if (came == NO_PORT)");
+        self.line("\treturn lose(NO_WAY_IN);");
+        if self.plan.recirculates {
+            self.line("if (!passes)");
+            self.line("\treturn XDP_ABORTED;");
+        }
+        let standard = [
+            (Standard::IngressPort, "came & 0x1ff"),
+            (Standard::PacketLength, "length"),
+            (Standard::IngressTimestamp, "now_us() & 0xffffffffffffULL"),
+            (Standard::InstanceType, "*passes ? 4 : 0"),
+        ];
+        for (which, value) in standard {
+            // Nothing else makes a packet anything but itself here.
+            if which == Standard::InstanceType && !self.plan.recirculates {
+                continue;
+            }
+            if let Some(slot) = self.plan.standard(which).filter(|slot| self.plan.is_read(*slot)) {
+                let slot = self.plan.slot(slot);
+                self.line(&format!("{slot} = {value};"));
+            }
+        }
+    }
+
+    /// Between the ingress and the egress.
+    fn enter_egress(&mut self) {
+        self.dropped();
+        let spec = self.plan.standard(Standard::EgressSpec).map(|slot| self.plan.slot(slot));
+        if let Some(port) = self.plan.standard(Standard::EgressPort) {
+            let line = format!("{} = {};", self.plan.slot(port), spec.as_deref().unwrap_or("0"));
+            self.line(&line);
+        }
+        let out = format!("{} = {};", self.plan.held("out"), spec.as_deref().unwrap_or("0"));
+        self.line(&out);
+    }
+
+    /// Ends a packet that the program has marked.
+    fn dropped(&mut self) {
+        if let Some(spec) = self.plan.standard(Standard::EgressSpec) {
+            let line = format!("if ({} == {})", self.plan.slot(spec), crate::ir::DROP_PORT);
+            self.line(&line);
+            self.line("\treturn lose(DROPPED);");
+        }
+    }
+
+    /// Type and name of all that is held for a packet.
+    fn members(&self) -> Vec<(&'static str, String)> {
+        let mut members = vec![("__u32", "cur".to_owned()), ("__u32", "out".to_owned())];
+        if !self.plan.fixed {
+            members.extend(["place", "same"].map(|name| ("__u32", name.to_owned())));
+        }
+        if self.plan.recirculates {
+            members.push(("__u8", "again".to_owned()));
+        }
+        if self.plan.truncates {
+            members.push(("u64", "keep".to_owned()));
+        }
+        for (i, header) in self.plan.headers.iter().enumerate() {
+            let name = &header.name;
+            members.push(("__u8", format!("valid_{name}")));
+            members.push(("__u16", format!("off_{name}")));
+            if !header.stored.is_empty() {
+                members.push(("__u8", format!("dirty_{name}")));
+            }
+            if self.plan.program.headers[i].varbit_bits_max.is_some() {
+                members.push(("__u16", format!("var_{name}")));
+            }
+        }
+        members.extend(self.plan.slots_held());
+        // The largest first: nothing lies between them.
+        members.sort_by_key(|(holder, _)| match *holder {
+            "u128" => 0,
+            "u64" => 1,
+            "__u32" => 2,
+            "__u16" => 3,
+            _ => 4,
+        });
+        members
+    }
+
+    /// Bytes of all that is held for a packet, in whole words.
+    fn members_bytes(&self) -> usize {
+        let bytes = |holder: &str| match holder {
+            "__u8" => 1,
+            "__u16" => 2,
+            "__u32" => 4,
+            "u64" => 8,
+            _ => 16,
+        };
+        self.members().iter().map(|(holder, _)| bytes(holder)).sum::<usize>().next_multiple_of(8)
+    }
+
+    /// A number for a label.
+    fn label(&mut self) -> u32 {
+        self.labels += 1;
+        self.labels
+    }
+
+    /// The statement for an error in a parser: it is over.
+    fn fail(&mut self, condition: &str, error: u16) {
+        let mut line = String::new();
+        let _ = write!(line, "if ({condition}) {{");
+        self.line(&line);
+        self.line(&format!("\terror = {error};"));
+        self.line("\tgoto parsed;");
+        self.line("}");
+    }
+}

@@ -1,0 +1,373 @@
+//! Longest prefixes of addresses up to 32 bits: nodes of 256 cells behind a wide first level (DIR-24-8, and kin).
+//!
+//! ```text
+//! top (2^24 cells, 2^16, or one a group) ─► node of 256 cells ─► … ─► a cell that is a leaf: the entry's number
+//! ```
+//!
+//! Every cell holds what its addresses match at last ("leaf pushing"), so that a look-up reads one cell a level and
+//! compares nothing. There is one writer. Readers in other threads never wait: a node is filled before its cell points
+//! to it, and a reader that was led into a node that went meanwhile sees that the cell has changed, and starts again.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::Full;
+
+/// Cells of a node.
+const CELLS: usize = 256;
+/// Nodes of one allocation, 1 MiB.
+const CHUNK: usize = 1024;
+type Chunk = [AtomicU32; CHUNK * CELLS];
+/// A cell with this bit points to a node: 9 bits say how often that was given anew, 22 which it is.
+const NODE: u32 = 1 << 31;
+const NODE_BITS: u32 = 22;
+/// More nodes than a cell can name.
+pub const NODES_MAX: usize = 1 << NODE_BITS;
+
+/// What readers see.
+#[derive(Debug)]
+struct Shared {
+    /// Address bits that choose a cell of `top`.
+    top_bits: u8,
+    top: Box<[AtomicU32]>,
+    /// What matches where nothing else does, for all of `top` (`top_bits > 0`).
+    default: AtomicU32,
+    chunks: Box<[OnceLock<Box<Chunk>>]>,
+}
+
+/// The table, by its one writer.
+#[derive(Debug)]
+pub struct Dir {
+    shared: Arc<Shared>,
+    /// By node: prefixes that end in it or beneath, and how often it was given.
+    nodes: Vec<(u32, u16)>,
+    free: Vec<u32>,
+    nodes_max: usize,
+    /// By entry: the length of its prefix.
+    lengths: Vec<u8>,
+}
+
+/// Looks up, in any thread, while the writer writes.
+#[derive(Debug, Clone)]
+pub struct Reader(Arc<Shared>);
+
+/// A prefix in the table: of group `group`, `address` being its highest `len` bits, at the top of a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// Which group (0 where there is but one).
+    pub group: u32,
+    /// Left-aligned.
+    pub address: u32,
+    /// Its length.
+    pub len: u8,
+}
+
+/// Looks up in one group, many addresses one after another: nobody writes meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    shared: &'a Shared,
+    /// The group's part of the first level, and which of an address's bits choose a cell of it.
+    top: &'a [AtomicU32],
+    shift: u32,
+    default: u32,
+}
+
+impl View<'_> {
+    /// The entry with the longest prefix of `address` (left-aligned).
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, address: u32) -> Option<u32> {
+        let cell = self.top[(u64::from(address) >> self.shift) as usize].load(Ordering::Relaxed);
+        let leaf = if cell & NODE == 0 { cell } else { self.shared.descend(cell, address) };
+        if leaf == 0 { self.default } else { leaf }.checked_sub(1)
+    }
+}
+
+impl Dir {
+    /// One table whose first level takes `top_bits` (8, 16, 24) of the address, with at most `nodes_max` nodes behind.
+    #[must_use]
+    pub fn single(top_bits: u8, nodes_max: usize) -> Self {
+        assert!(matches!(top_bits, 8 | 16 | 24), "levels are whole bytes");
+        Self::new(top_bits, 1 << top_bits, nodes_max)
+    }
+
+    /// `groups` tables, small each.
+    #[must_use]
+    pub fn groups(groups: usize, nodes_max: usize) -> Self {
+        Self::new(0, groups, nodes_max)
+    }
+
+    fn new(top_bits: u8, top: usize, nodes_max: usize) -> Self {
+        let nodes_max = nodes_max.min(NODES_MAX);
+        let shared = Shared {
+            top_bits,
+            top: zeroed(top),
+            default: AtomicU32::new(0),
+            chunks: (0..nodes_max.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+        };
+        Self { shared: Arc::new(shared), nodes: Vec::new(), free: Vec::new(), nodes_max, lengths: Vec::new() }
+    }
+
+    /// A reader for another thread.
+    #[must_use]
+    pub fn reader(&self) -> Reader {
+        Reader(Arc::clone(&self.shared))
+    }
+
+    /// The entry with the longest prefix of `address` (left-aligned) in `group`. Nobody writes meanwhile.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, group: u32, address: u32) -> Option<u32> {
+        let shared = &*self.shared;
+        let cell = shared.top[shared.top_index(group, address)].load(Ordering::Relaxed);
+        shared.leaf(if cell & NODE == 0 { cell } else { shared.descend(cell, address) })
+    }
+
+    /// One group, to look up many addresses in it.
+    #[must_use]
+    pub fn view(&self, group: u32) -> View<'_> {
+        let shared = &*self.shared;
+        let first = group as usize;
+        let top = if shared.top_bits == 0 { &shared.top[first..=first] } else { &shared.top[..] };
+        let default = shared.default.load(Ordering::Relaxed);
+        View { shared, top, shift: 32 - u32::from(shared.top_bits), default }
+    }
+
+    /// Lets the addresses of `at` that no longer prefix takes match entry `id`. The prefix is new, or has another entry
+    /// so far.
+    pub fn insert(&mut self, at: At, id: u32, is_new: bool) -> Result<(), Full> {
+        if self.lengths.len() <= id as usize {
+            self.lengths.resize(id as usize + 1, 0);
+        }
+        self.lengths[id as usize] = at.len;
+        if at.len == 0 && self.shared.top_bits > 0 {
+            self.shared.default.store(id + 1, Ordering::Release);
+            return Ok(());
+        }
+        let missing = self.missing(at);
+        if self.free.len() + self.nodes_max.saturating_sub(self.nodes.len()) < missing {
+            return Err(Full);
+        }
+        let shared = Arc::clone(&self.shared);
+        let (mut cells, mut depth) = (&shared.top[shared.top_range(at, shared.top_bits)], shared.top_bits);
+        while at.len > depth {
+            let cell = cells[0].load(Ordering::Relaxed);
+            let node = if cell & NODE != 0 { cell } else { self.grow(&cells[0], cell) };
+            self.nodes[index(node)].0 += u32::from(is_new);
+            cells = &shared.node(node)[node_range(at, depth)];
+            depth += 8;
+        }
+        self.set(cells, id);
+        Ok(())
+    }
+
+    /// Takes the prefix of entry `id` out: its addresses match `covering` again, the entry with the next shorter prefix.
+    pub fn remove(&mut self, at: At, id: u32, covering: Option<u32>) {
+        let instead = covering.map_or(0, |id| id + 1);
+        if at.len == 0 && self.shared.top_bits > 0 {
+            self.shared.default.store(0, Ordering::Release);
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let (mut cells, mut depth) = (&shared.top[shared.top_range(at, shared.top_bits)], shared.top_bits);
+        let mut empty = None;
+        while at.len > depth {
+            let cell = cells[0].load(Ordering::Relaxed);
+            assert!(cell & NODE != 0, "a prefix that was put in has its nodes");
+            let count = &mut self.nodes[index(cell)].0;
+            *count -= 1;
+            if *count == 0 && empty.is_none() {
+                empty = Some((&cells[0], cell));
+            }
+            cells = &shared.node(cell)[node_range(at, depth)];
+            depth += 8;
+        }
+        // A default that stands apart is not pushed into leaves.
+        let instead =
+            if shared.top_bits > 0 && covering.is_some_and(|id| self.lengths[id as usize] == 0) { 0 } else { instead };
+        replace(&shared, cells, id + 1, instead);
+        // Nothing ends in that node any more, so all its cells are one leaf.
+        if let Some((cell, node)) = empty {
+            let leaf = self.prune(&shared, node);
+            cell.store(leaf, Ordering::Release);
+        }
+    }
+
+    /// Takes all prefixes of a group out (tables of [`Self::groups`]).
+    pub fn clear(&mut self, group: u32) {
+        let shared = Arc::clone(&self.shared);
+        let cell = shared.top[group as usize].swap(0, Ordering::AcqRel);
+        if cell & NODE != 0 {
+            self.prune(&shared, cell);
+        }
+    }
+
+    /// Nodes in use.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.nodes.len() - self.free.len()
+    }
+
+    /// Nodes that `at` needs and that are not there.
+    fn missing(&self, at: At) -> usize {
+        let shared = &*self.shared;
+        let mut depth = shared.top_bits;
+        let mut cell = shared.top[shared.top_index(at.group, at.address)].load(Ordering::Relaxed);
+        while at.len > depth && cell & NODE != 0 {
+            cell = shared.node(cell)[byte(at.address, depth)].load(Ordering::Relaxed);
+            depth += 8;
+        }
+        usize::from(at.len.saturating_sub(depth)).div_ceil(8)
+    }
+
+    /// A node in the place of a leaf, whose value all its cells get.
+    fn grow(&mut self, cell: &AtomicU32, leaf: u32) -> u32 {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push((0, 0));
+            (self.nodes.len() - 1) as u32
+        });
+        let (count, given) = &mut self.nodes[number as usize];
+        *count = 0;
+        *given = (*given + 1) % (1 << (31 - NODE_BITS));
+        let node = NODE | u32::from(*given) << NODE_BITS | number;
+        self.shared.chunks[number as usize / CHUNK]
+            .get_or_init(|| zeroed(CHUNK * CELLS).try_into().expect("of that size"));
+        for cell in self.shared.node(node) {
+            // Release: who reads this also sees that the node's former cell has changed.
+            cell.store(leaf, Ordering::Release);
+        }
+        cell.store(node, Ordering::Release);
+        node
+    }
+
+    /// Lets cells match entry `id`, but for those that match a longer prefix.
+    fn set(&self, cells: &[AtomicU32], id: u32) {
+        let len = self.lengths[id as usize];
+        for cell in cells {
+            match cell.load(Ordering::Relaxed) {
+                node if node & NODE != 0 => self.set(self.shared.node(node), id),
+                leaf if leaf == 0 || self.lengths[leaf as usize - 1] <= len => cell.store(id + 1, Ordering::Release),
+                _ => {}
+            }
+        }
+    }
+
+    /// Gives back a node in which nothing ends, and those beneath; its leaf.
+    fn prune(&mut self, shared: &Shared, node: u32) -> u32 {
+        let mut leaf = 0;
+        for cell in shared.node(node) {
+            leaf = match cell.load(Ordering::Relaxed) {
+                beneath if beneath & NODE != 0 => self.prune(shared, beneath),
+                leaf => leaf,
+            };
+        }
+        self.free.push(index(node) as u32);
+        leaf
+    }
+}
+
+impl Reader {
+    /// As [`Dir::lookup`], while the writer writes: an answer that was right at some moment of this call.
+    #[must_use]
+    #[inline]
+    pub fn lookup(&self, group: u32, address: u32) -> Option<u32> {
+        let shared = &*self.0;
+        let top = &shared.top[shared.top_index(group, address)];
+        let cell = top.load(Ordering::Acquire);
+        shared.leaf(if cell & NODE == 0 { cell } else { shared.descend_shared(top, address) })
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn top_index(&self, group: u32, address: u32) -> usize {
+        // A group for all addresses, or all of `top` for the one group, which is 0.
+        (group as u64 + (u64::from(address) >> (32 - self.top_bits))) as usize
+    }
+
+    /// Cells of the first level that `at` covers; one if it is longer than that level.
+    fn top_range(&self, at: At, top_bits: u8) -> std::ops::Range<usize> {
+        let first = self.top_index(at.group, at.address);
+        first..first + (1 << top_bits.saturating_sub(at.len))
+    }
+
+    /// The leaf beneath a node of the second level. Not in line: most look-ups end before, and are many at a time.
+    #[inline(never)]
+    fn descend(&self, mut cell: u32, address: u32) -> u32 {
+        let mut depth = self.top_bits;
+        while cell & NODE != 0 {
+            let (chunk, place) = self.place(cell, byte(address, depth));
+            cell = chunk[place].load(Ordering::Relaxed);
+            depth += 8;
+        }
+        cell
+    }
+
+    /// The same, while the writer writes.
+    #[inline(never)]
+    fn descend_shared(&self, top: &AtomicU32, address: u32) -> u32 {
+        'again: loop {
+            let mut depth = self.top_bits;
+            let mut at = top;
+            let mut cell = at.load(Ordering::Acquire);
+            while cell & NODE != 0 {
+                let next = &self.node(cell)[byte(address, depth)];
+                let below = next.load(Ordering::Acquire);
+                if at.load(Ordering::Acquire) != cell {
+                    continue 'again;
+                }
+                (at, cell, depth) = (next, below, depth + 8);
+            }
+            return cell;
+        }
+    }
+
+    #[inline]
+    fn node(&self, cell: u32) -> &[AtomicU32] {
+        let (chunk, place) = self.place(cell, 0);
+        &chunk[place..place + CELLS]
+    }
+
+    /// Where one cell of a node lies.
+    #[inline]
+    fn place(&self, node: u32, byte: usize) -> (&Chunk, usize) {
+        let number = index(node);
+        let chunk = self.chunks[number / CHUNK].get().expect("a node that a cell points to is there");
+        (chunk, number % CHUNK * CELLS + byte)
+    }
+
+    #[inline]
+    fn leaf(&self, cell: u32) -> Option<u32> {
+        if cell != 0 { Some(cell - 1) } else { self.default.load(Ordering::Relaxed).checked_sub(1) }
+    }
+}
+
+fn replace(shared: &Shared, cells: &[AtomicU32], from: u32, to: u32) {
+    for cell in cells {
+        match cell.load(Ordering::Relaxed) {
+            node if node & NODE != 0 => replace(shared, shared.node(node), from, to),
+            leaf if leaf == from => cell.store(to, Ordering::Release),
+            _ => {}
+        }
+    }
+}
+
+/// Cells of a node at this depth that `at` covers; one if it is longer.
+fn node_range(at: At, depth: u8) -> std::ops::Range<usize> {
+    let first = byte(at.address, depth);
+    first..first + (1 << (depth + 8).saturating_sub(at.len))
+}
+
+#[inline]
+fn byte(address: u32, depth: u8) -> usize {
+    (address >> (24 - depth) & 0xff) as usize
+}
+
+#[inline]
+fn index(cell: u32) -> usize {
+    (cell & ((1 << NODE_BITS) - 1)) as usize
+}
+
+fn zeroed(cells: usize) -> Box<[AtomicU32]> {
+    (0..cells).map(|_| AtomicU32::new(0)).collect()
+}

@@ -1,0 +1,336 @@
+//! What is around a handler on its server.
+
+use std::collections::{BTreeSet, HashMap};
+
+use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
+
+use super::{Change, Handler, Outcome};
+use crate::interp::bits;
+use crate::ir::{Entry, Match, RegisterId, TableId};
+use crate::place::{EntryNumber, Given, Holder, HolderOutput, ServerId};
+use crate::scale::Version;
+use crate::split::layout::{Field, Layout};
+use crate::split::{Split, SteeredKey};
+
+/// What to do with a frame that a server was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is a response now: send it back.
+    Send,
+    /// It is no request of this function.
+    Refused(pathcall_wire::Error),
+}
+
+/// What a server counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Requests that were worked on.
+    pub requests: u64,
+    /// Frames that were no requests of this function.
+    pub refused: u64,
+    /// Packets that the handler ended.
+    pub ended: u64,
+    /// Packets that were lost in a handler that failed.
+    pub trapped: u64,
+}
+
+/// A server.
+#[derive(Debug)]
+pub struct Server<H> {
+    handler: H,
+    holder: Holder,
+    layout: Layout,
+    fields: Fields,
+    /// For each action of a mirrored table: which argument is the index of registers' cells.
+    index_args: HashMap<crate::ir::ActionId, usize>,
+    /// Keys of mirrored tables that values of partitions are found by.
+    steered: Vec<SteeredKey>,
+    /// Entries that this server's packets made, and how many each version and bucket has.
+    made: HashMap<(TableId, Vec<Match>), Came>,
+    flows: HashMap<Came, u64>,
+    /// The newest version, and the buckets that are this server's in it.
+    group: (Version, BTreeSet<u16>),
+    request: Vec<u128>,
+    response: Vec<u128>,
+    stats: Stats,
+}
+
+/// The version and the bucket that a flow came with.
+type Came = (Version, u16);
+
+/// Where what travels stands in the header.
+#[derive(Debug)]
+struct Fields {
+    entry: Field,
+    turn: Field,
+    version: Field,
+    bucket: Field,
+    values: Vec<(RegisterId, Field)>,
+}
+
+impl<H: Handler> Server<H> {
+    /// A server of this number with an instance of the handler.
+    ///
+    /// # Panics
+    /// If the header of `split` lacks what its own generated parts send: [`crate::split::split`] makes no such thing.
+    #[must_use]
+    pub fn new(id: ServerId, split: &Split, handler: H) -> Self {
+        let layout = split.layout.clone();
+        let balance = &split.generated.balance;
+        let field = |slot| {
+            let found = layout.travelling.iter().find(|field| field.slot == Some(slot));
+            found.cloned().expect("what travels is laid out")
+        };
+        let vars = &balance.vars;
+        let fields = Fields {
+            entry: field(vars.entry.slot),
+            turn: field(vars.turn.slot),
+            version: field(vars.version.slot),
+            bucket: field(vars.bucket.slot),
+            values: vars.values.iter().map(|(register, var)| (*register, field(var.slot))).collect(),
+        };
+        let acting = balance.tables.iter().flat_map(|table| &table.actions);
+        let index_args = acting.filter_map(|acting| Some((acting.of_server, acting.index_arg?))).collect();
+        let mut server = Self {
+            request: vec![0; layout.request.len()],
+            response: vec![0; layout.response.len()],
+            holder: Holder::new(id),
+            handler,
+            layout,
+            fields,
+            index_args,
+            steered: split.generated.steered.clone(),
+            made: HashMap::new(),
+            flows: HashMap::new(),
+            group: (0, BTreeSet::new()),
+            stats: Stats::default(),
+        };
+        // What a handler begins with is an operator's, not a packet's.
+        while server.handler.poll_change().is_some() {}
+        server
+    }
+
+    /// Works on a frame, in place.
+    pub fn handle(&mut self, now_us: u64, frame: &mut [u8]) -> Answer {
+        match self.request(now_us, frame) {
+            Ok(()) => Answer::Send,
+            Err(error) => {
+                self.stats.refused += 1;
+                Answer::Refused(error)
+            }
+        }
+    }
+
+    fn request(&mut self, now_us: u64, frame: &mut [u8]) -> Result<(), pathcall_wire::Error> {
+        let wrong = |field, value: u16| Err(pathcall_wire::Error::Value { field, value: value.into() });
+        let mut frame = FunctionFrame::new_checked(frame, self.layout.length)?;
+        if frame.ether_type() != REQUEST {
+            return wrong("ether_type", frame.ether_type());
+        }
+        if frame.head().function() != self.layout.function {
+            return wrong("function", frame.head().function());
+        }
+        self.stats.requests += 1;
+        let header = frame.header();
+        for (value, field) in self.request.iter_mut().zip(&self.layout.request) {
+            *value = field.read(header);
+        }
+        let entry = (self.fields.entry.read(header) as EntryNumber).checked_sub(1);
+        let came = (self.fields.version.read(header) as Version, self.fields.bucket.read(header) as u16);
+        self.take_values(entry, header);
+        self.response.fill(0);
+        let outcome = self.handler.handle(now_us / 1000, &self.request, frame.packet(), &mut self.response);
+        let changed = self.changes(Some(came));
+        let touched = self.handler.touched();
+        let touched = touched.and_then(|t| self.holder.number(&self.handler, t.table, &t.keys, &t.key));
+        let named = changed.or(entry).or(touched);
+        let turn = named.and_then(|number| Some((number, self.holder.responded(number)?)));
+        let values = turn.and_then(|(number, _)| self.cell(number));
+        let header = frame.header_mut();
+        let params = function::HEADER..function::HEADER + self.layout.params;
+        header[params].fill(0);
+        for (value, field) in self.response.iter().zip(&self.layout.response) {
+            field.write(header, *value & bits::mask(field.ty.width()));
+        }
+        self.fields.entry.write(header, turn.map_or(0, |(number, _)| u128::from(number) + 1));
+        // Without values of registers there is nothing to take back.
+        let carries = u16::from(values.is_some());
+        self.fields.turn.write(header, turn.map_or(0, |(_, turn)| u128::from(turn & !1 | carries)));
+        if let Some(cell) = values {
+            for (register, field) in &self.fields.values {
+                field.write(header, self.handler.register(*register, cell));
+            }
+        }
+        let ended = match outcome {
+            Outcome::Respond => 0,
+            Outcome::Drop(_) => {
+                self.stats.ended += 1;
+                FunctionFlags::ENDED
+            }
+            Outcome::Trap => {
+                self.stats.trapped += 1;
+                FunctionFlags::ENDED
+            }
+        };
+        frame.head_mut().set_flags(ended);
+        frame.turn();
+        Ok(())
+    }
+
+    /// The element's values of the entry's registers, if they are newer than the server's own.
+    fn take_values(&mut self, entry: Option<EntryNumber>, header: &[u8]) {
+        let turn = self.fields.turn.read(header) as u16;
+        let Some(number) = entry.filter(|number| self.holder.requested(*number, turn)) else { return };
+        let Some(cell) = self.cell(number) else { return };
+        for (register, field) in &self.fields.values {
+            self.handler.set_register(*register, cell, field.read(header));
+        }
+    }
+
+    /// The cell of mirrored registers that the entry of this number names.
+    fn cell(&self, number: EntryNumber) -> Option<u32> {
+        if self.fields.values.is_empty() {
+            return None;
+        }
+        let (table, keys) = self.holder.held(number)?;
+        let entry = self.handler.entry(table, keys)?;
+        let index = *entry.args.get(*self.index_args.get(&entry.action)?)?;
+        u32::try_from(index).ok()
+    }
+
+    /// Takes note of what happened to the tables. The first entry among them that the element has.
+    fn changes(&mut self, came: Option<Came>) -> Option<EntryNumber> {
+        let mut first = None;
+        while let Some((table, change)) = self.handler.poll_change() {
+            let keys = match &change {
+                Change::Put(entry) => &entry.keys,
+                Change::Removed(keys) => keys,
+            };
+            let numbers = self.holder.changed(&self.handler, table, keys);
+            first = first.or(numbers.first().copied());
+            match change {
+                Change::Put(entry) => self.note(table, entry.keys, came),
+                Change::Removed(keys) => self.forget(table, keys),
+            }
+        }
+        first
+    }
+
+    fn note(&mut self, table: TableId, keys: Vec<Match>, came: Option<Came>) {
+        let Some(came) = came else { return };
+        if let std::collections::hash_map::Entry::Vacant(place) = self.made.entry((table, keys)) {
+            place.insert(came);
+            *self.flows.entry(came).or_default() += 1;
+        }
+    }
+
+    fn forget(&mut self, table: TableId, keys: Vec<Match>) {
+        let Some(came) = self.made.remove(&(table, keys)) else { return };
+        if let Some(count) = self.flows.get_mut(&came) {
+            *count -= 1;
+            if *count == 0 {
+                self.flows.remove(&came);
+            }
+        }
+    }
+
+    /// The newest version, and this server's buckets in it ([`crate::scale::Output::Group`]).
+    pub fn set_group(&mut self, version: Version, buckets: &[u16]) {
+        self.group = (version, buckets.iter().copied().collect());
+    }
+
+    /// Entries that packets made; of them, those whose bucket is another server's in the newest group; that version.
+    #[must_use]
+    pub fn flows(&self) -> (u64, u64, Version) {
+        let (newest, mine) = &self.group;
+        let old = |(version, bucket): &Came| version != newest && !mine.contains(bucket);
+        let of_old = self.flows.iter().filter(|(came, _)| old(came)).map(|(_, count)| count).sum();
+        (self.flows.values().sum(), of_old, *newest)
+    }
+
+    /// Whether an entry still has a value of this range of a partition.
+    #[must_use]
+    pub fn uses(&self, partition: usize, (first, last): (u128, u128)) -> bool {
+        let mut used = false;
+        for key in self.steered.iter().filter(|key| key.partition == partition) {
+            self.handler
+                .each_entry(key.table, &mut |entry| used |= (first..=last).contains(&entry.keys[key.key].value));
+        }
+        used
+    }
+
+    /// The controller asks for an entry ([`crate::place::Output::Lease`]).
+    pub fn lease(&mut self, now_us: u64, table: TableId, key: &[u128], number: EntryNumber) {
+        self.holder.lease(&self.handler, table, key, number);
+        self.mark(now_us, number, true);
+    }
+
+    /// An entry that the element no longer uses has these values there ([`crate::place::Output::Give`]).
+    pub fn take(&mut self, given: &Given) {
+        let newer = self.holder.given(given.number, given.turn);
+        if let (true, Some(cell)) = (newer, self.cell(given.number)) {
+            for ((register, _), value) in self.fields.values.iter().zip(&given.values) {
+                self.handler.set_register(*register, cell, *value);
+            }
+        }
+    }
+
+    /// An entry is this server's again ([`crate::place::Output::Release`]).
+    pub fn release(&mut self, now_us: u64, number: EntryNumber) {
+        self.mark(now_us, number, false);
+        self.holder.released(&self.handler, number);
+    }
+
+    fn mark(&mut self, now_us: u64, number: EntryNumber, leased: bool) {
+        if let Some((table, keys)) = self.holder.held(number) {
+            self.handler.set_leased(now_us / 1000, table, keys, leased);
+        }
+    }
+
+    /// An operator adds an entry; it comes when what covers it has left the element.
+    pub fn add(&mut self, table: TableId, entry: Entry) {
+        self.holder.add(&self.handler, table, entry);
+    }
+
+    /// Time has passed.
+    pub fn expire(&mut self, now_us: u64) {
+        self.handler.expire(now_us / 1000);
+        self.changes(None);
+    }
+
+    /// What the controller is to be told; entries that may be added now are.
+    pub fn poll(&mut self) -> Option<HolderOutput> {
+        loop {
+            match self.holder.poll()? {
+                HolderOutput::Add { table, entry } => {
+                    self.handler.put(table, &entry);
+                    self.changes(None);
+                }
+                said => return Some(said),
+            }
+        }
+    }
+
+    /// The ranges of a partition that are this server's.
+    pub fn set_ranges(&mut self, partition: usize, ranges: &[(u128, u128)]) {
+        self.handler.set_ranges(partition, ranges);
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// The handler.
+    #[must_use]
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// Entries that the element has.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.holder.leases()
+    }
+}

@@ -1,0 +1,175 @@
+//! The text of a program: the file that was named, what it includes, and what comes with Pathcall.
+
+mod condition;
+mod directive;
+mod expand;
+mod preprocess;
+
+pub(crate) use preprocess::read;
+
+use crate::ir::Span;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The longest file that is read, bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+/// How many files one program may consist of; one that is included twice counts twice.
+pub const FILES_MAX: usize = 256;
+
+/// Included between `<>` and found nowhere else.
+const BUILT_IN: [(&str, &str); 4] = [
+    ("core.p4", include_str!("../../p4include/core.p4")),
+    ("v1model.p4", include_str!("../../p4include/v1model.p4")),
+    ("pipeline.p4", include_str!("../../p4include/pipeline.p4")),
+    ("inet.p4", include_str!("../../p4include/inet.p4")),
+];
+
+/// What is compiled.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A file.
+    File(PathBuf),
+    /// A text under a name; what it includes is looked for beside this name.
+    Text {
+        /// The name.
+        name: String,
+        /// The text.
+        text: String,
+    },
+}
+
+impl From<&Path> for Input {
+    fn from(path: &Path) -> Self {
+        Self::File(path.to_owned())
+    }
+}
+
+impl<N: Into<String>, T: Into<String>> From<(N, T)> for Input {
+    fn from((name, text): (N, T)) -> Self {
+        Self::Text { name: name.into(), text: text.into() }
+    }
+}
+
+/// All files of one program, in the order of reading: [`Span::file`] is an index here.
+#[derive(Debug, Default)]
+pub struct Sources {
+    files: Vec<File>,
+    includes: Vec<PathBuf>,
+    /// Names that are defined before the first line.
+    defines: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+struct File {
+    name: String,
+    /// Where its own includes are looked for first; none for those built in.
+    folder: Option<PathBuf>,
+    text: Rc<str>,
+}
+
+impl Sources {
+    /// No files yet; what is included is looked for in these folders, after the including file's own.
+    #[must_use]
+    pub fn new(includes: Vec<PathBuf>) -> Self {
+        Self { files: Vec::new(), includes, defines: Vec::new() }
+    }
+
+    /// As `#define name value` before the first line would do.
+    #[must_use]
+    pub fn define(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.defines.push((name.into(), value.into()));
+        self
+    }
+
+    /// The name of a file, as it was given.
+    #[must_use]
+    pub fn name(&self, file: u16) -> &str {
+        self.files.get(usize::from(file)).map_or("", |file| &file.name)
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn text(&self, file: u16) -> &str {
+        self.files.get(usize::from(file)).map_or("", |file| &file.text)
+    }
+
+    /// Its text, for one that reads on while further files come.
+    pub(crate) fn shared(&self, file: u16) -> Rc<str> {
+        Rc::clone(&self.files[usize::from(file)].text)
+    }
+
+    /// What stands there.
+    #[must_use]
+    pub fn slice(&self, at: Span) -> &str {
+        self.text(at.file).get(at.start as usize..at.end as usize).unwrap_or("")
+    }
+
+    /// Line and column of the first character, both from 1.
+    #[must_use]
+    pub fn position(&self, at: Span) -> (usize, usize) {
+        let text = self.text(at.file);
+        let before = text.get(..at.start as usize).unwrap_or(text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
+    }
+
+    /// Reads the file that was named.
+    ///
+    /// # Errors
+    /// Why it can't be read.
+    pub(crate) fn open(&mut self, input: Input) -> Result<u16, String> {
+        match input {
+            Input::File(path) => {
+                let text = load(&path)?;
+                self.add(path.display().to_string(), path.parent().map(Path::to_owned), text)
+            }
+            Input::Text { name, text } => {
+                let folder = Path::new(&name).parent().map(Path::to_owned);
+                self.add(name, folder, text)
+            }
+        }
+    }
+
+    /// Reads what `from` includes: between quotes beside it, then in the folders named; between `<>` those that are
+    /// built in first.
+    ///
+    /// # Errors
+    /// Why it can't be read.
+    pub(crate) fn include(&mut self, from: u16, name: &str, system: bool) -> Result<u16, String> {
+        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+        if let Some((name, text)) = built_in.filter(|_| system) {
+            return self.add(format!("<{name}>"), None, (*text).to_owned());
+        }
+        let beside = self.files[usize::from(from)].folder.clone().filter(|_| !system);
+        for folder in beside.iter().chain(&self.includes) {
+            let path = folder.join(name);
+            if path.is_file() {
+                let text = load(&path)?;
+                return self.add(path.display().to_string(), path.parent().map(Path::to_owned), text);
+            }
+        }
+        match built_in {
+            Some((name, _)) => Err(format!("no file `{name}` here; the one that comes with Pathcall is <{name}>")),
+            None => Err(format!("no file `{name}`")),
+        }
+    }
+
+    fn add(&mut self, name: String, folder: Option<PathBuf>, text: String) -> Result<u16, String> {
+        if self.files.len() >= FILES_MAX {
+            return Err(format!("more than {FILES_MAX} files"));
+        }
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(format!("`{name}` has {} bytes, at most {FILE_BYTES_MAX}", text.len()));
+        }
+        self.files.push(File { name, folder, text: text.into() });
+        Ok((self.files.len() - 1) as u16)
+    }
+}
+
+fn load(path: &Path) -> Result<String, String> {
+    let length = std::fs::metadata(path).map_err(|e| format!("can't read {}: {e}", path.display()))?.len();
+    if length > FILE_BYTES_MAX {
+        return Err(format!("{} has {length} bytes, at most {FILE_BYTES_MAX}", path.display()));
+    }
+    std::fs::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()))
+}

@@ -1,0 +1,112 @@
+//! Mirrored tables in the element: their entries carry a number and a mode.
+
+use super::make::{action, number, var};
+use super::{Acting, Mirrored, NUMBERLESS, Sizes};
+use crate::ir::{Action, Block, Expr, ExprKind, Program, RegisterId, SlotId, StmtKind, TableId, Ty};
+
+/// Has the entries of a table carry number and mode, and its actions only say what they found: whether a hit counts
+/// is known after it.
+pub(super) fn mirror(
+    program: &mut Program,
+    id: TableId,
+    sizes: &Sizes,
+    first_number: u32,
+    mirrored: &[RegisterId],
+) -> Mirrored {
+    let at = id.0 as usize;
+    let name = program.tables[at].name.clone();
+    let number_of = var(program, &format!("{name}.number"), Ty::Bit(32));
+    let mode = var(program, &format!("{name}.mode"), Ty::Bit(2));
+    let tag = var(program, &format!("{name}.tag"), Ty::Bit(8));
+    let indices = index_slots(program, mirrored);
+    let originals = program.tables[at].actions.clone();
+    let mut actions = Vec::new();
+    for (place, of_server) in originals.iter().copied().enumerate() {
+        let original = &program.actions[of_server.0 as usize];
+        let index_arg = index_arg(original, &indices);
+        let mut params = original.params.clone();
+        params.extend([number_of.slot, mode.slot]);
+        let called = format!("{name}.{}", original.name);
+        let body = vec![tag.set(number(8, place as u128))];
+        let of_element = action(program, &called, params, body);
+        actions.push(Acting { of_server, of_element, index_arg });
+    }
+    let miss = action(program, &format!("{name}.miss"), Vec::new(), Vec::new());
+    let table = &mut program.tables[at];
+    let (default, args) = std::mem::replace(&mut table.default, (miss, Vec::new()));
+    let default_at = originals.iter().position(|action| *action == default).unwrap_or(originals.len()) as u32;
+    table.actions = actions.iter().map(|acting| acting.of_element).chain([miss]).collect();
+    for entry in &mut table.entries {
+        if let Some(acting) = actions.iter().find(|acting| acting.of_server == entry.action) {
+            entry.action = acting.of_element;
+            entry.args.extend([u128::from(NUMBERLESS), 2]);
+        }
+    }
+    let capacity = table.size.min(sizes.entries).max(table.entries.len() as u32 + 1);
+    table.size = capacity;
+    let capacity = capacity - table.entries.len() as u32;
+    let handed = actions.iter().any(|acting| acting.index_arg.is_some());
+    let numbers = capacity.saturating_mul(2);
+    Mirrored {
+        table: id,
+        capacity,
+        first_number,
+        numbers,
+        handed,
+        actions,
+        number: number_of,
+        mode,
+        tag,
+        default: (default, args, default_at),
+    }
+}
+
+/// Slots that are indices of mirrored registers somewhere in the program.
+fn index_slots(program: &Program, mirrored: &[RegisterId]) -> Vec<SlotId> {
+    fn walk(block: &Block, mirrored: &[RegisterId], found: &mut Vec<SlotId>) {
+        for statement in block {
+            match &statement.kind {
+                StmtKind::Read { register, index, .. }
+                | StmtKind::Write { register, index, .. }
+                | StmtKind::Update { register, index, .. }
+                    if mirrored.contains(register) =>
+                {
+                    if let ExprKind::Slot(slot) = plain(index) {
+                        found.push(*slot);
+                    }
+                }
+                StmtKind::If { then, otherwise, .. } => {
+                    walk(then, mirrored, found);
+                    walk(otherwise, mirrored, found);
+                }
+                StmtKind::Body(body) => walk(body, mirrored, found),
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let bodies = program.actions.iter().map(|action| &action.body);
+    bodies.chain([&program.ingress, &program.egress]).for_each(|block| walk(block, mirrored, &mut found));
+    found
+}
+
+/// What a cast is of.
+fn plain(expr: &Expr) -> &ExprKind {
+    match &expr.kind {
+        ExprKind::Cast(of) => plain(of),
+        kind => kind,
+    }
+}
+
+/// The parameter that becomes an index: itself, or by an assignment.
+fn index_arg(action: &Action, indices: &[SlotId]) -> Option<usize> {
+    let assigned = action.body.iter().filter_map(|statement| match &statement.kind {
+        StmtKind::Assign { to, value } if indices.contains(to) => match plain(value) {
+            ExprKind::Slot(slot) => Some(*slot),
+            _ => None,
+        },
+        _ => None,
+    });
+    let sources: Vec<SlotId> = indices.iter().copied().chain(assigned).collect();
+    action.params.iter().position(|param| sources.contains(param))
+}

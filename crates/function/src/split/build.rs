@@ -1,0 +1,195 @@
+//! Adds to a program what the compiler generates: names begin with `pc.`, spans are the default one.
+
+use crate::ir::{
+    Action, ActionId, Block, Counter, CounterId, Entry, Expr, ExprKind, Header, HeaderId, Key, MatchKind, Program,
+    Register, RegisterId, Slot, SlotId, SlotKind, Span, Standard, Stmt, StmtKind, Table, TableId, Ty, Unary,
+};
+
+/// A program that grows.
+#[derive(Debug)]
+pub struct Build {
+    /// As it is so far.
+    pub program: Program,
+}
+
+impl Build {
+    /// A local variable.
+    pub fn local(&mut self, name: &str, ty: Ty) -> SlotId {
+        self.slot(name, ty, SlotKind::Local)
+    }
+
+    /// A slot.
+    pub fn slot(&mut self, name: &str, ty: Ty, kind: SlotKind) -> SlotId {
+        self.program.slots.push(Slot { name: name.to_owned(), ty, kind });
+        SlotId(self.program.slots.len() as u32 - 1)
+    }
+
+    /// A field of `standard_metadata`, which the program has from now on.
+    pub fn standard(&mut self, field: Standard) -> SlotId {
+        let kind = SlotKind::Standard(field);
+        if let Some(at) = self.program.slots.iter().position(|slot| slot.kind == kind) {
+            return SlotId(at as u32);
+        }
+        let (name, width) = match field {
+            Standard::IngressPort => ("ingress_port", 9),
+            Standard::EgressSpec => ("egress_spec", 9),
+            Standard::EgressPort => ("egress_port", 9),
+            Standard::PacketLength => ("packet_length", 32),
+            Standard::IngressTimestamp => ("ingress_global_timestamp", 48),
+            Standard::McastGroup => ("mcast_grp", 16),
+            Standard::EgressRid => ("egress_rid", 16),
+            Standard::InstanceType => ("instance_type", 32),
+            Standard::ChecksumError => ("checksum_error", 1),
+            Standard::ParserError => ("parser_error", 16),
+        };
+        self.slot(&format!("pc.sm.{name}"), Ty::Bit(width), kind)
+    }
+
+    /// A header with these fields; whole bytes together.
+    pub fn header(&mut self, name: &str, fields: &[(String, Ty)]) -> (HeaderId, Vec<SlotId>) {
+        let id = HeaderId(self.program.headers.len() as u32);
+        let mut offset_bits = 0;
+        let mut slots = Vec::new();
+        for (field, ty) in fields {
+            slots.push(self.slot(&format!("{name}.{field}"), *ty, SlotKind::Field { header: id, offset_bits }));
+            offset_bits += u32::from(ty.width());
+        }
+        debug_assert_eq!(offset_bits % 8, 0, "{name} is whole bytes");
+        self.program.headers.push(Header {
+            name: name.to_owned(),
+            type_name: format!("{}_t", name.replace('.', "_")),
+            fields: slots.clone(),
+            varbit_bits_max: None,
+        });
+        (id, slots)
+    }
+
+    /// An action with parameters of these names and types.
+    pub fn action(&mut self, name: &str, params: &[(&str, Ty)], body: impl FnOnce(&[SlotId]) -> Block) -> ActionId {
+        let params: Vec<_> = params.iter().map(|(param, ty)| self.local(&format!("{name}.{param}"), *ty)).collect();
+        let body = body(&params);
+        self.program.actions.push(Action { name: name.to_owned(), params, body });
+        ActionId(self.program.actions.len() as u32 - 1)
+    }
+
+    /// A table of `size` entries.
+    pub fn table(
+        &mut self,
+        name: &str,
+        keys: &[(&str, Expr, MatchKind)],
+        actions: &[ActionId],
+        default: (ActionId, Vec<u128>),
+        size: u32,
+    ) -> TableId {
+        let key = |(name, expr, kind): &(&str, Expr, MatchKind)| Key {
+            expr: expr.clone(),
+            kind: *kind,
+            name: (*name).to_owned(),
+        };
+        self.program.tables.push(Table {
+            name: name.to_owned(),
+            keys: keys.iter().map(key).collect(),
+            actions: actions.to_vec(),
+            default,
+            entries: Vec::<Entry>::new(),
+            size,
+            mirrored: false,
+            idle_timeout_ms: None,
+            at: Span::default(),
+        });
+        TableId(self.program.tables.len() as u32 - 1)
+    }
+
+    /// An array of registers.
+    pub fn register(&mut self, name: &str, ty: Ty, size: u32) -> RegisterId {
+        self.program.registers.push(Register { name: name.to_owned(), ty, size, mirrored: false });
+        RegisterId(self.program.registers.len() as u32 - 1)
+    }
+
+    /// An array of counters.
+    pub fn counter(&mut self, name: &str, size: u32) -> CounterId {
+        self.program.counters.push(Counter { name: name.to_owned(), size });
+        CounterId(self.program.counters.len() as u32 - 1)
+    }
+
+    /// The value of a slot.
+    pub fn value(&self, slot: SlotId) -> Expr {
+        Expr::slot(self.program.slots[slot.0 as usize].ty, slot)
+    }
+
+    /// `slot == number`
+    pub fn is(&self, slot: SlotId, number: u128) -> Expr {
+        let ty = self.program.slots[slot.0 as usize].ty;
+        Expr::binary(Ty::Bool, crate::ir::Binary::Eq, self.value(slot), Expr::constant(ty, number))
+    }
+
+    /// `slot = number`
+    pub fn put(&self, slot: SlotId, number: u128) -> Stmt {
+        assign(slot, Expr::constant(self.program.slots[slot.0 as usize].ty, number))
+    }
+
+    /// `to = from`, cut or filled with zeros if their widths differ.
+    pub fn copy(&self, to: SlotId, from: SlotId) -> Stmt {
+        assign(to, cast(self.program.slots[to.0 as usize].ty, self.value(from)))
+    }
+}
+
+/// A statement of the compiler's.
+#[must_use]
+pub fn stmt(kind: StmtKind) -> Stmt {
+    Stmt { kind, at: Span::default() }
+}
+
+/// `to = value`
+#[must_use]
+pub fn assign(to: SlotId, value: Expr) -> Stmt {
+    stmt(StmtKind::Assign { to, value })
+}
+
+/// `if (condition) then`
+#[must_use]
+pub fn when(condition: Expr, then: Block) -> Stmt {
+    either(condition, then, Vec::new())
+}
+
+/// `if (condition) then else otherwise`
+#[must_use]
+pub fn either(condition: Expr, then: Block, otherwise: Block) -> Stmt {
+    stmt(StmtKind::If { condition, then, otherwise })
+}
+
+/// `!of`
+#[must_use]
+pub fn not(of: Expr) -> Expr {
+    Expr { ty: Ty::Bool, kind: ExprKind::Unary(Unary::Not, Box::new(of)) }
+}
+
+/// `left && right`
+#[must_use]
+pub fn and(left: Expr, right: Expr) -> Expr {
+    Expr::binary(Ty::Bool, crate::ir::Binary::LogicalAnd, left, right)
+}
+
+/// `header.isValid()`
+#[must_use]
+pub fn valid(header: HeaderId) -> Expr {
+    Expr { ty: Ty::Bool, kind: ExprKind::Valid(header) }
+}
+
+/// `header.setValid()` or `header.setInvalid()`
+#[must_use]
+pub fn set_valid(header: HeaderId, valid: bool) -> Stmt {
+    stmt(StmtKind::SetValid { header, valid })
+}
+
+/// `(ty)of`; nothing is added if it is of that type.
+#[must_use]
+pub fn cast(ty: Ty, of: Expr) -> Expr {
+    if of.ty == ty {
+        return of;
+    }
+    // Bits stay bits: signs are not looked at between slots of one value.
+    let bits = Expr { ty: Ty::Bit(of.ty.width()), kind: ExprKind::Cast(Box::new(of.clone())) };
+    let of = if of.ty.signed() { bits } else { of };
+    Expr { ty, kind: ExprKind::Cast(Box::new(of)) }
+}

@@ -1,0 +1,393 @@
+//! Puts the element's program together (CLIP §IV-B, Fig. 3).
+//!
+//! ```text
+//! original ─► before ─┬─ not in flight ─────────────────────────────► behind ─► out
+//!                     └─ in flight: header on, packet as it came ──► server
+//! response ─► known? ─► header off, carried values back ────────────► behind ─► out
+//! ```
+//!
+//! A response runs only the part behind, so no packet goes round; what has our EtherTypes and is not from a server ends.
+
+use pathcall_wire::function::{FunctionFlags, REQUEST, RESPONSE, VERSION};
+
+use super::balance::Balance;
+use super::build::{Build, and, assign, cast, either, not, set_valid, stmt, valid, when};
+use super::carried::{Carried, read_by_parser};
+use super::find::{self, Parts, changed_headers};
+use super::flow::{self, Places};
+use super::headers::Headers;
+use super::layout::Layout;
+use super::{Event, Generated, SteeredKey, Target};
+use crate::ir::{
+    Binary, Block, DROP_PORT, Expr, ExprKind, MatchKind, Program, SlotId, Standard, State, StateId, Stmt, StmtKind,
+    Transition, Ty, Value,
+};
+
+/// `pc.kind`: what came.
+const ORIGINAL: u128 = 0;
+const STRAY: u128 = 1;
+const ANSWER: u128 = 2;
+/// Ports that servers may be at.
+const PORTS: u32 = 512;
+
+/// The element's program, its header and what was added.
+pub struct Made {
+    pub program: Program,
+    pub layout: Layout,
+    pub generated: Generated,
+}
+
+/// Builds the program.
+pub fn element(whole: &Program, parts: Parts, carried: &Carried, target: &Target) -> Made {
+    let mut program = whole.clone();
+    program.handler = None;
+    let balance = Balance::new(&mut program, &target.sizes);
+    let mut build = Build { program };
+    let headers = Headers::new(&mut build, whole, carried, &balance, target);
+    let vars = Vars::new(&mut build);
+    let generated = Generated::new(&mut build, &vars, balance, find::steered_keys(whole));
+    let in_parser = read_by_parser(whole);
+    let mut element = Element { build, whole, headers, vars, generated, in_parser };
+    element.parser();
+    element.blocks(parts);
+    let Element { mut build, headers, generated, .. } = element;
+    let ours = [Some(headers.eth), Some(headers.head), headers.req, headers.res, headers.carried];
+    build.program.deparser = ours.into_iter().flatten().chain(build.program.deparser).collect();
+    Made { program: build.program, layout: headers.layout, generated }
+}
+
+struct Element<'a> {
+    build: Build,
+    whole: &'a Program,
+    headers: Headers,
+    vars: Vars,
+    generated: Generated,
+    /// What the parser reads of how the packet arrived.
+    in_parser: Places,
+}
+
+/// Slots of the control flow.
+pub(super) struct Vars {
+    kind: SlotId,
+    /// Where it really came in.
+    pub(super) port: SlotId,
+    load_type: SlotId,
+    /// It leaves as a request.
+    requesting: SlotId,
+    known: SlotId,
+    ingress_port: SlotId,
+    spec: SlotId,
+    group: SlotId,
+    /// Where the last header begins and ends in the packet.
+    index: SlotId,
+    end: SlotId,
+}
+
+impl Vars {
+    fn new(build: &mut Build) -> Self {
+        Self {
+            kind: build.local("pc.kind", Ty::Bit(2)),
+            port: build.local("pc.port", Ty::Bit(9)),
+            load_type: build.local("pc.load_type", Ty::Bit(16)),
+            requesting: build.local("pc.requesting", Ty::Bool),
+            known: build.local("pc.known", Ty::Bool),
+            ingress_port: build.standard(Standard::IngressPort),
+            spec: build.standard(Standard::EgressSpec),
+            group: build.standard(Standard::McastGroup),
+            index: build.local("pc.index", Ty::Bit(16)),
+            end: build.local("pc.end", Ty::Bit(16)),
+        }
+    }
+}
+
+impl Generated {
+    fn new(build: &mut Build, vars: &Vars, balance: Balance, steered: Vec<SteeredKey>) -> Self {
+        let from_server = build.action("pc.from_server", &[], |_| Vec::new());
+        let from_other = build.action("pc.from_other", &[], |_| Vec::new());
+        let keys = [("port", build.value(vars.port), MatchKind::Exact)];
+        let servers = build.table("pc.servers", &keys, &[from_server, from_other], (from_other, vec![]), PORTS);
+        let address = build.register("pc.address", Ty::Bit(48), 1);
+        let events = build.counter("pc.events", Event::ALL.len() as u32);
+        Self { servers, from_server, address, events, balance, steered }
+    }
+}
+
+impl Element<'_> {
+    /// `pc.start` looks at the EtherType; a response's headers come off before the program's own `start`.
+    fn parser(&mut self) {
+        let first = self.build.program.parser.states.len() as u32;
+        // The program's `start` moves to the end, as states begin with the first.
+        let start = StateId(first);
+        let (answer, stray) = (StateId(first + 1), StateId(first + 2));
+        let mut states = std::mem::take(&mut self.build.program.parser.states);
+        for state in &mut states {
+            shift(&mut state.next, start);
+        }
+        let look = |skip: u32, width: u16| Expr { ty: Ty::Bit(width), kind: ExprKind::Lookahead { skip } };
+        let vars = &self.vars;
+        let begin = State {
+            name: "pc_start".to_owned(),
+            body: vec![self.build.copy(vars.port, vars.ingress_port), assign(vars.load_type, look(96, 16))],
+            next: Transition::Select {
+                keys: vec![self.build.value(vars.load_type)],
+                cases: vec![
+                    (vec![Value::Mask(RESPONSE.into(), 0xffff)], Transition::To(answer)),
+                    (vec![Value::Mask(REQUEST.into(), 0xffff)], Transition::To(stray)),
+                    (vec![Value::Any], Transition::To(start)),
+                ],
+            },
+        };
+        let extract = |header| stmt(StmtKind::Extract { header, varbits: None });
+        // Until the last header is off, it is a stray: one that is too short stays one.
+        let mut body = vec![self.build.put(vars.kind, STRAY)];
+        body.extend(self.headers.of_response().map(extract));
+        body.push(self.build.put(vars.kind, ANSWER));
+        let values = self.headers.values.iter().filter(|(slot, _)| self.in_parser.has(*slot));
+        body.extend(values.map(|(slot, from)| self.build.copy(*slot, *from)));
+        let back = State { name: "pc_response".to_owned(), body, next: Transition::To(start) };
+        let body = vec![self.build.put(vars.kind, STRAY)];
+        let other = State { name: "pc_stray".to_owned(), body, next: Transition::Accept };
+        let mut own = std::mem::replace(&mut states[0], begin);
+        if own.name == "start" {
+            own.name = "pc_own_start".to_owned();
+        }
+        states.extend([own, back, other]);
+        if self.headers.options.is_some() {
+            for state in &mut states[1..=first as usize] {
+                self.note_headers(&mut state.body);
+            }
+        }
+        self.build.program.parser.states = states;
+    }
+
+    /// Notes where each header that is taken begins and ends.
+    fn note_headers(&self, body: &mut Block) {
+        let vars = &self.vars;
+        let mut noted = Vec::new();
+        for stmt in body.drain(..) {
+            let taken = match &stmt.kind {
+                StmtKind::Extract { header, varbits } => {
+                    let fields = &self.whole.headers[header.0 as usize].fields;
+                    let fixed: u32 = fields.iter().map(|slot| u32::from(self.whole.width(*slot))).sum();
+                    Some((fixed / 8, varbits.clone()))
+                }
+                _ => None,
+            };
+            noted.push(stmt);
+            let Some((fixed, varbits)) = taken else { continue };
+            let plus = |left, right| Expr::binary(Ty::Bit(16), Binary::Add, left, right);
+            let mut end = plus(self.build.value(vars.end), Expr::constant(Ty::Bit(16), fixed.into()));
+            if let Some(bits) = varbits {
+                let bits = cast(Ty::Bit(16), bits);
+                let three = Expr::constant(Ty::Bit(16), 3);
+                end = plus(end, Expr::binary(Ty::Bit(16), Binary::Shr, bits, three));
+            }
+            noted.push(self.build.copy(vars.index, vars.end));
+            noted.push(assign(vars.end, end));
+        }
+        *body = noted;
+    }
+
+    fn blocks(&mut self, parts: Parts) {
+        let mut parts = parts;
+        for block in [&mut parts.before, &mut parts.leading, &mut parts.otherwise] {
+            self.mirrored(block);
+        }
+        let (saved, restored) = self.as_it_came(&parts);
+        let mut fly = parts.leading;
+        fly.extend(self.depart(restored));
+        let mut ours = saved;
+        ours.extend(parts.before);
+        match parts.condition {
+            Some(condition) => ours.push(either(condition, fly, parts.otherwise)),
+            None => ours.extend(fly),
+        }
+        let mut back = self.arrive();
+        back.extend(parts.trailing);
+        let build = &self.build;
+        let came = not(build.is(self.vars.kind, ORIGINAL));
+        let here = not(build.value(self.vars.requesting));
+        let ingress = vec![either(came, back, ours), when(here.clone(), parts.behind)];
+        let original = build.is(self.vars.kind, ORIGINAL);
+        let program = &mut self.build.program;
+        program.ingress = ingress;
+        guard(&mut program.verify, original);
+        guard(&mut program.egress, here.clone());
+        guard(&mut program.compute, here);
+    }
+
+    /// Tables and `steer` in the part before, as placement has them.
+    fn mirrored(&self, block: &mut Block) {
+        let balance = &self.generated.balance;
+        let mut done = Vec::new();
+        for mut statement in block.drain(..) {
+            match &mut statement.kind {
+                StmtKind::If { then, otherwise, .. } => {
+                    self.mirrored(then);
+                    self.mirrored(otherwise);
+                }
+                StmtKind::Body(body) => self.mirrored(body),
+                StmtKind::Apply { table, hit, action } if self.build.program.tables[table.0 as usize].mirrored => {
+                    if let Some(lookup) = balance.lookup(&self.build.program, *table, *hit, *action) {
+                        done.extend(placed(lookup, &statement));
+                        continue;
+                    }
+                }
+                StmtKind::Steer { partition, value } => {
+                    done.extend(placed(balance.steer(partition, value), &statement));
+                    continue;
+                }
+                _ => {}
+            }
+            done.push(statement);
+        }
+        *block = done;
+    }
+
+    /// Keeps what the part before changes of the headers, so that a request has the packet as it came.
+    fn as_it_came(&mut self, parts: &Parts) -> (Block, Block) {
+        let mut changed = flow::written(self.whole, &parts.before);
+        changed.join(&flow::written(self.whole, &parts.leading));
+        let (fields, headers) = changed_headers(self.whole, &changed);
+        let (mut saved, mut restored) = (Vec::new(), Vec::new());
+        for header in headers {
+            let name = format!("pc.saved.{}.valid", self.whole.headers[header.0 as usize].name);
+            let slot = self.build.local(&name, Ty::Bool);
+            saved.push(assign(slot, valid(header)));
+            let on_off = either(self.build.value(slot), vec![set_valid(header, true)], vec![set_valid(header, false)]);
+            restored.push(on_off);
+        }
+        for field in fields {
+            let of = &self.whole.slots[field.0 as usize];
+            let slot = self.build.local(&format!("pc.saved.{}", of.name), of.ty);
+            saved.push(self.build.copy(slot, field));
+            restored.push(self.build.copy(field, slot));
+        }
+        (saved, restored)
+    }
+
+    /// The packet becomes a request.
+    fn depart(&mut self, as_it_came: Block) -> Block {
+        let (build, vars, headers) = (&self.build, &self.vars, &self.headers);
+        let balance = &self.generated.balance;
+        // Where it would have gone is carried before the server's port takes its place.
+        let mut block: Block = headers.of_request().map(|header| set_valid(header, true)).collect();
+        block.extend(headers.request.iter().map(|(slot, to)| build.copy(*to, *slot)));
+        let travelling = balance.travelling();
+        let carried = headers.values.iter().filter(|(slot, _)| !travelling.contains(slot));
+        block.extend(carried.map(|(slot, to)| build.copy(*to, *slot)));
+        for (header, to) in &headers.valid {
+            block.push(assign(*to, cast(Ty::Bit(1), valid(*header))));
+        }
+        if let Some([index, length]) = headers.options {
+            block.push(build.copy(index, vars.index));
+            let long = Expr::binary(Ty::Bit(16), Binary::Sub, build.value(vars.end), build.value(vars.index));
+            block.push(assign(length, long));
+        }
+        block.extend(as_it_came);
+        block.push(build.put(vars.requesting, 1));
+        block.push(build.put(vars.group, 0));
+        block.push(build.put(vars.spec, DROP_PORT));
+        let (flow, params) = self.flow();
+        block.extend(balance.depart(&flow, &params));
+        block.extend(
+            headers.values.iter().filter(|(slot, _)| travelling.contains(slot)).map(|(s, to)| build.copy(*to, *s)),
+        );
+        let [dst, src, ether_type] = headers.eth_fields[..] else { unreachable!("three fields") };
+        let [load_type, function, guard, _, version] = headers.head_fields[..] else { unreachable!("five fields") };
+        block.push(build.copy(dst, balance.vars.server_mac.slot));
+        block.push(stmt(StmtKind::Read {
+            register: self.generated.address,
+            index: Expr::constant(Ty::Bit(32), 0),
+            to: src,
+        }));
+        block.push(build.put(ether_type, REQUEST.into()));
+        block.push(build.copy(load_type, vars.load_type));
+        block.push(build.put(function, self.headers.layout.function.into()));
+        block.push(build.copy(guard, balance.vars.guard.slot));
+        block.push(build.put(version, VERSION.into()));
+        let lost = vec![self.count(Event::NoServer)];
+        block.push(either(build.is(vars.spec, DROP_PORT), lost, vec![self.count(Event::Request)]));
+        block
+    }
+
+    /// What names the flow at the servers: `@flow` parameters (if there are none, the first mirrored table's key); and all
+    /// parameters.
+    fn flow(&self) -> (Vec<Expr>, Vec<Expr>) {
+        let Some(handler) = &self.whole.handler else { return Default::default() };
+        let params = |slots: &[SlotId]| slots.iter().map(|slot| self.build.value(*slot)).collect();
+        (params(&handler.flow), params(&handler.request))
+    }
+
+    /// A response becomes the packet again.
+    fn arrive(&self) -> Block {
+        let (build, vars, headers) = (&self.build, &self.vars, &self.headers);
+        let balance = &self.generated.balance;
+        let [_, function, guard, flags, version] = headers.head_fields[..] else { unreachable!("five fields") };
+        let mut block =
+            vec![stmt(StmtKind::Apply { table: self.generated.servers, hit: Some(vars.known), action: None })];
+        let ours = and(build.is(vars.kind, ANSWER), build.value(vars.known));
+        let ours = and(ours, build.is(function, headers.layout.function.into()));
+        let ours = and(ours, build.is(version, VERSION.into()));
+        block.push(when(not(ours), self.end(Event::Stray)));
+        block.push(build.copy(balance.vars.guard.slot, guard));
+        let travelling = balance.travelling();
+        let (gone, kept): (Vec<_>, Vec<_>) = headers.values.iter().partition(|(slot, _)| travelling.contains(slot));
+        block.extend(gone.iter().map(|(slot, from)| build.copy(*slot, *from)));
+        block.extend(balance.arrive());
+        let ended = Expr::binary(
+            Ty::Bit(8),
+            Binary::And,
+            build.value(flags),
+            Expr::constant(Ty::Bit(8), FunctionFlags::ENDED.into()),
+        );
+        let ended = Expr::binary(Ty::Bool, Binary::Ne, ended, Expr::constant(Ty::Bit(8), 0));
+        block.push(when(ended, self.end(Event::Ended)));
+        for (header, from) in &headers.valid {
+            block.push(either(build.is(*from, 1), vec![set_valid(*header, true)], vec![set_valid(*header, false)]));
+        }
+        block.extend(kept.iter().map(|(slot, from)| build.copy(*slot, *from)));
+        block.extend(headers.response.iter().map(|(slot, from)| build.copy(*slot, *from)));
+        block.extend(headers.of_response().map(|header| set_valid(header, false)));
+        block.push(self.count(Event::Response));
+        block
+    }
+
+    fn end(&self, event: Event) -> Block {
+        let (build, vars) = (&self.build, &self.vars);
+        vec![
+            self.count(event),
+            build.put(vars.requesting, 1),
+            build.put(vars.group, 0),
+            build.put(vars.spec, DROP_PORT),
+            stmt(StmtKind::Exit),
+        ]
+    }
+
+    fn count(&self, event: Event) -> Stmt {
+        let index = Expr::constant(Ty::Bit(32), event as u128);
+        stmt(StmtKind::Count { counter: self.generated.events, index })
+    }
+}
+
+/// Generated statements in the place of one of the program's.
+fn placed(block: Block, of: &Stmt) -> impl Iterator<Item = Stmt> {
+    let at = of.at;
+    block.into_iter().map(move |stmt| Stmt { at, ..stmt })
+}
+
+/// Points what goes to the program's first state to where that is now.
+fn shift(next: &mut Transition, start: StateId) {
+    match next {
+        Transition::To(state) if state.0 == 0 => *state = start,
+        Transition::Select { cases, .. } => cases.iter_mut().for_each(|(_, to)| shift(to, start)),
+        _ => {}
+    }
+}
+
+/// Runs a block only if the condition holds.
+fn guard(block: &mut Block, condition: Expr) {
+    if !block.is_empty() {
+        *block = vec![when(condition, std::mem::take(block))];
+    }
+}

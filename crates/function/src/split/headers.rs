@@ -1,0 +1,136 @@
+//! The generated headers of the element's program: Ethernet, fixed part, parameters, what is carried.
+
+use super::Target;
+use super::balance::Balance;
+use super::build::Build;
+use super::carried::Carried;
+use super::layout::{Area, FIXED, Layout};
+use crate::ir::{HeaderId, Program, SlotId, Ty};
+
+/// What a handler's C calls that wants to know where the last header lies.
+const OPTION_CALLS: [&str; 2] = ["last_header_index", "last_header_length"];
+
+/// The generated headers. Those without fields do not exist.
+pub struct Headers {
+    pub eth: HeaderId,
+    /// Destination, source, type.
+    pub eth_fields: Vec<SlotId>,
+    pub head: HeaderId,
+    /// Load type, function, guard, flags, version.
+    pub head_fields: Vec<SlotId>,
+    pub req: Option<HeaderId>,
+    pub res: Option<HeaderId>,
+    pub carried: Option<HeaderId>,
+    /// Where values of the program stand in these headers: the program's slot, the header's.
+    pub request: Vec<(SlotId, SlotId)>,
+    pub response: Vec<(SlotId, SlotId)>,
+    /// Travelling and carried slots.
+    pub values: Vec<(SlotId, SlotId)>,
+    pub valid: Vec<(HeaderId, SlotId)>,
+    /// The last header's place and length.
+    pub options: Option<[SlotId; 2]>,
+    pub layout: Layout,
+}
+
+impl Headers {
+    pub fn new(build: &mut Build, whole: &Program, carried: &Carried, balance: &Balance, target: &Target) -> Self {
+        let typed = |fields: &[(&str, u16)]| -> Vec<(String, Ty)> {
+            fields.iter().map(|(name, width)| ((*name).to_owned(), Ty::Bit(*width))).collect()
+        };
+        let (eth, eth_fields) = build.header("pc.eth", &typed(&[("dst", 48), ("src", 48), ("type", 16)]));
+        let fixed = [("load_type", 16), ("function", 16), ("guard", 16), ("flags", 8), ("version", 8)];
+        let (head, head_fields) = build.header("pc.head", &typed(&fixed));
+        let handler = whole.handler.as_ref();
+        let (request, response) = handler.map_or((&[][..], &[][..]), |h| (&h.request, &h.response));
+        let (mut req, mut res) = (area(whole, request), area(whole, response));
+        let params = req.bytes().max(res.bytes());
+        req.fill(params);
+        res.fill(params);
+        let mut rest = Area::default();
+        for slot in balance.travelling() {
+            let travelling = &build.program.slots[slot.0 as usize];
+            rest.whole(&travelling.name, Some(slot), travelling.ty);
+        }
+        let travelling = rest.values.len();
+        let (whole_bytes, parts): (Vec<SlotId>, Vec<SlotId>) =
+            carried.slots.iter().partition(|slot| whole.width(**slot).is_multiple_of(8));
+        for slot in whole_bytes.iter().chain(&parts) {
+            let carried = &whole.slots[slot.0 as usize];
+            rest.close(&carried.name, Some(*slot), carried.ty);
+        }
+        for header in &carried.headers {
+            rest.close(&format!("{}.valid", whole.headers[header.0 as usize].name), None, Ty::Bool);
+        }
+        let values = rest.values.len();
+        let asked = handler
+            .is_some_and(|h| [&h.body, &h.state].iter().any(|c| OPTION_CALLS.iter().any(|call| c.text.contains(call))));
+        if asked {
+            rest.whole("last_header.index", None, Ty::Bit(16));
+            rest.whole("last_header.length", None, Ty::Bit(16));
+        }
+        rest.fill((FIXED + params + rest.bytes()).next_multiple_of(4) - FIXED - params);
+        let (req_header, req_slots) = made(build, "pc.req", &req);
+        let (res_header, res_slots) = made(build, "pc.res", &res);
+        let (rest_header, rest_slots) = made(build, "pc.carried", &rest);
+        let pairs = |area: &Area, slots: &[SlotId]| -> Vec<(SlotId, SlotId)> {
+            area.values.iter().zip(slots).filter_map(|(field, slot)| Some((field.slot?, *slot))).collect()
+        };
+        let placed = rest.placed(FIXED + params);
+        let layout = Layout {
+            function: target.function,
+            length: FIXED + params + rest.bytes(),
+            params,
+            request: req.placed(FIXED),
+            response: res.placed(FIXED),
+            travelling: placed[..travelling].to_vec(),
+            carried: placed[travelling..values].to_vec(),
+            options: placed[values..].to_vec(),
+        };
+        let first_valid = travelling + carried.slots.len();
+        Self {
+            request: pairs(&req, &req_slots),
+            response: pairs(&res, &res_slots),
+            values: pairs(&rest, &rest_slots),
+            valid: carried.headers.iter().copied().zip(rest_slots[first_valid..].iter().copied()).collect(),
+            options: asked.then(|| [rest_slots[values], rest_slots[values + 1]]),
+            eth,
+            eth_fields,
+            head,
+            head_fields,
+            req: req_header,
+            res: res_header,
+            carried: rest_header,
+            layout,
+        }
+    }
+
+    /// Those of a request.
+    pub fn of_request(&self) -> impl Iterator<Item = HeaderId> {
+        [Some(self.eth), Some(self.head), self.req, self.carried].into_iter().flatten()
+    }
+
+    /// Those of a response.
+    pub fn of_response(&self) -> impl Iterator<Item = HeaderId> {
+        [Some(self.eth), Some(self.head), self.res, self.carried].into_iter().flatten()
+    }
+}
+
+fn area(program: &Program, slots: &[SlotId]) -> Area {
+    let mut area = Area::default();
+    for slot in slots {
+        let param = &program.slots[slot.0 as usize];
+        area.whole(&param.name, Some(*slot), param.ty);
+    }
+    area
+}
+
+/// The IR's header of an area, and the slots of its values.
+fn made(build: &mut Build, name: &str, area: &Area) -> (Option<HeaderId>, Vec<SlotId>) {
+    if area.fields.is_empty() {
+        return (None, Vec::new());
+    }
+    let fields: Vec<(String, Ty)> = area.fields.iter().map(|(field, ty, _)| (field.clone(), *ty)).collect();
+    let (header, slots) = build.header(name, &fields);
+    let values = area.fields.iter().zip(slots).filter(|((_, _, value), _)| value.is_some()).map(|(_, slot)| slot);
+    (Some(header), values.collect())
+}

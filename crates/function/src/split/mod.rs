@@ -1,0 +1,210 @@
+//! A function becomes an element's program, a header between, and a server's handler (CLIP §IV).
+//!
+//! ```text
+//! ir::Program ─► find ─► flow (what has to travel) ─► layout (the header) ─► element (the program)
+//!    with a handler                                                            │ balance (§V, around it)
+//!                                                                              └► report (what runs where, sizes)
+//! ```
+//!
+//! [`split`] is the way in. What it makes is plain IR again, but for the handler's C, which goes to servers as it is.
+
+pub mod balance;
+pub mod build;
+mod carried;
+mod element;
+mod find;
+mod flow;
+mod headers;
+pub mod layout;
+pub mod report;
+
+use crate::ir::{ActionId, CounterId, Handler, Program, RegisterId, Span, TableId};
+use balance::{Balance, Sizes};
+use layout::Layout;
+use report::Report;
+
+/// What a function is split for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Target {
+    /// The number of the function, in its headers.
+    pub function: u16,
+    /// How large the parts around it are; also how many entries of a mirrored table the element holds.
+    pub sizes: Sizes,
+    /// Bits of values that the element's pipeline can hold at once (a packet header vector); none: any number.
+    pub phv_bits: Option<u32>,
+}
+
+/// A function in its parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Split {
+    /// What the element runs.
+    pub element: Program,
+    /// The header between element and servers.
+    pub layout: Layout,
+    /// What servers run.
+    pub handler: Handler,
+    /// What the compiler added to the element's program that others have to fill.
+    pub generated: Generated,
+    /// What runs where, and why.
+    pub report: Report,
+}
+
+/// Generated parts of the element's program that a controller fills.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Generated {
+    /// Ports that servers are at: an entry with [`Self::from_server`] for each.
+    pub servers: TableId,
+    /// The action of [`Self::servers`].
+    pub from_server: ActionId,
+    /// `[0]`: the element's own address, the source of requests.
+    pub address: RegisterId,
+    /// Counts [`Event`]s.
+    pub events: CounterId,
+    /// Placement and scaling.
+    pub balance: Balance,
+    /// Which keys of mirrored tables are values of partitions.
+    pub steered: Vec<SteeredKey>,
+}
+
+/// A key of a mirrored table that packets are steered by: its entries hold values of the partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SteeredKey {
+    /// The partition, as the program counts them.
+    pub partition: usize,
+    /// The table.
+    pub table: TableId,
+    /// Which of its keys.
+    pub key: usize,
+}
+
+/// What an element's program counts, by its number in [`Generated::events`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A packet went to a server.
+    Request,
+    /// A response came.
+    Response,
+    /// The handler ended the packet.
+    Ended,
+    /// A packet for a server, and there is none.
+    NoServer,
+    /// A request or response that is not from a server, or not of this function.
+    Stray,
+}
+
+impl Event {
+    /// All there are.
+    pub const ALL: [Self; 5] = [Self::Request, Self::Response, Self::Ended, Self::NoServer, Self::Stray];
+}
+
+/// Why a function can't be split.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It calls no handler: it runs in an element as it is.
+    #[error("the pipeline never calls remote_handler")]
+    NoCall,
+    /// It calls it twice.
+    #[error("remote_handler is called a second time: a packet goes to a server once")]
+    TwoCalls {
+        /// There.
+        at: Span,
+    },
+    /// It calls it where a packet can't leave.
+    #[error("remote_handler can only be called in the pipeline's apply, or in one branch there")]
+    CallPlace {
+        /// There.
+        at: Span,
+    },
+    /// The part before does what can't be undone for a packet that goes to a server.
+    #[error("the part before the handler {what} the packet: do it in the part behind")]
+    Before {
+        /// What it does.
+        what: &'static str,
+        /// There.
+        at: Span,
+    },
+    /// A field of variable length would be lost.
+    #[error("the part before the handler turns header {header} on or off, whose varbit field would be lost")]
+    Varbit {
+        /// The header.
+        header: String,
+    },
+    /// A request could not hold the packet as it came.
+    #[error("header {header} is taken by the parser and never emitted: a request would lack it")]
+    NotEmitted {
+        /// The header.
+        header: String,
+        /// Where it is taken.
+        at: Span,
+    },
+    /// As [`Self::NotEmitted`].
+    #[error("the parser takes header {header} behind one that the deparser emits later")]
+    Order {
+        /// The header.
+        header: String,
+        /// Where it is taken.
+        at: Span,
+    },
+    /// As [`Self::NotEmitted`].
+    #[error("packet.advance loses bits that a request has to hold: extract them into a header")]
+    Skipped {
+        /// There.
+        at: Span,
+    },
+    /// The element can't hold all values at once.
+    #[error("{needed} bits of values are needed at once, and the target holds {bits}")]
+    Phv {
+        /// Bits that are needed.
+        needed: u32,
+        /// Bits there are.
+        bits: u32,
+    },
+}
+
+impl Refused {
+    /// Where in the source.
+    #[must_use]
+    pub fn at(&self) -> Option<Span> {
+        match self {
+            Self::TwoCalls { at }
+            | Self::CallPlace { at }
+            | Self::Before { at, .. }
+            | Self::NotEmitted { at, .. }
+            | Self::Order { at, .. }
+            | Self::Skipped { at } => Some(*at),
+            Self::NoCall | Self::Varbit { .. } | Self::Phv { .. } => None,
+        }
+    }
+}
+
+/// What may differ from the function in one piece.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// Packets overtake each other between the two parts.
+    #[error("register {register} is used before and behind the handler: other packets come between while one is away")]
+    RegisterAcross {
+        /// The register.
+        register: String,
+    },
+}
+
+/// Splits a function.
+///
+/// # Errors
+/// If it has no handler, or does what can't be split.
+pub fn split(program: &Program, target: &Target) -> Result<Split, Refused> {
+    let handler = program.handler.clone().ok_or(Refused::NoCall)?;
+    let parts = find::parts(program)?;
+    find::check(program, &parts)?;
+    let warnings = find::warnings(program, &parts);
+    let carried = carried::carried(program, &parts);
+    let report = report::Report::new(program, &parts, &carried, warnings);
+    let made = element::element(program, parts, &carried, target);
+    let report = report.of(&made.program, &made.layout);
+    if let Some(bits) = target.phv_bits
+        && report.phv_bits > bits
+    {
+        return Err(Refused::Phv { needed: report.phv_bits, bits });
+    }
+    Ok(Split { element: made.program, layout: made.layout, handler, generated: made.generated, report })
+}

@@ -1,0 +1,107 @@
+//! What is said to the author of a bad program: for each file in `tests/bad`, the text beside it. A piece of a program
+//! is put where `body`, `locals`, `top`, `states` or `headers` say; the whole is told as an author would see it.
+//! `BLESS=1` writes down what comes out now.
+
+use pathcall_function::{Report, Sources, compile};
+use std::path::Path;
+
+/// A program with holes.
+const FRAME: &str = "#include <core.p4>
+#include <v1model.p4>
+header h_t { bit<8> a; bit<8> b; bit<16> c; }
+header v_t { varbit<32> v; }
+struct headers { h_t h; h_t[2] s; v_t v;@headers }
+struct metadata { bit<8> x; bit<16> y; bool t; int<8> i; }
+@top
+parser P(packet_in packet, out headers hdr, inout metadata md, inout standard_metadata_t sm) {@states
+}
+control V(inout headers hdr, inout metadata md) { apply { } }
+control I(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {@locals
+    apply {@body
+    }
+}
+control E(inout headers hdr, inout metadata md, inout standard_metadata_t sm) { apply { } }
+control C(inout headers hdr, inout metadata md) { apply { } }
+control D(packet_out packet, in headers hdr) { apply { packet.emit(hdr.h); } }
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+";
+const HOLES: [(&str, &str); 5] = [
+    ("headers", ""),
+    ("top", ""),
+    ("states", "\n    state start { packet.extract(hdr.h); transition accept; }"),
+    ("locals", ""),
+    ("body", ""),
+];
+
+fn program(hole: &str, piece: &str) -> String {
+    HOLES.iter().fold(FRAME.to_owned(), |text, (name, usual)| {
+        text.replace(&format!("@{name}"), if *name == hole { piece } else { usual })
+    })
+}
+
+fn told(name: &str, text: &str) -> String {
+    let mut sources = Sources::new(Vec::new());
+    match compile(&mut sources, (name, text)) {
+        Ok(_) => "nothing is wrong\n".to_owned(),
+        Err(wrong) => Report(&wrong, &sources).to_string() + "\n",
+    }
+}
+
+#[test]
+fn the_frame_without_a_mistake_compiles() {
+    assert_eq!(told("frame.p4", &program("", "")), "nothing is wrong\n");
+}
+
+/// Files have cases, each behind a line `=== hole`; a case `=== whole` is a program of its own.
+#[test]
+fn mistakes_are_told_as_they_were() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|found| found == "p4"));
+    files.sort();
+    assert!(files.len() > 3, "{files:?}");
+    let mut differ = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("text");
+        let mut found = String::new();
+        for case in text.split("=== ").skip(1) {
+            let (hole, piece) = case.split_once('\n').expect("a hole");
+            assert!(hole == "whole" || HOLES.iter().any(|(name, _)| *name == hole), "{hole}");
+            let program =
+                if hole == "whole" { piece.to_owned() } else { program(hole, &format!("\n{}", piece.trim_end())) };
+            found += &format!("=== {hole}\n{piece}---\n{}\n", told("bad.p4", &program));
+        }
+        for case in found.split("=== ").filter(|case| case.contains("---\nnothing is wrong")) {
+            differ.push(format!("{}: no mistake in\n{case}", file.display()));
+        }
+        let golden = file.with_extension("txt");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&golden, &found).expect("written");
+        }
+        let expected = std::fs::read_to_string(&golden).unwrap_or_default();
+        if expected != found {
+            differ.push(format!("{}:\n{found}", golden.display()));
+        }
+    }
+    assert!(differ.is_empty(), "{}\nBLESS=1 takes what is found", differ.join("\n"));
+}
+
+#[test]
+fn files_that_include_one_another_for_ever_are_told() {
+    let folder = std::env::temp_dir().join(format!("pathcall-function-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("a.p4"), "#include \"b.p4\"\n").expect("written");
+    std::fs::write(folder.join("b.p4"), "#include \"a.p4\"\n").expect("written");
+    let mut sources = Sources::new(Vec::new());
+    let wrong = compile(&mut sources, folder.join("a.p4").as_path()).expect_err("never ends");
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!(wrong[0].message, "files include one another more than 16 deep");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told() {
+    let mut sources = Sources::new(Vec::new());
+    let wrong = compile(&mut sources, Path::new("/nowhere/at/all.p4")).expect_err("not there");
+    assert!(wrong[0].message.starts_with("can't read /nowhere/at/all.p4: "), "{}", wrong[0].message);
+}

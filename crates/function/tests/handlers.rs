@@ -1,0 +1,87 @@
+//! The functions that come with Pathcall: their handlers compile for each room, and do what they are for.
+
+use std::path::{Path, PathBuf};
+
+use pathcall_function::handler::{Config, Handler, StartError};
+use pathcall_function::ir::{Program, Span};
+use pathcall_function::serve::{Handler as _, Outcome};
+use pathcall_function::source::Sources;
+use pathcall_sandbox::{BuildError, Kind};
+
+const FUNCTIONS: [&str; 5] = ["snat", "fib", "trd", "knock", "smooth"];
+
+fn start(name: &str, kind: Kind) -> Option<(Program, Handler)> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../functions/{name}.p4c"));
+    let mut sources = Sources::new(Vec::new());
+    let program = pathcall_function::compile(&mut sources, file.as_path())
+        .unwrap_or_else(|wrong| panic!("{name}: {}", pathcall_function::diag::Report(&wrong, &sources)));
+    let place = |at: Span| {
+        let (line, column) = sources.position(at);
+        Some((sources.name(at.file).to_owned(), line, column))
+    };
+    let config = Config { kind: Some(kind), ..Config::default() };
+    match Handler::start(&program, &place, &config, &cache(), 0) {
+        Ok(handler) => Some((program, handler)),
+        Err(StartError::Build(BuildError::Lacking(lacking))) => {
+            assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
+            eprintln!("skipped: {kind:?}: {lacking}");
+            None
+        }
+        Err(error) => panic!("{name}, {kind:?}: {error}"),
+    }
+}
+
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers")
+}
+
+#[test]
+fn all_compile_for_each_room() {
+    for name in FUNCTIONS {
+        for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+            let Some((program, mut handler)) = start(name, kind) else { continue };
+            let written = program.handler.as_ref().expect("a handler");
+            let (request, mut response) = (vec![0; written.request.len()], vec![0; written.response.len()]);
+            assert_eq!(handler.handle(0, &request, &[], &mut response), Outcome::Respond, "{name}, {kind:?}");
+            assert_eq!(handler.take_trapped(), [], "{name}, {kind:?}");
+        }
+    }
+}
+
+#[test]
+fn snat_gives_ports_of_its_own_and_takes_them_back() {
+    for kind in [Kind::Wasm, Kind::Process] {
+        let Some((program, mut handler)) = start("snat", kind) else { continue };
+        let table = |name: &str| {
+            let id = program.tables.iter().position(|table| table.name.ends_with(name)).expect("a table");
+            pathcall_function::ir::TableId(id as u32)
+        };
+        handler.set_ranges(0, &[(2000, 2001)], 0);
+        // addr, port, protocol, outward, error, flags, id, offset, more
+        let ask = |handler: &mut Handler, now_ms, addr: u128, port, outward| {
+            let mut response = [0; 3];
+            let request = [addr, port, 17, outward, 0, 0, 0, 0, 0];
+            assert_eq!(handler.handle(now_ms, &request, &[], &mut response), Outcome::Respond);
+            response
+        };
+        let (host, mapped, unknown, exhausted) = (0x0a00_0001, 1, 2, 3);
+        let [first, port, verdict] = ask(&mut handler, 0, host, 5000, 1);
+        assert!(first >> 4 == 0xc000_0200 >> 4 && (2000..=2001).contains(&port) && verdict == mapped);
+        assert_eq!(ask(&mut handler, 1, host, 5000, 1), [first, port, mapped], "the same again");
+        let [second, other, verdict] = ask(&mut handler, 1, host, 5001, 1);
+        assert!(second == first && other != port && verdict == mapped, "one host has one address");
+        assert_eq!(ask(&mut handler, 1, host, 5002, 1), [0, 0, exhausted], "it owns two ports");
+        assert_eq!(ask(&mut handler, 1, first, port, 0), [host, 5000, mapped], "the way back");
+        assert_eq!(ask(&mut handler, 1, first, 2010, 0), [0, 0, unknown]);
+        // After its time, entry and port are free.
+        handler.expire(400_000);
+        assert_eq!((entries(&handler, table("nat_out")), entries(&handler, table("nat_in"))), (0, 0));
+        assert_eq!(ask(&mut handler, 400_000, host, 5002, 1)[2], mapped);
+    }
+}
+
+fn entries(handler: &Handler, table: pathcall_function::ir::TableId) -> usize {
+    let mut count = 0;
+    handler.each_entry(table, &mut |_| count += 1);
+    count
+}
