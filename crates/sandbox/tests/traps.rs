@@ -1,0 +1,262 @@
+//! Guests that do everything a guest may not, in each room: the call ends with its reason, the host goes on.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pathcall_sandbox::{Built, Guest, Host, Kind, LIMIT, Reason, Source, build};
+
+const GUEST: &str = r#"
+#include <stdint.h>
+#include <stddef.h>
+#ifdef __wasm__
+__attribute__((import_module("env"), import_name("pc_host")))
+#endif
+uint64_t pc_host(uint32_t op, uint32_t which, const void *in, uint32_t in_bytes, void *out, uint32_t out_bytes,
+                 uint64_t value);
+static struct { uint32_t in, out; uint8_t rest[56]; } area;
+const uint32_t pc_area_bytes = sizeof area;
+void *pc_area(void) { return &area; }
+static uint32_t calls;
+static volatile uint32_t zero;
+static volatile uint32_t small[4];
+static int (*volatile chosen)(int);
+static int depth(int n) { volatile char frame[300]; frame[n % 300] = 1; return n ? depth(n - 1) + frame[n % 300] : 0; }
+static void wrong(int a, double b) { area.out = a + (int)b; }
+#line 100 "guest.p4c"
+void pc_enter(uint32_t entry, uint32_t argument)
+{
+    calls++;
+    switch (entry) {
+    case 0: area.out = area.in + argument; break;
+    case 1: small[argument] = 1; break;
+    case 2: area.out = 7 / (zero * argument); break;
+    case 3: *(volatile int *)(uintptr_t)(zero * argument) = 1; break;
+    case 4: __builtin_trap();
+    case 5: area.out = (uint32_t)depth((int)argument); break;
+    case 6: for (;;) { __asm__ volatile(""); }
+    case 7: chosen = (int (*)(int))(uintptr_t)wrong; area.out = (uint32_t)chosen(1); break;
+    case 8: area.out = calls; break;
+    case 9: area.out = (uint32_t)pc_host(3, 4, &area.in, 4, &area.rest, 4, 5); break;
+    case 10: pc_host(0, 0, (void *)(uintptr_t)4096, 4, &area.rest, 4, 0); break;
+    case 11: pc_host(0, 0, 0, 0, (char *)0 - 64, 128, 0); break;
+    case 12: for (;;) pc_host(0, 0, 0, 0, 0, 0, 0);
+    case 13: pc_host(0, 0, &area, 1025, 0, 0, 0); break;
+    }
+}
+"#;
+
+/// Answers with sums, and counts.
+#[derive(Default)]
+struct Counting(u32);
+
+impl Host for Counting {
+    fn call(&mut self, op: u32, which: u32, input: &[u8], output: &mut [u8], value: u64) -> u64 {
+        self.0 += 1;
+        output.fill(input.iter().copied().fold(0, u8::wrapping_add));
+        u64::from(op) + u64::from(which) + value
+    }
+}
+
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests")
+}
+
+fn built(kind: Kind) -> Option<Built> {
+    match build(kind, Source { text: GUEST }, &cache()) {
+        Ok(built) => Some(built),
+        Err(pathcall_sandbox::BuildError::Lacking(lacking)) => {
+            assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
+            eprintln!("skipped: {kind:?}: {lacking}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn open(built: &Built) -> Guest {
+    Guest::open(built, 64, LIMIT).expect("a guest")
+}
+
+fn word(guest: &mut Guest, at: usize) -> u32 {
+    u32::from_le_bytes(guest.area()[at..at + 4].try_into().unwrap())
+}
+
+/// A call that works shows that the guest is well.
+fn is_well(guest: &mut Guest, calls: u32) {
+    let mut host = Counting::default();
+    guest.area()[..4].copy_from_slice(&40u32.to_le_bytes());
+    guest.enter(0, 2, &mut host).expect("it adds");
+    assert_eq!(word(guest, 4), 42);
+    guest.enter(8, 0, &mut host).expect("it counts");
+    assert_eq!(word(guest, 4), calls, "its memory is fresh");
+}
+
+fn trapped(guest: &mut Guest, built: &Built, entry: u32, argument: u32) -> (Reason, Option<String>) {
+    let trap = guest.enter(entry, argument, &mut Counting::default());
+    let trap = trap.expect_err(&format!("entry {entry}: a trap"));
+    guest.restart().expect("a fresh one");
+    is_well(guest, 2);
+    (trap.reason, built.line(trap.at))
+}
+
+fn answers(guest: &mut Guest) {
+    let mut host = Counting::default();
+    guest.area()[..4].copy_from_slice(&[1, 2, 3, 4]);
+    guest.enter(9, 0, &mut host).expect("an answer");
+    assert_eq!((word(guest, 4), word(guest, 8), host.0), (12, 0x0a0a_0a0a, 1));
+}
+
+#[test]
+fn a_guest_in_wasm_is_left_with_the_reason() {
+    let Some(built) = built(Kind::Wasm) else { return };
+    let mut guest = open(&built);
+    is_well(&mut guest, 2);
+    answers(&mut guest);
+    for (entry, argument, reason) in [
+        (1, 1 << 28, Reason::Bounds),
+        (2, 1, Reason::Divide),
+        (3, 1, Reason::Bounds),
+        (4, 0, Reason::Unreachable),
+        (5, 100_000_000, Reason::Bounds),
+        (6, 0, Reason::Time),
+        (7, 0, Reason::Indirect),
+        (10, 0, Reason::Bounds),
+        (11, 0, Reason::Bounds),
+        (12, 0, Reason::Time),
+        (13, 0, Reason::Bounds),
+    ] {
+        let (got, _) = trapped(&mut guest, &built, entry, argument);
+        assert!(got == reason || (entry == 5 && got == Reason::Stack), "entry {entry}: {got:?}, not {reason:?}");
+    }
+}
+
+#[test]
+fn a_guest_in_a_process_is_left_with_the_reason_and_the_line() {
+    let Some(built) = built(Kind::Process) else { return };
+    let mut guest = open(&built);
+    is_well(&mut guest, 2);
+    answers(&mut guest);
+    for (entry, argument, reason, line) in [
+        (1, 1 << 30, Reason::Bounds, Some("guest.p4c:105")),
+        (2, 1, Reason::Divide, Some("guest.p4c:106")),
+        (3, 1, Reason::Bounds, Some("guest.p4c:107")),
+        (4, 0, Reason::Unreachable, Some("guest.p4c:108")),
+        (5, 100_000_000, Reason::Bounds, None),
+        (6, 0, Reason::Time, None),
+        (11, 0, Reason::Bounds, None),
+        (12, 0, Reason::Time, None),
+        (13, 0, Reason::Unreachable, None),
+    ] {
+        let (got, at) = trapped(&mut guest, &built, entry, argument);
+        assert_eq!(got, reason, "entry {entry}");
+        if let Some(line) = line {
+            assert_eq!(at.as_deref(), Some(line), "entry {entry}");
+        }
+    }
+}
+
+#[test]
+fn a_native_guest_that_faults_or_loops_ends_its_call() {
+    let Some(built) = built(Kind::Native) else { return };
+    let mut guest = open(&built);
+    is_well(&mut guest, 2);
+    answers(&mut guest);
+    for (entry, argument, reason) in [
+        (1, 1 << 30, Reason::Bounds),
+        (2, 1, Reason::Divide),
+        (3, 1, Reason::Bounds),
+        (4, 0, Reason::Unreachable),
+        (5, 100_000_000, Reason::Bounds),
+        (6, 0, Reason::Time),
+        (12, 0, Reason::Time),
+        (13, 0, Reason::Bounds),
+    ] {
+        let (got, _) = trapped(&mut guest, &built, entry, argument);
+        assert_eq!(got, reason, "entry {entry}");
+    }
+}
+
+/// Several guests on several threads, some of which loop: none ends another's call.
+#[test]
+fn a_loop_on_one_thread_ends_on_that_thread_alone() {
+    for kind in [Kind::Wasm, Kind::Native] {
+        let Some(built) = built(kind) else { continue };
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let built = &built;
+                scope.spawn(move || {
+                    let mut guest = open(built);
+                    for round in 0..5u32 {
+                        if thread % 2 == 0 {
+                            assert_eq!(trapped(&mut guest, built, 6, 0).0, Reason::Time);
+                        } else {
+                            for step in 0..20_000 {
+                                guest.area()[..4].copy_from_slice(&(round + step).to_le_bytes());
+                                guest.enter(0, 1, &mut Counting::default()).expect("no trap of another's");
+                                assert_eq!(word(&mut guest, 4), round + step + 1);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn instances_share_no_memory() {
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        let Some(built) = built(kind) else { continue };
+        let (mut one, mut other) = (open(&built), open(&built));
+        is_well(&mut one, 2);
+        is_well(&mut one, 4);
+        is_well(&mut other, 2);
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place() {
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        if built(kind).is_none() {
+            continue;
+        }
+        let wrong = GUEST.replace("area.out = calls", "area.aut = calls");
+        let Err(pathcall_sandbox::BuildError::Compile(messages)) = build(kind, Source { text: &wrong }, &cache())
+        else {
+            panic!("it does not compile")
+        };
+        let (file, line, _) = messages[0].at.clone().expect("a place");
+        assert_eq!((file.as_str(), line, messages.len()), ("guest.p4c", 112, 1), "{messages:?}");
+        assert!(messages[0].text.contains("aut"), "{messages:?}");
+        let lacking = GUEST.replace("area.out = calls", "{ extern int nowhere(int); area.out = nowhere(1); }");
+        let Err(pathcall_sandbox::BuildError::Compile(messages)) = build(kind, Source { text: &lacking }, &cache())
+        else {
+            panic!("it does not link")
+        };
+        assert!(messages.iter().any(|m| m.text.contains("`nowhere` is not there")), "{kind:?}: {messages:?}");
+    }
+}
+
+/// A guest that asks its host for nothing.
+#[test]
+fn a_guest_may_be_alone() {
+    let text = "#include <stdint.h>\nstatic uint32_t area[16]; const uint32_t pc_area_bytes = sizeof area;
+        void *pc_area(void) { return area; } void pc_enter(uint32_t a, uint32_t b) { area[0] = a + b; }";
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        if built(kind).is_none() {
+            continue;
+        }
+        let mut guest = open(&build(kind, Source { text }, &cache()).expect("it needs nothing"));
+        guest.enter(3, 4, &mut Counting::default()).expect("a sum");
+        assert_eq!(word(&mut guest, 0), 7);
+    }
+}
+
+#[test]
+fn a_limit_is_of_the_processors_time() {
+    let Some(built) = built(Kind::Wasm) else { return };
+    let mut guest = Guest::open(&built, 64, Duration::from_millis(40)).expect("a guest");
+    let began = std::time::Instant::now();
+    assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time);
+    assert!(began.elapsed() >= Duration::from_millis(40));
+}
