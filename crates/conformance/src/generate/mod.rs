@@ -48,6 +48,8 @@ pub struct Options {
     pub tokens: bool,
     /// No changes of the tables after those at the beginning.
     pub steady: bool,
+    /// Applications of the hardware profile, with rows of at most 32 lanes or of two banks.
+    pub hardware: bool,
 }
 
 /// Steps without end; the first of them fill the tables.
@@ -129,7 +131,7 @@ impl Generator {
     #[must_use]
     pub fn new(seed: u64, options: Options) -> Self {
         let mut random = Random::new(seed);
-        let plans = std::array::from_fn(|index| Plan::new(&mut random, index));
+        let plans = std::array::from_fn(|index| Plan::new(&mut random, index, options.hardware));
         let mut generator = Self {
             random,
             options,

@@ -22,6 +22,7 @@ pub(super) struct Plan {
     pub(super) present: [bool; 4],
     pub(super) key: Option<TokenKey>,
     installed: bool,
+    hardware: bool,
 }
 
 /// A change of the tables.
@@ -65,7 +66,7 @@ const CHANGES: [(u32, Change); 16] = [
 ];
 
 impl Plan {
-    pub(super) fn new(random: &mut Random, index: usize) -> Self {
+    pub(super) fn new(random: &mut Random, index: usize, hardware: bool) -> Self {
         let index = index as u32;
         let endpoint = |n: u32| Endpoint {
             endpoint: owner_of(index) + n,
@@ -84,7 +85,8 @@ impl Plan {
             width: 0,
         };
         let endpoints = std::array::from_fn(|n| endpoint(n as u32));
-        let mut plan = Self { index, application, endpoints, present: [false; 4], key: None, installed: false };
+        let mut plan =
+            Self { index, application, endpoints, present: [false; 4], key: None, installed: false, hardware };
         plan.application = plan.elsewhere(random);
         plan
     }
@@ -101,6 +103,8 @@ impl Plan {
     /// The application with memory drawn anew.
     fn elsewhere(&self, random: &mut Random) -> Application {
         let width = match self.index {
+            0 if self.hardware => random.pick(&[1, 2, 5, 31, 32]),
+            3 if self.hardware => random.pick(&[0, 1, 32, 64, 64]),
             0 => random.pick(&[1, 2, 5, 31, 32, 33, 64, 100, 128, 256]),
             3 => random.pick(&[0, 1, 63, 64, 64, 65, 256]),
             _ => KEYED_WIDTH as u32,

@@ -1,0 +1,165 @@
+//! What the controller has a pipeline know: every entry of every table follows from who is installed.
+//!
+//! ```text
+//! applications, endpoints, groups, pools ─► wanted ─┐
+//!                         entries that are there ───┴─► sync: insert, modify, remove
+//! ```
+
+use std::collections::BTreeMap;
+
+use pathcall_function::exec::{Execution, TableError};
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
+use pathcall_program::Tables as Books;
+use pathcall_wire::clone::{groups, pair};
+
+use super::names::{Unnamed, action, table};
+use super::packet::{ELEMENT, address, station};
+
+/// A table of the program, each with one action that entries name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Of {
+    Applications,
+    Pools,
+    Senders,
+    Addressees,
+    Own,
+    Groups,
+    Servers,
+    Ports,
+    Members,
+    Whereabouts,
+}
+
+/// In the order of [`Of`]: the name in the text, and that of its action.
+const TABLES: [(&str, &str); 10] = [
+    ("tables.applications", "application"),
+    ("tables.pools", "pool"),
+    ("tables.senders", "sender"),
+    ("tables.addressees", "addressee"),
+    ("check.own", "NoAction"),
+    ("group.groups", "pair"),
+    ("address.servers", "server"),
+    ("leave.ports", "by"),
+    ("members", "member"),
+    ("whereabouts", "at"),
+];
+
+/// A second copy of a multicast: it comes in once more (`RID_SECOND_PASS`).
+const SECOND_PASS: u16 = 0xffff;
+/// Multicast groups of requests that are cloned, one to each port (`GROUP_TWICE`).
+const TWICE: u16 = 0x8000;
+/// Ports of the switch that endpoints are behind.
+const PORTS: u16 = 250;
+
+/// Of applications and pools by their ids: of counters, groups and loads.
+pub(super) type Indices = BTreeMap<u32, u32>;
+type Wanted = BTreeMap<(Of, Vec<u128>), Vec<u128>>;
+
+/// The tables, and what is in them.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// By [`Of`]: with its action, and the width of each key in bits.
+    ids: Vec<(TableId, ActionId, Vec<u16>)>,
+    present: Wanted,
+    /// Whether frames are worked on that pass by on their way to endpoints.
+    inlined: bool,
+}
+
+/// By which port an endpoint is reached.
+pub(super) fn port(endpoint: u32) -> u16 {
+    (endpoint % u32::from(PORTS)) as u16
+}
+
+impl Tables {
+    pub(super) fn new(program: &Program, machine: &mut Interpreter, inlined: bool) -> Result<Self, Unnamed> {
+        let id = |(name, of): &(&str, &str)| {
+            let id = table(program, name)?;
+            let widths = program.tables[id.0 as usize].keys.iter().map(|key| key.expr.ty.width()).collect();
+            Ok((id, action(program, id, of)?, widths))
+        };
+        for port in 0..PORTS {
+            machine.set_group(TWICE | port, &[(port, 0), (port, SECOND_PASS)]);
+        }
+        Ok(Self { ids: TABLES.iter().map(id).collect::<Result<_, _>>()?, present: Wanted::new(), inlined })
+    }
+
+    /// Has the tables hold what follows from the books.
+    pub(super) fn sync(
+        &mut self,
+        machine: &mut Interpreter,
+        books: &Books,
+        applications: &Indices,
+        pools: &Indices,
+    ) -> Result<(), TableError> {
+        let wanted = wanted(books, applications, pools, self.inlined);
+        for (at, _) in self.present.iter().filter(|(at, _)| !wanted.contains_key(*at)) {
+            let (table, _, _) = self.ids[at.0 as usize];
+            machine.remove(table, &self.entry(at, &[]).keys)?;
+        }
+        for (at, args) in &wanted {
+            let (table, _, _) = self.ids[at.0 as usize];
+            match self.present.get(at) {
+                Some(before) if before == args => {}
+                Some(_) => machine.modify(table, &self.entry(at, args))?,
+                None => machine.insert(table, &self.entry(at, args))?,
+            }
+        }
+        self.present = wanted;
+        for (gaid, index) in applications {
+            let members = books.group(*gaid).zip(1..).map(|(member, rid)| (port(member.endpoint), rid));
+            machine.set_group(*index as u16 + 1, &members.collect::<Vec<_>>());
+        }
+        Ok(())
+    }
+
+    fn entry(&self, (of, keys): &(Of, Vec<u128>), args: &[u128]) -> Entry {
+        let (_, action, widths) = &self.ids[*of as usize];
+        let keys = keys.iter().zip(widths).map(|(&value, &prefix_bits)| Match { value, prefix_bits });
+        Entry { keys: keys.collect(), action: *action, args: args.to_vec() }
+    }
+}
+
+fn wanted(books: &Books, applications: &Indices, pools: &Indices, inlined: bool) -> Wanted {
+    let mut wanted = Wanted::new();
+    let mut want = |of: Of, keys: &[u32], args: &[u64]| {
+        let keys = keys.iter().map(|key| u128::from(*key)).collect();
+        wanted.insert((of, keys), args.iter().map(|arg| u128::from(*arg)).collect());
+    };
+    want(Of::Own, &[u32::from(*ELEMENT.ip()), ELEMENT.port().into()], &[]);
+    for (a, _, _) in books.applications() {
+        let Some(&index) = applications.get(&a.gaid) else { continue };
+        let args = [index, a.epoch, a.owner, a.row_base, a.rows, a.width].map(u64::from);
+        want(Of::Applications, &[a.gaid], &args);
+        for (member, rid) in books.group(a.gaid).zip(1..) {
+            want(Of::Members, &[index, rid], &[member.endpoint, member.incarnation].map(u64::from));
+        }
+    }
+    for (pool, _, _) in books.pools() {
+        let Some(&index) = pools.get(&pool.gaid) else { continue };
+        let count = pool.servers.len();
+        want(Of::Pools, &[pool.gaid], &[index, pool.version, groups(count)].map(u64::from));
+        for (group, (first, second)) in (0..groups(count)).filter_map(|group| Some((group, pair(group, count)?))) {
+            want(Of::Groups, &[pool.gaid, group], &[first, second].map(u64::from));
+        }
+        for (server, sid) in pool.servers.iter().zip(0..) {
+            if let Some(endpoint) = books.endpoint(*server).filter(|endpoint| endpoint.gaid == pool.gaid) {
+                want(Of::Servers, &[pool.gaid, sid], &[endpoint.endpoint, endpoint.incarnation].map(u64::from));
+            }
+        }
+    }
+    for e in books.endpoints() {
+        let place = |servers: &[u32]| servers.iter().position(|server| *server == e.endpoint);
+        let pool = books.pools().find(|(pool, _, _)| pool.gaid == e.gaid);
+        let server = pool.and_then(|(pool, _, _)| place(&pool.servers)).map_or(0, |sid| sid as u64 + 1);
+        let at = address(e.endpoint);
+        let (ip, udp) = (u64::from(u32::from(*at.ip())), u64::from(at.port()));
+        let [e_incarnation, e_base, e_slots] = [e.incarnation, e.slot_base, e.slots].map(u64::from);
+        want(Of::Senders, &[e.gaid, e.endpoint], &[e_incarnation, e_base, e_slots, server]);
+        let met = if inlined { [server, ip, udp] } else { [server, 0, 0] };
+        want(Of::Addressees, &[e.gaid, e.endpoint], &met);
+        want(Of::Ports, &[e.endpoint], &[port(e.endpoint).into()]);
+        want(Of::Whereabouts, &[e.endpoint], &[station(*at.ip()), station(*ELEMENT.ip()), ip, udp]);
+    }
+    wanted
+}

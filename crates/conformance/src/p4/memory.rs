@@ -1,0 +1,242 @@
+//! Registers and counters as the control service sees them: set back for their next holder, and read.
+
+use pathcall_function::exec::Execution;
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::{CounterId, Program, RegisterId};
+use pathcall_program::clone::registers::{Cloned, Fingerprint};
+use pathcall_program::registers::{Ballot, Generation, Lock, RoundState};
+use pathcall_program::{Application, ApplicationCounters, CloneSize, Counters, PoolCounters};
+use pathcall_wire::clone::MAX_SERVERS;
+use pathcall_wire::{KEYED_LANES, W_MAX};
+
+use super::names::{Registers, Unnamed, counter};
+use crate::{ApplicationState, CallState, PlaceState, RowState};
+
+/// The arrays of the program.
+#[derive(Debug)]
+pub(super) struct Memory {
+    registers: Registers,
+    /// In the order of [`ApplicationCounters`] and [`PoolCounters`]; what lanes count, from each of them.
+    applications: Vec<Vec<CounterId>>,
+    pools: Vec<Vec<CounterId>>,
+    frames_in: CounterId,
+    fates: CounterId,
+}
+
+/// Fates of packets (`FATE_*` in p4/constants.p4), as far as they are counted.
+pub(super) mod fate {
+    pub(in crate::p4) const FORWARD: u32 = 2;
+    pub(in crate::p4) const TWICE: u32 = 4;
+    pub(in crate::p4) const MULTICAST: u32 = 6;
+    pub(in crate::p4) const MALFORMED: u32 = 16;
+    pub(in crate::p4) const FILTERED: u32 = 23;
+    /// One behind the last.
+    pub(in crate::p4) const END: u32 = 32;
+}
+
+macro_rules! counters {
+    ($of:ident from $values:ident: $($field:ident)*) => {{
+        let mut values = $values.iter().copied();
+        $of { $($field: values.next().unwrap_or(0),)* }
+    }};
+}
+
+impl Memory {
+    pub(super) fn new(program: &Program) -> Result<Self, Unnamed> {
+        let lanes = |name: &str| -> Result<Vec<_>, Unnamed> {
+            (0..KEYED_LANES).map(|lane| counter(program, &format!("lane_{lane}.{name}"))).collect()
+        };
+        let of_application = |(name, _): (&str, u64)| match name {
+            "lanes_added" => lanes("added"),
+            "overflow_lanes" => lanes("overflowed"),
+            name => Ok(vec![counter(program, &format!("application_counters.{name}"))?]),
+        };
+        let of_pool = |(name, _): (&str, u64)| Ok(vec![counter(program, &format!("pool_counters.{name}"))?]);
+        Ok(Self {
+            registers: Registers::new(program)?,
+            applications: ApplicationCounters::default().iter().map(of_application).collect::<Result<_, _>>()?,
+            pools: PoolCounters::default().iter().map(of_pool).collect::<Result<_, _>>()?,
+            frames_in: counter(program, "element_counters.frames_in")?,
+            fates: counter(program, "element_counters.fates")?,
+        })
+    }
+
+    /// Zeroes an application's rows; with `generations`, those start anew, too.
+    pub(super) fn reset_rows(&self, machine: &mut Interpreter, application: &Application, generations: bool) {
+        let r = &self.registers;
+        for row in application.row_base..application.row_base + application.rows {
+            if generations {
+                machine.set_register(r.opens, row, 1);
+                machine.set_register(r.commits, row, 0);
+                machine.set_register(r.versions, row, 0);
+            }
+            machine.set_register(r.numbers, row, 1);
+            for array in [r.parts, r.marks, r.counts, r.holders, r.standings, r.locks, r.grants] {
+                machine.set_register(array, row, 0);
+            }
+            r.words.iter().for_each(|array| machine.set_register(*array, row, 0));
+            for lane in &r.lanes {
+                [2 * row, 2 * row + 1].into_iter().for_each(|cell| machine.set_register(*lane, cell, 0));
+            }
+        }
+    }
+
+    /// Slots start anew.
+    pub(super) fn reset_slots(&self, machine: &mut Interpreter, first: u32, count: u32) {
+        let r = &self.registers;
+        for place in first * W_MAX..(first + count) * W_MAX {
+            for array in [r.seqs, r.generations, r.overflows].into_iter().chain(r.flips) {
+                machine.set_register(array, place, 0);
+            }
+        }
+    }
+
+    /// What calls have left is forgotten, but for the last number.
+    pub(super) fn reset_calls(&self, machine: &mut Interpreter, size: CloneSize) {
+        let r = &self.registers;
+        (0..size.requests).for_each(|slot| machine.set_register(r.requests, slot as u32, 0));
+        (0..size.filters * size.slots).for_each(|slot| machine.set_register(r.filters, slot as u32, 0));
+    }
+
+    /// Sets the last number.
+    pub(super) fn number_after(&self, machine: &mut Interpreter, last: u64) {
+        machine.set_register(self.registers.call_numbers, 0, last.into());
+    }
+
+    /// The loads of a pool's servers, and their shadow.
+    pub(super) fn loads(&self, machine: &Interpreter, pool: u32, servers: usize) -> [Vec<u16>; 2] {
+        let read = |array: RegisterId| {
+            (0..servers as u32).map(|sid| machine.register(array, pool * MAX_SERVERS as u32 + sid) as u16).collect()
+        };
+        [read(self.registers.loads), read(self.registers.shadows)]
+    }
+
+    /// Sets them; those of servers that there are not to 0.
+    pub(super) fn set_loads(&self, machine: &mut Interpreter, pool: u32, loads: &[Vec<u16>; 2]) {
+        for (array, loads) in [self.registers.loads, self.registers.shadows].into_iter().zip(loads) {
+            for sid in 0..MAX_SERVERS {
+                let load = loads.get(sid).copied().unwrap_or(0);
+                machine.set_register(array, (pool as usize * MAX_SERVERS + sid) as u32, load.into());
+            }
+        }
+    }
+
+    /// Counters of an application, in order, since the program was loaded.
+    pub(super) fn application(&self, machine: &Interpreter, index: u32) -> Vec<u64> {
+        super::names::counted(machine, &self.applications, index)
+    }
+
+    /// The same of a pool.
+    pub(super) fn pool(&self, machine: &Interpreter, index: u32) -> Vec<u64> {
+        super::names::counted(machine, &self.pools, index)
+    }
+
+    /// Packets by what became of them.
+    pub(super) fn fates(&self, machine: &Interpreter) -> Vec<u64> {
+        (0..fate::END).map(|fate| machine.counter(self.fates, fate).packets).collect()
+    }
+
+    /// Element-wide counters.
+    pub(super) fn counters(&self, machine: &Interpreter) -> Counters {
+        let fates = self.fates(machine);
+        let out = fates[fate::FORWARD as usize..=fate::MULTICAST as usize].iter().sum();
+        let frames_in = machine.counter(self.frames_in, 0).packets;
+        let values = [&[frames_in, out], &fates[fate::MALFORMED as usize..]].concat();
+        counters!(Counters from values: frames_in frames_out drop_malformed drop_forged drop_stale drop_counted
+            drop_not_admitted drop_unknown_endpoint drop_unauthentic drop_filtered)
+    }
+
+    /// The registers of an application.
+    pub(super) fn registers(&self, machine: &Interpreter, application: &Application) -> ApplicationState {
+        let r = &self.registers;
+        let word = |array: RegisterId, at: u32| machine.register(array, at) as u32;
+        let rows = application.row_base..application.row_base + application.rows;
+        let generation = rows.clone().next().map_or_else(Generation::default, |row| Generation {
+            open: word(r.opens, row),
+            committed: word(r.commits, row),
+            version: word(r.versions, row),
+        });
+        let width = application.width as usize;
+        let lanes = rows.clone().flat_map(|row| (0..width).map(move |lane| (row, lane)));
+        let lane = |(row, lane): (u32, usize)| {
+            let cell = 2 * row + (lane / KEYED_LANES) as u32;
+            word(r.lanes[lane % KEYED_LANES], cell).cast_signed()
+        };
+        ApplicationState {
+            generation,
+            rows: rows.map(|row| self.row(machine, row)).collect(),
+            lanes: lanes.map(lane).collect(),
+            counters: ApplicationCounters::default(),
+        }
+    }
+
+    fn row(&self, machine: &Interpreter, row: u32) -> RowState {
+        let r = &self.registers;
+        let read = |array: RegisterId| machine.register(array, row);
+        let (parts, holder, standing, lock) = (read(r.parts), read(r.holders), read(r.standings), read(r.locks));
+        let mut key = [0; 32];
+        for (word, bytes) in r.words.iter().zip(key.as_chunks_mut().0) {
+            *bytes = (read(*word) as u32).to_be_bytes();
+        }
+        RowState {
+            round: RoundState {
+                round: read(r.numbers) as u32,
+                workers: parts as u64,
+                tag: (parts >> 64) as u32,
+                ecn: read(r.marks) == 1,
+            },
+            count: read(r.counts) as u32,
+            ballot: Ballot {
+                key,
+                len: holder as u8,
+                moved: holder >> 8 == 1,
+                decided: standing >> 31 & 1 == 1,
+                count: (standing >> 32) as u32,
+                round: standing as u32 & (u32::MAX >> 1),
+            },
+            lock: Lock { owner: (lock >> 32) as u32, tag: lock as u32 },
+            grants: read(r.grants) as u32,
+        }
+    }
+
+    /// The places of a slot.
+    pub(super) fn slot(&self, machine: &Interpreter, slot: u32) -> Vec<PlaceState> {
+        let r = &self.registers;
+        let place = |at: u32| PlaceState {
+            seq: machine.register(r.seqs, at) as u32,
+            generation: machine.register(r.generations, at) as u32,
+            overflow: machine.register(r.overflows, at) as u32,
+        };
+        (slot * W_MAX..(slot + 1) * W_MAX).map(place).collect()
+    }
+
+    /// What calls have left.
+    pub(super) fn calls(&self, machine: &Interpreter, size: CloneSize) -> CallState {
+        let r = &self.registers;
+        let request = |at: usize| {
+            let slot = machine.register(r.requests, at as u32);
+            Cloned { req_id: (slot >> 34) as u64, gaid: (slot >> 2) as u32, to: slot as u8 & 3 }
+        };
+        let filter = |at: usize| {
+            let slot = machine.register(r.filters, at as u32);
+            Fingerprint { req_id: (slot >> 48) as u64, gaid: (slot >> 16) as u32, sid: slot as u16 }
+        };
+        CallState {
+            number: machine.register(r.call_numbers, 0) as u64,
+            requests: CallState::used(&(0..size.requests).map(request).collect::<Vec<_>>()),
+            filters: CallState::used(&(0..size.filters * size.slots).map(filter).collect::<Vec<_>>()),
+        }
+    }
+}
+
+/// Counters of an application from their values in order.
+pub(super) fn of_application(values: &[u64]) -> ApplicationCounters {
+    counters!(ApplicationCounters from values: admitted not_admitted unauthentic applied lanes_added repeats stale
+        refused old diverted held denied reached overflow_lanes results clears reads harvests ecn_marked cross)
+}
+
+/// Counters of a pool from their values in order.
+pub(super) fn of_pool(values: &[u64]) -> PoolCounters {
+    counters!(PoolCounters from values: admitted not_admitted unauthentic passed requests clones shorter direct
+        stale_groups replies filtered cancels ecn_marked)
+}

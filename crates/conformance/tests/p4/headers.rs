@@ -1,0 +1,27 @@
+//! Headers in the P4 program are those of the wire.
+
+use pathcall_function::ir::{Program, SlotKind};
+use pathcall_wire::{Base, CloneHeader, FieldSpec, MapHeader};
+
+/// Names, offsets and lengths of a header's fields, in bytes.
+fn fields(program: &Program, header: &str) -> Vec<(String, usize, usize)> {
+    let header = program.headers.iter().find(|h| h.name == header).unwrap_or_else(|| panic!("no {header}"));
+    let field = |slot: &pathcall_function::ir::SlotId| {
+        let slot = &program.slots[slot.0 as usize];
+        let SlotKind::Field { offset_bits, .. } = slot.kind else { panic!("{}: no field", slot.name) };
+        let name = slot.name.rsplit('.').next().expect("a name").to_owned();
+        (name, offset_bits as usize / 8, usize::from(slot.ty.width()) / 8)
+    };
+    header.fields.iter().map(field).collect()
+}
+
+#[test]
+fn headers_are_laid_out_as_on_the_wire() {
+    let program = super::program();
+    let layouts: [(&str, &[FieldSpec]); 3] =
+        [("hdr.base", Base::LAYOUT), ("hdr.map", MapHeader::LAYOUT), ("hdr.call", CloneHeader::LAYOUT)];
+    for (header, layout) in layouts {
+        let expected: Vec<_> = layout.iter().map(|field| (field.name.to_owned(), field.offset, field.len)).collect();
+        assert_eq!(fields(&program, header), expected, "{header}");
+    }
+}

@@ -1,0 +1,184 @@
+//! A pipeline can do it: on each way through the program, a register array is visited at most once, in one order, and
+//! a table is looked up once.
+//!
+//! A visit is a read and then a write of the same cell, or one of both, with no other array in between.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pathcall_function::ir::{Block, Expr, Program, RegisterId, Stmt, StmtKind, TableId};
+use pathcall_program::layout::ARRAYS as ARRAYS_OF_THE_REFERENCE;
+
+/// What may have happened on the ways that lead here.
+#[derive(Debug, Clone, Default)]
+struct Used {
+    /// Arrays that may have been visited: the cell, and whether it may have been written.
+    visits: BTreeMap<RegisterId, (Expr, bool)>,
+    /// Arrays of which one was touched last.
+    last: BTreeSet<RegisterId>,
+    tables: BTreeSet<TableId>,
+}
+
+impl Used {
+    /// One way or the other.
+    fn or(mut self, other: Self) -> Self {
+        for (register, (cell, written)) in other.visits {
+            self.visits.entry(register).or_insert((cell, false)).1 |= written;
+        }
+        self.last.extend(other.last);
+        self.tables.extend(other.tables);
+        self
+    }
+}
+
+struct Walk<'a> {
+    program: &'a Program,
+    /// Arrays in the order in which the text first has them.
+    order: Vec<RegisterId>,
+    wrong: BTreeSet<String>,
+}
+
+impl Walk<'_> {
+    fn block(&mut self, block: &Block, used: Used) -> Used {
+        block.iter().fold(used, |used, stmt| self.stmt(stmt, used))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, mut used: Used) -> Used {
+        match &stmt.kind {
+            StmtKind::Read { register, index, .. } => self.touch(&mut used, *register, index, false),
+            StmtKind::Write { register, index, .. } | StmtKind::Update { register, index, .. } => {
+                self.touch(&mut used, *register, index, true);
+            }
+            StmtKind::If { then, otherwise, .. } => {
+                let then = self.block(then, used.clone());
+                return then.or(self.block(otherwise, used));
+            }
+            StmtKind::Body(block) => return self.block(block, used),
+            StmtKind::Apply { table, .. } => {
+                let of = &self.program.tables[table.0 as usize];
+                if !used.tables.insert(*table) {
+                    self.wrong.insert(format!("table {} is looked up twice", of.name));
+                }
+                let bodies: Vec<_> =
+                    of.actions.iter().map(|action| &self.program.actions[action.0 as usize].body).collect();
+                let ways = bodies.into_iter().map(|body| self.block(body, used.clone())).reduce(Used::or);
+                return ways.unwrap_or(used);
+            }
+            _ => {}
+        }
+        used
+    }
+
+    fn touch(&mut self, used: &mut Used, register: RegisterId, index: &Expr, writes: bool) {
+        let name = &self.program.registers[register.0 as usize].name;
+        if !self.order.contains(&register) {
+            self.order.push(register);
+        }
+        let place = |register: &RegisterId| self.order.iter().position(|other| other == register);
+        if used.visits.keys().any(|other| place(other) > place(&register)) {
+            self.wrong.insert(format!("{name} is visited after an array that stands behind it"));
+        }
+        match used.visits.get_mut(&register) {
+            Some((cell, written)) => {
+                if used.last != BTreeSet::from([register]) {
+                    self.wrong.insert(format!("{name} is visited twice"));
+                } else if *written || !writes {
+                    self.wrong.insert(format!("{name} is touched by more than a read and then a write"));
+                } else if cell != index {
+                    self.wrong.insert(format!("{name} is touched in two cells"));
+                }
+                *written |= writes;
+            }
+            None => drop(used.visits.insert(register, (index.clone(), writes))),
+        }
+        used.last = BTreeSet::from([register]);
+    }
+}
+
+/// What contradicts a pipeline.
+fn contradictions(program: &Program) -> BTreeSet<String> {
+    let mut walk = Walk { program, order: Vec::new(), wrong: BTreeSet::new() };
+    let used = walk.block(&program.ingress, Used::default());
+    walk.block(&program.egress, used);
+    assert_eq!(walk.order.len(), program.registers.len(), "an array that nothing touches");
+    walk.wrong
+}
+
+#[test]
+fn a_frame_visits_each_array_once() {
+    for defined in [&[][..], &["PC_FLIP_BIT"], &["PC_SLOT_BY_CRC"]] {
+        let program = super::compiled(&super::folder(), defined).unwrap_or_else(|wrong| panic!("{wrong}"));
+        assert_eq!(contradictions(&program), BTreeSet::new(), "{defined:?}");
+    }
+}
+
+/// Where the arrays of the reference's layout are in the text.
+const ARRAYS: [(&str, &str); 14] = [
+    ("generations", "generation."),
+    ("places", "once."),
+    ("rounds", "round."),
+    ("counts", "count."),
+    ("ballots", "ballot."),
+    ("locks", "lock."),
+    ("grants", "grant."),
+    ("lanes", "map."),
+    ("overflows", "overflow."),
+    ("numbers", "number."),
+    ("loads", "load.loads"),
+    ("shadows", "load.shadows"),
+    ("requests", "requests."),
+    ("filters", "filter."),
+];
+
+/// Ways of *map* and of calls: no frame takes both.
+const GROUPS: [&str; 2] = ["SwitchIngress.map_stages.", "SwitchIngress.call_stages."];
+
+#[test]
+fn arrays_are_those_of_the_reference_in_its_order() {
+    let program = super::compiled(&super::folder(), &["PC_FLIP_BIT"]).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut walk = Walk { program: &program, order: Vec::new(), wrong: BTreeSet::new() };
+    walk.block(&program.ingress, Used::default());
+    let register = |id: &RegisterId| &program.registers[id.0 as usize];
+    let (mut stages, mut found) = (GROUPS.map(|group| (group, 0)), 0);
+    for (name, at) in ARRAYS {
+        let array = ARRAYS_OF_THE_REFERENCE.iter().find(|array| array.name == name).expect("an array");
+        let of = |id: &&RegisterId| GROUPS.iter().any(|group| register(id).name.starts_with(&format!("{group}{at}")));
+        let here: Vec<_> = walk.order.iter().filter(of).map(register).collect();
+        let bits: u64 = here.iter().map(|register| u64::from(register.ty.width())).sum();
+        let lanes = if name == "lanes" { array.parallel() as u64 } else { 1 };
+        assert_eq!(bits, array.bits() * lanes, "{name}: bits of a register");
+        found += here.len();
+    }
+    assert_eq!(found, program.registers.len(), "arrays that the reference has not");
+    for id in &walk.order {
+        let path = &register(id).name;
+        let (group, last) = stages.iter_mut().find(|(group, _)| path.starts_with(*group)).expect("a group of stages");
+        let (name, _) = ARRAYS.iter().find(|(_, at)| path[group.len()..].starts_with(at)).expect("an array");
+        let stage = ARRAYS_OF_THE_REFERENCE.iter().find(|array| array.name == *name).expect("an array").stage;
+        assert!(stage >= *last, "{path} stands behind an array of a later stage");
+        *last = stage;
+    }
+}
+
+#[test]
+fn what_a_pipeline_can_not_do_is_found() {
+    for (file, from, to, expected) in [
+        (
+            "count.p4",
+            "counts.write(md.row, count);",
+            "counts.write(md.row, count);\ncounts.read(count, md.row);",
+            "count.counts is touched by more",
+        ),
+        ("load.p4", "shadows.read(second, ", "loads.read(second, ", "load.loads is touched by more"),
+        (
+            "once.p4",
+            "generations.read(md.applied_in, md.place);",
+            "generations.read(md.applied_in, md.place); seqs.read(last, md.place);",
+            "once.seqs is visited",
+        ),
+    ] {
+        let folder = super::mistakes::patched(file, from, to);
+        let program = super::compiled(folder.path(), &[]).unwrap_or_else(|wrong| panic!("{wrong}"));
+        let found = contradictions(&program);
+        assert!(found.iter().any(|wrong| wrong.contains(expected)), "{expected}: {found:?}");
+    }
+}

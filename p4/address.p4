@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Addresses: which endpoint a server of the pool is (AddrT). After the queues were compared (NetClone 3.7;
+ * crates/program, clone/address.rs). */
+
+control Address(inout headers hdr, inout metadata md) {
+    bit<16> sid = 0;
+
+    action server(bit<32> endpoint, bit<32> incarnation) {
+        hdr.base.dst = endpoint;
+        hdr.base.dst_incarnation = incarnation;
+    }
+
+    table servers {
+        key = { hdr.base.gaid: exact; sid: exact; }
+        actions = { server; NoAction; }
+        default_action = NoAction();
+        size = PC_LOADS;
+    }
+
+    apply {
+        md.fate = FATE_ADDRESSED;
+        if (md.way == WAY_CLONE) {
+            /* For the other server of the request's pair (lines 11 to 13). */
+            sid = hdr.call.sid;
+            hdr.call.clo = PC_CLO_CLONE;
+        } else if (md.decision == TO_SECOND) {
+            sid = md.second;
+        } else {
+            sid = md.first;
+        }
+        if (md.decision == TO_BOTH) {
+            hdr.call.clo = PC_CLO_ORIGINAL;
+            hdr.call.sid = md.second;
+            md.fate = FATE_TWICE;
+        }
+        if (!servers.apply().hit) {
+            md.fate = FATE_UNKNOWN_ENDPOINT;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ballots: CntFwd on keys with a threshold above one (NetRPC 4, Table 2; crates/program, ballot.rs).
+ *
+ * A row's holder is a key: its length, and eight words. The first that comes keeps the row until the epoch ends. */
+
+/* A word of the key that has the row, against that of a vote's key, which begins at its byte `at`. */
+control BallotWord(in key_word_t whole, in bit<16> at, in bit<16> key_len, inout metadata md) {
+    register<bit<32>>(PC_ROWS) words;
+    bit<32> held = 0;
+    bit<32> own = 0;
+
+    apply {
+        if (whole.isValid()) {
+            own = whole.bytes;
+        } else if (key_len > at) {
+            own = md.key_tail;
+        } else {
+            own = 0;
+        }
+        words.read(held, md.row);
+        if (md.taken) {
+            words.write(md.row, own);
+        } else if (held != own) {
+            md.ours = false;
+        }
+    }
+}
+
+control Ballot(inout headers hdr, inout metadata md) {
+    /* BALLOT_MOVED, and the length of the key. */
+    register<bit<9>>(PC_ROWS) holders;
+    /* Votes since it was cleared; whether the server has recorded that the threshold was reached; how often it was
+     * cleared. */
+    register<bit<64>>(PC_ROWS) standings;
+    BallotWord() word_0;
+    BallotWord() word_1;
+    BallotWord() word_2;
+    BallotWord() word_3;
+    BallotWord() word_4;
+    BallotWord() word_5;
+    BallotWord() word_6;
+    BallotWord() word_7;
+    bit<9> holder = 0;
+    bit<9> key_len = 0;
+    bit<64> standing = 0;
+    bit<32> votes = 0;
+    bit<1> decided = 0;
+    bit<31> round = 0;
+    bool votes_now = false;
+    bool clears = false;
+
+    apply {
+        votes_now = md.way == WAY_VOTE && (md.met == MET_NEW || md.met == MET_REPEAT);
+        if (votes_now || md.way == WAY_DECIDED || md.way == WAY_MOVE) {
+            key_len = (bit<9>) hdr.entry.key_len;
+            holders.read(holder, md.row);
+            md.taken = votes_now && md.met == MET_NEW && holder == 0;
+            if (md.way == WAY_MOVE) {
+                holders.write(md.row, holder | BALLOT_MOVED);
+            } else if (md.taken) {
+                holders.write(md.row, key_len);
+            }
+            /* Neither moved, nor of another length. */
+            md.ours = md.taken || holder == key_len;
+        }
+        if (votes_now) {
+            if (hdr.key_tail1.isValid()) {
+                md.key_tail = hdr.key_tail1.bytes ++ 24w0;
+            } else if (hdr.key_tail2.isValid()) {
+                md.key_tail = hdr.key_tail2.bytes ++ 16w0;
+            } else if (hdr.key_tail3.isValid()) {
+                md.key_tail = hdr.key_tail3.bytes ++ 8w0;
+            }
+            word_0.apply(hdr.key_words[0], 0, hdr.entry.key_len, md);
+            word_1.apply(hdr.key_words[1], 4, hdr.entry.key_len, md);
+            word_2.apply(hdr.key_words[2], 8, hdr.entry.key_len, md);
+            word_3.apply(hdr.key_words[3], 12, hdr.entry.key_len, md);
+            word_4.apply(hdr.key_words[4], 16, hdr.entry.key_len, md);
+            word_5.apply(hdr.key_words[5], 20, hdr.entry.key_len, md);
+            word_6.apply(hdr.key_words[6], 24, hdr.entry.key_len, md);
+            word_7.apply(hdr.key_words[7], 28, hdr.entry.key_len, md);
+        }
+        if (votes_now || md.way == WAY_DECIDED) {
+            standings.read(standing, md.row);
+            votes = standing[63:32];
+            decided = standing[31:31];
+            round = standing[30:0];
+            clears = (md.map_flags & PC_MAP_CLEAR) != 0;
+            if (md.way == WAY_DECIDED) {
+                /* A late word of a ballot that was cleared since says nothing of this one. */
+                if ((holder & ~BALLOT_MOVED) != 0 && (bit<32>) round == hdr.base.round) {
+                    decided = 1;
+                }
+            } else if (md.ours && md.met == MET_NEW) {
+                if (clears) {
+                    votes = 0;
+                    decided = 0;
+                    round = round + 1;
+                } else {
+                    votes = votes |+| 1;
+                }
+            }
+            standings.write(md.row, votes ++ decided ++ round);
+            md.reached = votes >= hdr.map.threshold;
+            md.decided = decided == 1;
+            md.ballot_round = round;
+            /* NetRPC Table 2: what does not reach the threshold goes no further; the first to reach it decides. */
+            md.decides = !md.ours || clears || (md.reached && !md.decided);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What leaves: forwarded, turned round, marked (crates/program, emit.rs, and the end of each way). */
+
+control Emit(inout headers hdr, inout metadata md) {
+    bit<32> all_lanes = 0;
+    bool is_new = false;
+    bool settled = false;
+
+    /* Back to where it came from. */
+    action answer(in bit<8> kind, in bool bare) {
+        md.fate = FATE_REFLECT;
+        md.answer = kind;
+        md.bare = bare;
+    }
+
+    action say(in bit<16> flags) {
+        md.map_flags = md.map_flags | flags;
+        hdr.map.flags = md.map_flags;
+    }
+
+    apply {
+        is_new = md.met == MET_NEW;
+        if (hdr.map.lanes < 32) {
+            all_lanes = (32w1 << (bit<8>) hdr.map.lanes) - 1;
+        } else {
+            all_lanes = 0xffffffff;
+        }
+        if (md.met == MET_STALE) {
+            md.counted.stale = true;
+            md.fate = FATE_STALE;
+        } else if (md.met == MET_REFUSED) {
+            md.counted.refused = true;
+            hdr.base.round = md.version;
+            answer(PC_KIND_MAP_REFUSED, true);
+        } else if (md.way == WAY_PART) {
+            if (md.part == PART_OLD) {
+                /* On to the server without its lanes: the answer is in the server's backup. */
+                md.counted.old = true;
+                say(PC_MAP_OLD);
+                md.bare = true;
+                md.fate = FATE_FORWARD;
+            } else if (md.part == PART_DIVERTED) {
+                md.counted.diverted = true;
+                say(PC_MAP_DIVERTED);
+                md.fate = FATE_FORWARD;
+            } else {
+                md.counted.applied = md.part == PART_FIRST;
+                md.counted.repeats = md.part != PART_FIRST;
+                if (md.reached) {
+                    md.counted.reached = true;
+                    say(PC_MAP_REACHED);
+                    hdr.bitmap.lanes = all_lanes;
+                    md.fate = FATE_FORWARD;
+                } else if (md.part == PART_FIRST) {
+                    md.fate = FATE_COUNTED;
+                } else {
+                    md.counted.held = true;
+                    answer(PC_KIND_MAP_HELD, true);
+                }
+            }
+        } else if (md.way == WAY_PAIRS) {
+            md.counted.applied = is_new;
+            md.counted.repeats = !is_new;
+            /* The sender keeps what it sent until this generation is the server's. */
+            hdr.base.round = md.applied_in;
+            hdr.map.index = md.committed;
+            if (md.countless) {
+                md.fate = FATE_MALFORMED;
+            } else if (md.waits) {
+                if (is_new) {
+                    md.fate = FATE_COUNTED;
+                } else {
+                    md.counted.held = true;
+                    answer(PC_KIND_MAP_HELD, true);
+                }
+            } else {
+                hdr.bitmap.lanes = md.mark;
+                if (md.mark != 0) {
+                    say(PC_MAP_OVERFLOW);
+                }
+                if (hdr.map.to == PC_TO_SRC) {
+                    answer(PC_KIND_MAP_ACK, (md.map_flags & PC_MAP_GET) == 0);
+                } else if (hdr.map.to == PC_TO_SERVER) {
+                    say(PC_MAP_REACHED);
+                    md.fate = FATE_FORWARD;
+                } else {
+                    hdr.base.kind = PC_KIND_MAP_ACK;
+                    md.fate = FATE_MULTICAST;
+                }
+            }
+        } else if (md.way == WAY_LOCK) {
+            md.counted.applied = is_new;
+            md.counted.repeats = !is_new;
+            if (md.outcome == LOCK_IS_PARKED) {
+                say(PC_MAP_DIVERTED);
+                md.fate = FATE_FORWARD;
+            } else {
+                if (md.outcome == LOCK_BUSY || md.outcome == LOCK_UNHELD) {
+                    md.counted.denied = true;
+                    say(PC_MAP_DENIED);
+                }
+                answer(PC_KIND_MAP_ACK, true);
+            }
+        } else if (md.way == WAY_VOTE) {
+            md.counted.applied = is_new && md.ours;
+            md.counted.repeats = !is_new;
+            /* An answer, and a clearing, are of the round in which the frame took effect. */
+            settled = (md.map_flags & PC_MAP_CLEAR) != 0;
+            if (!md.ours) {
+                md.counted.diverted = true;
+                say(PC_MAP_DIVERTED);
+                md.fate = FATE_FORWARD;
+            } else if (settled) {
+                md.fate = FATE_FORWARD;
+            } else if (md.mark[0:0] == 0) {
+                settled = true;
+                if (md.decided && md.ballot_round == md.mark[31:1]) {
+                    say(PC_MAP_REACHED);
+                }
+                answer(PC_KIND_MAP_ACK, true);
+            } else {
+                /* Otherwise its ballot was cleared since it went to the server, which knows what to say. */
+                if (md.reached && md.ballot_round == md.mark[31:1]) {
+                    md.counted.reached = true;
+                    say(PC_MAP_REACHED);
+                }
+                md.fate = FATE_FORWARD;
+            }
+            hdr.base.round = settled ? 1w0 ++ md.mark[31:1] : 1w0 ++ md.ballot_round;
+        } else if (md.way == WAY_RESULT) {
+            md.counted.results = true;
+            md.counted.clears = md.cleared;
+            md.fate = (md.flags & PC_FLAG_MCAST) != 0 ? FATE_MULTICAST : FATE_FORWARD;
+        } else if (md.way == WAY_DECIDED) {
+            md.counted.results = true;
+            md.fate = (md.flags & PC_FLAG_MCAST) != 0 ? FATE_MULTICAST : FATE_FORWARD;
+        } else if (md.way == WAY_READ) {
+            md.counted.reads = true;
+            hdr.bitmap.lanes = all_lanes;
+            answer(PC_KIND_MAP_VALUES, false);
+        } else if (md.way == WAY_CLOSE) {
+            md.counted.harvests = true;
+            hdr.base.round = md.open;
+            hdr.map.index = md.version;
+            answer(PC_KIND_MAP_CLOSED, false);
+        } else if (md.way == WAY_WIPE) {
+            answer(PC_KIND_MAP_WIPED, false);
+        } else if (md.way == WAY_MOVE) {
+            answer(PC_KIND_MAP_MOVED, false);
+        } else if (md.way == WAY_FREE) {
+            answer(PC_KIND_MAP_FREED, false);
+        }
+    }
+}

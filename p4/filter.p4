@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The filter: of a cloned call one answer passes (NetClone 3.5, Algorithm 1, lines 16 to 24; crates/program,
+ * clone/filter.rs). */
+
+control Filter(inout headers hdr, inout metadata md) {
+    /* The id of a request, its pool, and the server that answered first; one register, because all of it is
+     * compared before any is written. The tables follow each other. */
+    register<bit<112>>(PC_PRINTS) filters;
+    SlotOf() slot_of;
+    bit<32> filter = 0;
+    bit<32> at = 0;
+    bit<112> slot = 0;
+    bool stops = false;
+
+    apply {
+        if (md.way == WAY_REPLY && hdr.call.clo != 0 && hdr.call.req_id != 0) {
+            slot_of.apply(hdr.call.req_id, PC_FINGERPRINTS, at);
+            hash(filter, HashAlgorithm.identity, 32w0, { hdr.call.idx }, 32w0 + PC_FILTERS);
+            at = filter * PC_FINGERPRINTS + at;
+            filters.read(slot, at);
+            if (slot[111:16] != hdr.call.req_id ++ hdr.base.gaid) {
+                slot = hdr.call.req_id ++ hdr.base.gaid ++ hdr.call.sid;
+            } else if (hdr.call.parts > 1) {
+                /* The server whose part came first has won, with all of its parts. */
+                stops = slot[15:0] != hdr.call.sid;
+            } else {
+                stops = true;
+                if (slot[15:0] != hdr.call.sid) {
+                    slot = 0;
+                }
+            }
+            filters.write(at, slot);
+            if (stops) {
+                md.counted_call.filtered = true;
+                md.fate = FATE_FILTERED;
+            }
+        }
+    }
+}

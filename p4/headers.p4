@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A packet's headers in the order in which they stand, and what stages tell each other. */
+
+header ethernet_t {
+    bit<48> dst;
+    bit<48> src;
+    bit<16> ether_type;
+}
+
+header ipv4_t {
+    bit<4> version;
+    bit<4> ihl;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<16> total_len;
+    bit<16> identification;
+    bit<1> reserved;
+    bit<1> dont_fragment;
+    bit<1> more_fragments;
+    bit<13> fragment_offset;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    bit<32> src;
+    bit<32> dst;
+}
+
+header udp_t {
+    bit<16> src;
+    bit<16> dst;
+    bit<16> len;
+    bit<16> checksum;
+}
+
+header token_t {
+    bit<64> token;
+}
+
+/* One word: hardware frames have at most 32 lanes. */
+header bitmap_t {
+    bit<32> lanes;
+}
+
+/* A lane of a row. */
+header lane_t {
+    bit<32> value;
+}
+
+/* A keyed lane: a row, and a value. */
+header pair_t {
+    bit<32> row;
+    bit<32> value;
+}
+
+/* The one entry of a ballot's payload: the length of its key, the key in words and what is left of it, a value. */
+header entry_t {
+    bit<16> key_len;
+}
+
+header key_word_t {
+    bit<32> bytes;
+}
+
+header key_tail1_t {
+    bit<8> bytes;
+}
+
+header key_tail2_t {
+    bit<16> bytes;
+}
+
+header key_tail3_t {
+    bit<24> bytes;
+}
+
+header entry_value_t {
+    bit<64> value;
+}
+
+struct headers {
+    ethernet_t ethernet;
+    ipv4_t ipv4;
+    udp_t udp;
+    base_t base;
+    token_t token;
+    call_t call;
+    map_t map;
+    bitmap_t bitmap;
+    lane_t[PC_LANES] lanes;
+    pair_t[PC_LANES] pairs;
+    entry_t entry;
+    key_word_t[8] key_words;
+    key_tail1_t key_tail1;
+    key_tail2_t key_tail2;
+    key_tail3_t key_tail3;
+    entry_value_t entry_value;
+}
+
+/* What a frame counts as, for its application. */
+struct counted_t {
+    bool admitted;
+    bool not_admitted;
+    bool unauthentic;
+    bool applied;
+    bool repeats;
+    bool stale;
+    bool refused;
+    bool old;
+    bool diverted;
+    bool held;
+    bool denied;
+    bool reached;
+    bool results;
+    bool clears;
+    bool reads;
+    bool harvests;
+    bool ecn_marked;
+    bool cross;
+}
+
+/* The same, for its pool. */
+struct counted_call_t {
+    bool admitted;
+    bool not_admitted;
+    bool unauthentic;
+    bool passed;
+    bool requests;
+    bool clones;
+    bool shorter;
+    bool direct;
+    bool stale_groups;
+    bool replies;
+    bool filtered;
+    bool cancels;
+    bool ecn_marked;
+}
+
+struct metadata {
+    /* Of the parser: lanes and bytes of a key that are still to come. */
+    bit<16> lanes_left;
+    bit<16> key_left;
+
+    bit<8> way;
+    bit<8> fate;
+    /* Of a frame that is turned round: its kind, and whether lanes and payload stay behind. */
+    bit<8> answer;
+    bool bare;
+    /* The endpoint that it goes to. */
+    bit<32> to;
+    /* Whether it came by on its way to an endpoint: it leaves with the source that it has. */
+    bool passing;
+    bool congested;
+    /* The flags as they were read: without what only an element may say, with its mark. */
+    bit<16> flags;
+    bit<16> map_flags;
+    /* Bytes of base header, token, map header and bitmap. */
+    bit<16> lanes_at;
+
+    /* What the tables know. Of the application, or the pool: */
+    bool installed;
+    bit<32> index;
+    bit<32> epoch;
+    bit<32> owner;
+    bit<32> row_base;
+    bit<32> rows;
+    bit<32> width;
+    bit<32> groups;
+    /* Of the sender: its SID in its pool, counted from 1, 0: it is no server of one. */
+    bool sender_known;
+    bit<32> incarnation;
+    bit<32> slot_base;
+    bit<32> slots;
+    bit<32> sender_server;
+    /* Of the addressee. */
+    bool known;
+    bit<32> addressee_server;
+
+    /* The row that a frame names, counted from the element's first. */
+    bit<32> row;
+    /* Generations. */
+    bit<32> open;
+    bit<32> committed;
+    bit<32> version;
+    /* Where the frame's place is, what it is to it, and the generation in which it was applied. */
+    bit<32> place;
+    bit<8> met;
+    bit<32> applied_in;
+    /* Rounds, and CntFwd. */
+    bit<8> part;
+    bool cleared;
+    bool reached;
+    bool waits;
+    bool countless;
+    /* Ballots: whether the row is this key's, how many votes it has, and what is known of it. */
+    bit<32> key_tail;
+    bool taken;
+    bool ours;
+    bool decided;
+    bit<31> ballot_round;
+    bool decides;
+    /* Locks. */
+    bit<8> outcome;
+    bit<32> grants;
+    /* Lanes: what they do, those of a keyed frame that are marked, with which operator, in which bank; whether they
+     * add, and show what they hold; those that would have overflowed, or that name no register. */
+    bit<8> work;
+    bit<32> marked;
+    bit<8> op;
+    bit<32> para;
+    bit<32> bank;
+    bool adds;
+    bool gets;
+    bit<32> overflow;
+    /* Beside the place: the lanes that a frame left out; or of a vote its round, and whether it went to the
+     * server. */
+    bit<32> mark;
+
+    /* Calls: this element's id, whether a clone comes in once more; the pair of servers, whether it is the one that was drawn, who gets the request. */
+    bit<16> switch_id;
+    bool second_pass;
+    bit<32> group;
+    bit<16> first;
+    bit<16> second;
+    bool drawn;
+    bit<2> decision;
+
+    counted_t counted;
+    counted_call_t counted_call;
+}

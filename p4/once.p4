@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The repeat filter: a frame takes effect at most once (NetRPC 5.1; crates/program, once.rs).
+ *
+ * A place keeps the last full sequence number, so that a repeat is known however late it comes. With PC_FLIP_BIT it
+ * is told by one bit, as in the paper: right as long as no repeat is a window late. */
+
+control Once(inout headers hdr, inout metadata md) {
+    register<bit<32>>(PC_PLACES) seqs;
+    register<bit<32>>(PC_PLACES) generations;
+#ifdef PC_FLIP_BIT
+    /* The flip bit of the last frame, the other way round: it starts as 1 (NetRPC 5.1). */
+    register<bit<1>>(PC_PLACES) flips;
+    bit<1> flip = 0;
+    bit<1> clear_flip = 0;
+#endif
+    bit<32> last = 0;
+    bit<32> generation = 0;
+    bool admissible = false;
+
+    apply {
+        if (md.way == WAY_PAIRS || md.way == WAY_LOCK || md.way == WAY_VOTE
+            || (md.way == WAY_PART && md.part == PART_NONE)) {
+            md.place = (hdr.base.slot << 8) | (hdr.base.seq & 255);
+            admissible = true;
+            if (md.way == WAY_PAIRS) {
+                admissible = hdr.base.round == md.version;
+                generation = md.open;
+            }
+#ifdef PC_FLIP_BIT
+            flips.read(clear_flip, md.place);
+            flip = (hdr.base.seq - 1)[8:8];
+            if (flip != clear_flip) {
+                md.met = MET_REPEAT;
+            } else if (!admissible) {
+                md.met = MET_REFUSED;
+            } else {
+                md.met = MET_NEW;
+                flips.write(md.place, ~clear_flip);
+            }
+            if (md.met == MET_NEW) {
+                seqs.write(md.place, hdr.base.seq);
+            }
+#else
+            seqs.read(last, md.place);
+            if (hdr.base.seq < last) {
+                md.met = MET_STALE;
+            } else if (hdr.base.seq == last) {
+                md.met = MET_REPEAT;
+            } else if (!admissible) {
+                md.met = MET_REFUSED;
+            } else {
+                md.met = MET_NEW;
+                seqs.write(md.place, hdr.base.seq);
+            }
+#endif
+            if (md.met == MET_NEW) {
+                md.applied_in = generation;
+                generations.write(md.place, generation);
+            } else {
+                generations.read(md.applied_in, md.place);
+            }
+        }
+    }
+}

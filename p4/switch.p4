@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The switch program for a P4 pipeline (v1model): what crates/program does to a frame in passing.
+ *
+ *   packet -> check -> tables -> admit -> way -> generation -> once -> round -> count, ballot -> lock -> grant
+ *                                         -> map -> overflow -> emit -> leave -> counters -> egress -> packet
+ *
+ * One control for each stage, with the names of crates/program, which defines right and wrong; frames of calls to pools
+ * of servers take the stages of call.p4. Each register array is visited once by a frame, in this order. */
+#include <core.p4>
+#include <v1model.p4>
+
+#include "constants.p4"
+#include "wire.p4"
+#include "headers.p4"
+#include "parser.p4"
+#include "checksum.p4"
+#include "tables.p4"
+#include "check.p4"
+#include "admit.p4"
+#include "way.p4"
+#include "generation.p4"
+#include "once.p4"
+#include "round.p4"
+#include "count.p4"
+#include "ballot.p4"
+#include "lock.p4"
+#include "modify.p4"
+#include "lane.p4"
+#include "map.p4"
+#include "slot.p4"
+#include "number.p4"
+#include "group.p4"
+#include "load.p4"
+#include "request.p4"
+#include "address.p4"
+#include "filter.p4"
+#include "call.p4"
+#include "emit.p4"
+#include "strip.p4"
+#include "leave.p4"
+#include "counters.p4"
+#include "egress.p4"
+
+/* The stages of an admitted map frame. */
+control MapStages(inout headers hdr, inout metadata md) {
+    Admit() admit;
+    Way() way;
+    GenerationStage() generation;
+    Once() once;
+    Round() round;
+    Count() count;
+    Ballot() ballot;
+    Lock() lock;
+    Grant() grant;
+    Map() map;
+    Overflow() overflow;
+    Emit() emit;
+
+    apply {
+        admit.apply(hdr, md);
+        if (md.fate == FATE_NONE) {
+            way.apply(hdr, md);
+        }
+        if (md.fate == FATE_NONE) {
+            generation.apply(hdr, md);
+            once.apply(hdr, md);
+            round.apply(hdr, md);
+            count.apply(hdr, md);
+            ballot.apply(hdr, md);
+            lock.apply(hdr, md);
+            grant.apply(hdr, md);
+            map.apply(hdr, md);
+            overflow.apply(hdr, md);
+            emit.apply(hdr, md);
+        }
+    }
+}
+
+control SwitchIngress(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {
+    Tables() tables;
+    Check() check;
+    MapStages() map_stages;
+    CallStages() call_stages;
+    Leave() leave;
+    ApplicationCounters() application_counters;
+    PoolCounters() pool_counters;
+    ElementCounters() element_counters;
+
+    apply {
+        md.second_pass = sm.instance_type == INSTANCE_RECIRCULATED;
+        if (hdr.base.isValid()) {
+            tables.apply(hdr, md);
+        }
+        check.apply(hdr, md, sm);
+        if (md.fate == FATE_NONE) {
+            if (hdr.call.isValid()) {
+                call_stages.apply(hdr, md);
+            } else {
+                map_stages.apply(hdr, md);
+            }
+        }
+        leave.apply(hdr, md, sm);
+        if (hdr.call.isValid()) {
+            pool_counters.apply(hdr, md);
+        } else {
+            application_counters.apply(hdr, md);
+        }
+        if (md.fate != FATE_ROUTE) {
+            element_counters.apply(hdr, md);
+        }
+    }
+}
+
+V1Switch(SwitchParser(), SwitchVerify(), SwitchIngress(), SwitchEgress(), SwitchCompute(), SwitchDeparser()) main;

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is admitted, and where its registers are: what the controller sets (crates/program, tables.rs and
+ * clone/pools.rs). A miss leaves what was there: nothing is known. */
+
+control Tables(inout headers hdr, inout metadata md) {
+    /* `index`: of its counters and its group. */
+    action application(bit<32> index, bit<32> epoch, bit<32> owner, bit<32> row_base, bit<32> rows, bit<32> width) {
+        md.installed = true;
+        md.index = index;
+        md.epoch = epoch;
+        md.owner = owner;
+        md.row_base = row_base;
+        md.rows = rows;
+        md.width = width;
+    }
+
+    table applications {
+        key = { hdr.base.gaid: exact; }
+        actions = { application; NoAction; }
+        default_action = NoAction();
+        size = PC_APPLICATIONS;
+    }
+
+    /* `index`: of its loads and counters. `groups`: how many ordered pairs of servers there are. */
+    action pool(bit<32> index, bit<32> version, bit<32> groups) {
+        md.installed = true;
+        md.index = index;
+        md.epoch = version;
+        md.groups = groups;
+    }
+
+    table pools {
+        key = { hdr.base.gaid: exact; }
+        actions = { pool; NoAction; }
+        default_action = NoAction();
+        size = PC_POOLS;
+    }
+
+    action sender(bit<32> incarnation, bit<32> slot_base, bit<32> slots, bit<32> server) {
+        md.sender_known = true;
+        md.incarnation = incarnation;
+        md.slot_base = slot_base;
+        md.slots = slots;
+        md.sender_server = server;
+    }
+
+    table senders {
+        key = { hdr.base.gaid: exact; hdr.base.src: exact; }
+        actions = { sender; NoAction; }
+        default_action = NoAction();
+        size = PC_ENDPOINTS;
+    }
+
+    /* `ip`, `port`: where frames are met that pass by on their way to it; 0: none are. */
+    action addressee(bit<32> server, bit<32> ip, bit<16> port) {
+        md.known = true;
+        md.addressee_server = server;
+        md.passing = hdr.ipv4.dst == ip && hdr.udp.dst == port && hdr.ipv4.ttl > 1 && hdr.ethernet.dst[40:40] == 0;
+    }
+
+    table addressees {
+        key = { hdr.base.gaid: exact; hdr.base.dst: exact; }
+        actions = { addressee; NoAction; }
+        default_action = NoAction();
+        size = PC_ENDPOINTS;
+    }
+
+    apply {
+        if (hdr.call.isValid()) {
+            pools.apply();
+        } else {
+            applications.apply();
+        }
+        senders.apply();
+        addressees.apply();
+    }
+}
