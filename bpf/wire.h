@@ -146,7 +146,8 @@ enum {
 	PC_CLONE_CLONE = 0x1,
 	PC_CLONE_SHORTEST = 0x2,
 	PC_CLONE_DIRECT = 0x4,
-	PC_CLONE_ALL = 0x7,
+	PC_CLONE_FAILED = 0x8,
+	PC_CLONE_ALL = 0xf,
 };
 
 enum {

@@ -17,9 +17,10 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
     let clang = compiler();
     println!("cargo::rustc-env=PATHCALL_XDP_COMPILER={}", version(&clang));
-    compile(&clang, &sources, &out.join("switch.bpf.o"), &[]);
+    compile(&clang, &sources.join("switch.bpf.c"), &out.join("switch.bpf.o"), &[]);
+    compile(&clang, &sources.join("root.bpf.c"), &out.join("root.bpf.o"), &[]);
     if env::var_os("CARGO_FEATURE_PLANTED").is_some() {
-        compile(&clang, &sources, &out.join("planted.bpf.o"), &["-DPLANTED"]);
+        compile(&clang, &sources.join("switch.bpf.c"), &out.join("planted.bpf.o"), &["-DPLANTED"]);
     }
 }
 
@@ -39,13 +40,13 @@ fn version(clang: &str) -> String {
     String::from_utf8_lossy(&said).lines().next().unwrap_or(clang).to_owned()
 }
 
-fn compile(clang: &str, sources: &Path, to: &Path, options: &[&str]) {
+fn compile(clang: &str, source: &Path, to: &Path, options: &[&str]) {
     // Debian keeps the headers of the machine's architecture apart.
     let machine = format!("/usr/include/{}-linux-gnu", env::var("CARGO_CFG_TARGET_ARCH").expect("cargo says"));
     let mut command = Command::new(clang);
     command.args(["-O2", "-g", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]);
     command.args(["-target", "bpf", "-mcpu=v3"]).arg(format!("-I{machine}")).args(options);
-    command.arg("-c").arg(sources.join("switch.bpf.c")).arg("-o").arg(to);
+    command.arg("-c").arg(source).arg("-o").arg(to);
     let done = command.status().unwrap_or_else(|error| panic!("{clang}: {error}"));
     assert!(done.success(), "{clang} failed; headers: linux-libc-dev, libbpf-dev");
 }

@@ -41,8 +41,11 @@ impl fmt::Display for Cloned {
         };
         let clone = if *clone { "cloned to two idle servers, else to " } else { "to " };
         write!(f, "{path}: {clone}{balance}, extra requests up to {budget} of the calls")?;
-        if let Some(Hedging { delay_ns, max_attempts }) = hedging {
+        if let Some(Hedging { delay_ns, max_attempts, non_fatal }) = hedging {
             write!(f, ", hedged after {:?}, {max_attempts} requests at most", Duration::from_nanos(*delay_ns))?;
+            if *non_fatal > 0 {
+                write!(f, ", {} status codes not fatal", non_fatal.count_ones())?;
+            }
         }
         if *cancel {
             write!(f, ", losers cancelled")?;
@@ -147,7 +150,14 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Wrong> {
     let delay = delay.map(Duration::from_secs_f64).ok_or_else(|| {
         (format!("has the hedgingDelay {text:?}, expected seconds and an `s`"), "20 ms are \"0.02s\"")
     })?;
-    Ok(Hedging { delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), max_attempts })
+    let codes = match value(policy, "nonFatalStatusCodes") {
+        Some(Value::List(codes)) => codes,
+        _ => Vec::new(),
+    };
+    // The enumeration has no others.
+    let bits = codes.iter().filter_map(Value::as_enum_number).map(|code| 1_u32 << (code & 31));
+    let non_fatal = bits.fold(0, |all, bit| all | bit);
+    Ok(Hedging { delay_ns: u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX), max_attempts, non_fatal })
 }
 
 /// A field's value, or its default.

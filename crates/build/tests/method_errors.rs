@@ -359,13 +359,13 @@ fn what_is_cloned_may_be_done_twice_and_says_what_can_be_meant() {
 #[test]
 fn a_cloned_method_is_described_in_a_line() {
     let option = "idempotent: true, balance: SHORTEST, budget: 0.1, cancel: true, workers: 4, \
-                  hedgingPolicy: { maxAttempts: 3, hedgingDelay: \"0.02s\" }";
+                  hedgingPolicy: { maxAttempts: 3, hedgingDelay: \"0.02s\", nonFatalStatusCodes: [ABORTED, UNAVAILABLE] }";
     let rpc = format!("rpc Call(Ask) returns (Answer) {{ option (pathcall.clone) = {{ {option} }}; }}");
     let report = check_files(&[("app.proto", &service(&rpc))]).expect("nothing is wrong");
     assert_eq!(
         report.to_string(),
         "/app.S/Call: cloned to two idle servers, else to the shorter queue of two, extra requests up to 0.1 of the \
-         calls, hedged after 20ms, 3 requests at most, losers cancelled, 4 at once at a server\n"
+         calls, hedged after 20ms, 3 requests at most, 2 status codes not fatal, losers cancelled, 4 at once at a server\n"
     );
     let once = "rpc Call(Ask) returns (Answer) { option (pathcall.clone) = { idempotent: false }; }";
     let report = check_files(&[("app.proto", &service(once))]).expect("nothing is wrong");

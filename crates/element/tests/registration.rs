@@ -7,15 +7,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::config;
+use common::{World, config, world_of};
 use pathcall_element::{Config, Registration, run};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementGrant, EndpointGrant, LookupReply, LookupRequest, RegisterApplicationRequest,
-    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
-    StatusRequest,
+    ApplicationGrant, ElementGrant, EndpointEntry, EndpointGrant, InstallPoolRequest, LookupReply, LookupRequest,
+    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
+    ReleaseEndpointRequest, SetEndpointsRequest, StatusReply, StatusRequest,
 };
-use tokio::net::TcpListener;
+use pathcall_wire::clone::{emit, switch_id};
+use pathcall_wire::{BaseRepr, CloneFrame, CloneRepr, Kind, MAX_FRAME};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -133,6 +135,51 @@ async fn an_element_registers_again_whenever_its_controller_comes_back() {
         until(&mut registration, Registration::Unknown).await;
     }
     element.shutdown().await;
+}
+
+/// NetClone §3.7: an element's requests carry its id, by which others know that one has decided.
+#[tokio::test]
+async fn the_number_that_the_controller_gives_is_the_switch_id() {
+    const POOL: u32 = 9;
+    let (addr, mut controller) = controller((Ipv4Addr::LOCALHOST, 0).into()).await;
+    let mut world = world_of(Config { controller: Some(format!("http://{addr}")), ..config() }).await;
+    let boot_id = world.element.boot_id();
+    let pool = InstallPoolRequest { boot_id, gaid: POOL, version: 1, servers: vec![41], token_key: None };
+    world.control.install_pool(pool).await.unwrap();
+    let (caller, server) = (party(&mut world, POOL, 31).await, party(&mut world, POOL, 41).await);
+    let (_, grants) = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+    let base = BaseRepr { gaid: POOL, epoch: 1, src: 31, src_incarnation: 1, ..BaseRepr::new(Kind::CloneRequest) };
+    let mut frame = [0; MAX_FRAME];
+    let len = emit(&base, &CloneRepr { parts: 1, ..CloneRepr::default() }, b"a question", &mut frame);
+    // What has no room for it has its number modulo that room, from 1.
+    for element in [7, 70_000] {
+        let grant = ElementGrant { element, endpoint: 100 };
+        grants.send(Ok(grant)).await.unwrap();
+        let carried = async {
+            loop {
+                caller.send(&frame[..len]).await.unwrap();
+                let mut bytes = [0; MAX_FRAME];
+                let len = server.recv(&mut bytes).await.unwrap();
+                let said = CloneFrame::new_checked(&bytes[..len]).unwrap().head().switch_id();
+                if said == switch_id(element).get() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(WAIT, carried).await.expect("frames carry it");
+    }
+    world.element.shutdown().await;
+}
+
+/// Somebody of a pool, known to the element.
+async fn party(world: &mut World, gaid: u32, endpoint: u32) -> UdpSocket {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    socket.connect(world.element.data_addr()).await.unwrap();
+    let data_address = socket.local_addr().unwrap().to_string();
+    let entry = EndpointEntry { endpoint, incarnation: 1, data_address, gaid, slot_base: 0, slots: 0 };
+    let boot_id = world.element.boot_id();
+    world.control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![entry] }).await.unwrap();
+    socket
 }
 
 #[tokio::test]

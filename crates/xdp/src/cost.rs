@@ -25,11 +25,23 @@ const LOADERS: &str = "control.h";
 /// # Errors
 /// [`Error::Missing`] when the object is none of clang's.
 pub fn instructions() -> Result<Vec<(String, u32)>, Error> {
-    let mut files = Object(SWITCH).instructions().ok_or(Error::Missing("line numbers"))?;
+    let mut files = BTreeMap::<String, u32>::new();
+    for ((file, _), count) in Object(SWITCH).instructions().ok_or(Error::Missing("line numbers"))? {
+        *files.entry(file).or_default() += count;
+    }
     files.remove(LOADERS);
     let mut files: Vec<_> = files.into_iter().collect();
     files.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
     Ok(files)
+}
+
+/// Instructions of an object by line of its source; `None` when it is none of clang's.
+pub(crate) fn by_line(object: &[u8]) -> Option<BTreeMap<u32, u32>> {
+    let mut lines = BTreeMap::new();
+    for ((_, line), count) in Object(object).instructions()? {
+        *lines.entry(line).or_default() += count;
+    }
+    Some(lines)
 }
 
 /// A compiled object: ELF of 64 bits in the machine's byte order.
@@ -61,8 +73,8 @@ impl<'a> Object<'a> {
         Some((0..count).filter_map(section).collect())
     }
 
-    /// `.BTF` and `.BTF.ext` (the kernel's Documentation/bpf/btf.rst): lines of each code section.
-    fn instructions(&self) -> Option<BTreeMap<String, u32>> {
+    /// `.BTF` and `.BTF.ext` (the kernel's Documentation/bpf/btf.rst): lines of each code section, by file and line.
+    fn instructions(&self) -> Option<BTreeMap<(String, u32), u32>> {
         let sections = self.sections()?;
         let section = |name: &str| sections.iter().find(|section| section.name == name).map(|section| section.bytes);
         let (types, lines) = (section(".BTF")?, section(".BTF.ext")?);
@@ -78,14 +90,15 @@ impl<'a> Object<'a> {
             let (records, rest) = lines[8..].split_at_checked(count * record)?;
             lines = rest;
             let end = section(name)?.len() as u32;
-            let starts = records.chunks_exact(record).map(|line| Some((u32_at(line, 0)?, u32_at(line, 4)?)));
-            let mut starts: Vec<(u32, u32)> = starts.collect::<Option<_>>()?;
-            starts.sort_by_key(|(at, _)| *at);
-            let ends = starts.iter().skip(1).map(|(at, _)| *at).chain([end]);
-            for ((at, file), end) in starts.iter().zip(ends) {
+            // The line is above the column's 10 bits.
+            let start = |line| Some((u32_at(line, 0)?, u32_at(line, 4)?, u32_at(line, 12)? >> 10));
+            let mut starts: Vec<(u32, u32, u32)> = records.chunks_exact(record).map(start).collect::<Option<_>>()?;
+            starts.sort_by_key(|(at, ..)| *at);
+            let ends = starts.iter().skip(1).map(|(at, ..)| *at).chain([end]);
+            for ((at, file, line), end) in starts.iter().zip(ends) {
                 let path = text_at(texts, *file)?;
                 let file = path.rsplit('/').next().unwrap_or(path);
-                *files.entry(file.to_owned()).or_default() += (end - at) / INSTRUCTION;
+                *files.entry((file.to_owned(), *line)).or_default() += (end - at) / INSTRUCTION;
             }
         }
         Some(files)

@@ -165,25 +165,15 @@ impl Kernel {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
     pub fn attach(&mut self, interface: &str) -> Result<Mode, Error> {
-        let ifindex = index_of(interface)?;
-        let program = self.program("element")?;
         let mtu = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
         // Where the system does not say, frames that do not fit are lost and counted there.
         if let Some(mtu) = mtu.ok().and_then(|mtu| mtu.trim().parse().ok()).filter(|mtu| *mtu < MTU_MIN) {
             return Err(Error::Mtu { interface: interface.to_owned(), mtu, least: MTU_MIN });
         }
-        let query = |doing| Xdp::new(program.as_fd()).query(ifindex, XdpFlags::NONE).map_err(Error::kernel(doing));
-        let before = query("asking what the interface carries")?;
-        if before.prog_id != 0 {
-            return Err(Error::Occupied { interface: interface.to_owned(), id: before.prog_id });
-        }
-        let link = program.attach_xdp(ifindex).map_err(Error::kernel("attaching the XDP program"))?;
-        /// `XDP_ATTACHED_DRV`.
-        const IN_DRIVER: u8 = 1;
-        let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
+        let (link, mode) = attach_to(&self.program("element")?, interface)?;
         self.links.push(link);
-        self.interfaces.push(ifindex.cast_unsigned());
-        Ok(if native { Mode::Native } else { Mode::Generic })
+        self.interfaces.push(index_of(interface)?.cast_unsigned());
+        Ok(mode)
     }
 
     /// Says to which address frames for the element are sent; before, and to all others, none are.
@@ -373,7 +363,29 @@ impl Kernel {
     }
 }
 
-fn index_of(interface: &str) -> Result<i32, Error> {
+/// Attaches a program to an interface, in its driver if that can, otherwise behind it.
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
+pub(crate) fn attach_to(program: &ProgramMut<'_>, interface: &str) -> Result<(Link, Mode), Error> {
+    let ifindex = index_of(interface)?;
+    let query = |doing| Xdp::new(program.as_fd()).query(ifindex, XdpFlags::NONE).map_err(Error::kernel(doing));
+    let before = query("asking what the interface carries")?;
+    if before.prog_id != 0 {
+        return Err(Error::Occupied { interface: interface.to_owned(), id: before.prog_id });
+    }
+    let link = program.attach_xdp(ifindex).map_err(Error::kernel("attaching the XDP program"))?;
+    /// `XDP_ATTACHED_DRV`.
+    const IN_DRIVER: u8 = 1;
+    let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
+    Ok((link, if native { Mode::Native } else { Mode::Generic }))
+}
+
+/// The kernel's number of an interface.
+///
+/// # Errors
+/// [`Error::NoInterface`], or what the system says.
+pub(crate) fn index_of(interface: &str) -> Result<i32, Error> {
     let system = |source: rustix::io::Errno| Error::System { doing: "asking for an interface", source: source.into() };
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(system)?;
     match netdevice::name_to_index(&any, interface) {

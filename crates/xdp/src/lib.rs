@@ -22,6 +22,8 @@ pub mod cost;
 #[cfg(feature = "kernel")]
 mod error;
 #[cfg(feature = "kernel")]
+pub mod function;
+#[cfg(feature = "kernel")]
 mod group;
 #[cfg(feature = "kernel")]
 mod kernel;

@@ -1,0 +1,243 @@
+//! A loaded function: its maps, and where it is attached.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd};
+use std::rc::Rc;
+
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder};
+use pathcall_function::emit::xdp::{Emitted, Layout, Options, Storage, emit};
+use pathcall_function::interp::table::Table;
+use pathcall_function::ir::{Program, TableId};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Error, compile, log};
+use crate::kernel::{Mode, attach_to, index_of};
+
+/// Longest packet that a test takes: one page less what the kernel keeps of it.
+pub(super) const PACKET_MAX: usize = 3_500;
+/// Ports that packets may leave by: 9 bits, without the one that means to drop.
+const PORT_MAX: u16 = 510;
+/// No port.
+const NO_PORT: u32 = u32::MAX;
+
+/// What a function is loaded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Whether packets come by [`process`](pathcall_function::exec::Execution::process) instead of by interfaces.
+    pub testing: bool,
+    /// The port that means this machine: packets for it go up to the kernel.
+    pub local_port: Option<u16>,
+    /// Where a packet's values are held; `None`: in variables if these are few and fit, otherwise in a map.
+    pub storage: Option<Storage>,
+}
+
+/// Why a packet was lost, or not told of: `enum lost` of the emitted program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Lost {
+    /// The program said so.
+    Dropped,
+    /// No room for longer headers, or less than an Ethernet header left.
+    NoRoom,
+    /// It came by an interface that is no port.
+    NoWayIn,
+    /// A digest found the buffer full.
+    DigestLost,
+    /// Its parser went round too often.
+    Looped,
+    /// Its parser moved by parts of a byte.
+    OddBits,
+    /// It came in once more too often.
+    Recirculated,
+}
+
+impl Lost {
+    /// All there are.
+    pub const ALL: [Self; 7] =
+        [Self::Dropped, Self::NoRoom, Self::NoWayIn, Self::DigestLost, Self::Looped, Self::OddBits, Self::Recirculated];
+}
+
+/// A function in the kernel. Dropping it detaches it, and its memory is gone.
+#[derive(Debug)]
+pub struct XdpFunction {
+    // Reads a map of the object: it goes first.
+    pub(super) ring: Option<RingBuffer<'static>>,
+    /// Records of the ring that nobody has asked for yet.
+    pub(super) told: Rc<RefCell<Vec<Vec<u8>>>>,
+    object: Object,
+    links: Vec<Link>,
+    emitted: Emitted,
+    bytes: Vec<u8>,
+    /// What the tables hold: the kernel's maps hold the same.
+    pub(super) tables: Vec<Table>,
+    pub(super) buffer: Vec<u8>,
+}
+
+impl XdpFunction {
+    /// Compiles and loads a program, attached to nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`], [`Error::Refused`] and [`Error::Compiler`] say what of the program can't be; or there is
+    /// no compiler or no permission.
+    pub fn load(program: &Program, config: &Config) -> Result<Self, Error> {
+        let storage = config.storage.unwrap_or_else(|| Storage::of(program));
+        match Self::load_as(program, config, storage) {
+            Err(Error::Compiler { .. } | Error::Refused(_))
+                if config.storage.is_none() && storage == Storage::Locals =>
+            {
+                Self::load_as(program, config, Storage::Scratch)
+            }
+            loaded => loaded,
+        }
+    }
+
+    fn load_as(program: &Program, config: &Config, storage: Storage) -> Result<Self, Error> {
+        let emitted = emit(program, Options { storage })?;
+        Self::load_text(program, config, emitted)
+    }
+
+    /// Loads a program by the C that it was emitted as, or one that differs from it: tests plant mistakes so.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_text(program: &Program, config: &Config, emitted: Emitted) -> Result<Self, Error> {
+        let bytes = compile(&emitted.text)?;
+        let doing = "loading the function's XDP program";
+        let (loaded, said) = log::listen(|| {
+            let mut open = ObjectBuilder::default().open_memory(&bytes)?;
+            for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.config") {
+                let Some(value) = map.initial_value_mut() else { continue };
+                let local = config.local_port.map_or(NO_PORT, u32::from);
+                value[..4].copy_from_slice(&u32::from(config.testing).to_ne_bytes());
+                value[4..8].copy_from_slice(&local.to_ne_bytes());
+                value[8..16].copy_from_slice(&now_ns().to_ne_bytes());
+            }
+            open.load()
+        });
+        let object = loaded.map_err(|error| match log::refusal(&emitted, &said) {
+            Some(refused) => Error::Refused(Box::new(refused)),
+            None => crate::Error::kernel(doing)(error).into(),
+        })?;
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let ring = ring(&object, &told)?;
+        let tables = (0..program.tables.len() as u32).map(|id| Table::new(program, TableId(id)));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        let (links, buffer) = (Vec::new(), Vec::new());
+        let function = Self { ring, told, object, links, emitted, bytes, tables, buffer };
+        for (id, table) in program.tables.iter().enumerate() {
+            function.put_default(TableId(id as u32), table.default.0, &table.default.1)?;
+            table.entries.iter().try_for_each(|entry| function.put_entry(TableId(id as u32), entry))?;
+        }
+        Ok(function)
+    }
+
+    /// Attaches the function to an interface, which becomes this port.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoInterface`], [`crate::Error::Occupied`], [`Error::Port`], or what the kernel says.
+    pub fn attach(&mut self, interface: &str, port: u16) -> Result<Mode, Error> {
+        self.connect(interface, port)?;
+        let (link, mode) = attach_to(&self.program()?, interface)?;
+        self.links.push(link);
+        Ok(mode)
+    }
+
+    /// Says which port an interface is, without attaching to it: packets leave by it, or come by a root program.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoInterface`], [`Error::Port`], or what the kernel says.
+    pub fn connect(&mut self, interface: &str, port: u16) -> Result<(), Error> {
+        if port > PORT_MAX {
+            return Err(Error::Port(port));
+        }
+        let index = index_of(interface)?.to_ne_bytes();
+        let port = u32::from(port).to_ne_bytes();
+        self.put("ports", &port, &index)?;
+        self.put("ways", &index, &port)
+    }
+
+    /// How many packets were lost for a reason, or digests.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lost(&self, why: Lost) -> Result<u64, Error> {
+        Ok(self.sums::<1>("lost", why as u32)?[0])
+    }
+
+    /// The C that runs.
+    #[must_use]
+    pub fn emitted(&self) -> &Emitted {
+        &self.emitted
+    }
+
+    /// Instructions by construct, the most first, as the compiler wrote them.
+    ///
+    /// # Errors
+    /// If the object has no line numbers.
+    pub fn cost(&self) -> Result<Vec<(String, u32)>, Error> {
+        let lines = crate::cost::by_line(&self.bytes).ok_or(crate::Error::Missing("line numbers"))?;
+        let mut constructs = std::collections::BTreeMap::<&str, u32>::new();
+        for (line, count) in lines {
+            let what = self.emitted.origin(line).map_or("common functions", |origin| &origin.what);
+            *constructs.entry(what).or_default() += count;
+        }
+        let mut all: Vec<_> = constructs.into_iter().map(|(what, count)| (what.to_owned(), count)).collect();
+        all.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
+        Ok(all)
+    }
+
+    pub(super) fn layout(&self) -> &Layout {
+        &self.emitted.layout
+    }
+
+    /// The program that a packet from an interface runs first.
+    pub(super) fn program(&self) -> Result<ProgramMut<'_>, crate::Error> {
+        self.object.progs_mut().find(|program| program.name() == "function").ok_or(crate::Error::Missing("function"))
+    }
+
+    pub(super) fn map(&self, name: &str) -> Result<Map<'_>, crate::Error> {
+        self.object.maps().find(|map| map.name() == name).ok_or(crate::Error::Missing("map of that name"))
+    }
+
+    pub(super) fn put(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let done = self.map(map)?.update(key, value, MapFlags::ANY);
+        Ok(done.map_err(crate::Error::kernel("changing a function's memory"))?)
+    }
+
+    pub(super) fn get(&self, map: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let found = self.map(map)?.lookup(key, MapFlags::ANY);
+        Ok(found.map_err(crate::Error::kernel("reading a function's memory"))?)
+    }
+
+    /// The sums over processors of a cell of 64-bit words; 0 beyond the end.
+    pub(super) fn sums<const N: usize>(&self, map: &str, index: u32) -> Result<[u64; N], Error> {
+        let value = self.map(map)?.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
+        let value = value.map_err(crate::Error::kernel("reading a function's counters"))?;
+        Ok(value.map_or([0; N], |processors| crate::layout::sums(&processors)))
+    }
+
+    /// The number by which the kernel's maps of programs know this one.
+    pub(super) fn descriptor(&self) -> Result<i32, crate::Error> {
+        Ok(self.program()?.as_fd().as_raw_fd())
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// The reader of digests, if the program has any.
+fn ring(object: &Object, told: &Rc<RefCell<Vec<Vec<u8>>>>) -> Result<Option<RingBuffer<'static>>, Error> {
+    let Some(map) = object.maps().find(|map| map.name() == "digests") else { return Ok(None) };
+    let failed = crate::Error::kernel("reading digests");
+    let told = Rc::clone(told);
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(&map, move |record: &[u8]| {
+            told.borrow_mut().push(record.to_vec());
+            0
+        })
+        .map_err(&failed)?;
+    Ok(Some(builder.build().map_err(&failed)?))
+}

@@ -1,0 +1,128 @@
+//! One element carries map and functions at once: the root program tells their packets apart.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use pathcall_conformance::frame::bare;
+use pathcall_conformance::generate::CLONES;
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::Program;
+use pathcall_function::{Input, Sources, compile};
+use pathcall_program::{Application, Endpoint, Size};
+use pathcall_wire::{BaseRepr, Kind, MapFlags, MapRepr};
+use pathcall_xdp::function::{Config, Error, Root, Rule, XdpFunction};
+use pathcall_xdp::{Kernel, Packet};
+
+const ELEMENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7702);
+const WORKER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10), 4000);
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 12), 4000);
+const SIZE: Size = Size { rows: 8, lanes: 64, slots: 2 };
+const GAID: u32 = 7;
+const PASS: u32 = 2;
+const OUT: u32 = 3;
+
+/// Turns packets round, and leaves its mark where the source was.
+fn reflector(mark: u8) -> Program {
+    let text = format!(
+        "#include <core.p4>\n#include <v1model.p4>\n\
+         header ethernet_t {{ bit<48> dst; bit<48> src; bit<16> type; }}\n\
+         struct headers {{ ethernet_t ethernet; }} struct metadata {{ }}\n\
+         parser P(packet_in p, out headers hdr, inout metadata md, inout standard_metadata_t sm) {{\n\
+             state start {{ p.extract(hdr.ethernet); transition accept; }} }}\n\
+         control V(inout headers hdr, inout metadata md) {{ apply {{ }} }}\n\
+         control I(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{ apply {{\n\
+             hdr.ethernet.dst = hdr.ethernet.src; hdr.ethernet.src = {mark}; sm.egress_spec = sm.ingress_port; }} }}\n\
+         control E(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{ apply {{ }} }}\n\
+         control C(inout headers hdr, inout metadata md) {{ apply {{ }} }}\n\
+         control D(packet_out p, in headers hdr) {{ apply {{ p.emit(hdr.ethernet); }} }}\n\
+         V1Switch(P(), V(), I(), E(), C(), D()) main;\n"
+    );
+    let mut sources = Sources::default();
+    compile(&mut sources, Input::Text { name: "reflector.p4".into(), text }).expect("a program")
+}
+
+/// The switch program with an application in it.
+fn switch(config: &pathcall_xdp::Config) -> Result<Kernel, pathcall_xdp::Error> {
+    let mut kernel = Kernel::load(config)?;
+    kernel.own(*ELEMENT.ip())?;
+    let (row_base, lane_base) = (0, 0);
+    kernel.install(&Application { gaid: GAID, epoch: 1, owner: 2, row_base, rows: 8, lane_base, width: 8 })?;
+    for (endpoint, slots, at) in [(1, 2, WORKER), (2, 0, SERVER)] {
+        kernel.set_endpoint(&Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots }, at)?;
+    }
+    Ok(kernel)
+}
+
+/// A frame of a worker that asks for a lock.
+fn frame() -> Vec<u8> {
+    let base = BaseRepr {
+        gaid: GAID,
+        epoch: 1,
+        src: 1,
+        src_incarnation: 1,
+        dst: 2,
+        dst_incarnation: 1,
+        ..BaseRepr::new(Kind::MapData)
+    };
+    bare(&base, &MapRepr { flags: MapFlags::COUNT, threshold: 1, tag: 5, ..MapRepr::default() })
+}
+
+fn load() -> Result<(Kernel, XdpFunction, XdpFunction, Root), Error> {
+    let config = pathcall_xdp::Config {
+        size: SIZE,
+        clones: CLONES,
+        data_port: ELEMENT.port(),
+        slow_port: 7703,
+        routed: false,
+        inlined: false,
+    };
+    let testing = Config { testing: true, local_port: None, storage: None };
+    let kernel = switch(&config)?;
+    let by_port = XdpFunction::load(&reflector(1), &testing)?;
+    let by_type = XdpFunction::load(&reflector(2), &testing)?;
+    let mut root = Root::load()?;
+    root.carry_switch(&kernel, &config)?;
+    root.carry(&by_port, &[Rule::UdpPort(9000)])?;
+    root.carry(&by_type, &[Rule::EtherType(0x88b5)])?;
+    Ok((kernel, by_port, by_type, root))
+}
+
+#[test]
+fn one_element_carries_map_and_functions() {
+    let Some((kernel, _by_port, _by_type, mut root)) = super::permitted(load()) else { return };
+    let marked = |(action, packet): (u32, Vec<u8>)| (action, packet[11]);
+
+    // A frame of the map's goes through the switch program, as it does alone.
+    let mut packet = Vec::new();
+    Packet { from: WORKER, to: ELEMENT, congested: false }.emit(&frame(), &mut packet);
+    let before = kernel.counters().expect("counters").counters;
+    let (action, out) = root.run(&packet).expect("run");
+    let after = kernel.counters().expect("counters").counters;
+    assert_eq!((action, after.frames_in - before.frames_in, after.frames_out - before.frames_out), (OUT, 1, 1));
+    assert_eq!(Packet::parse(&out).expect("a frame").0.from, ELEMENT);
+
+    // UDP to the port of the one function, and another type of Ethernet frame.
+    Packet { from: WORKER, to: SocketAddrV4::new(*SERVER.ip(), 9000), congested: false }.emit(b"data", &mut packet);
+    assert_eq!(marked(root.run(&packet).expect("run")), (OUT, 1));
+    let mut other = packet.clone();
+    other[12..14].copy_from_slice(&[0x88, 0xb5]);
+    assert_eq!(marked(root.run(&other).expect("run")), (OUT, 2));
+
+    // All others are the kernel's, until a function takes them.
+    Packet { from: WORKER, to: SocketAddrV4::new(*SERVER.ip(), 9001), congested: false }.emit(b"data", &mut packet);
+    assert_eq!(root.run(&packet).expect("run").0, PASS);
+    let all = Config { testing: true, local_port: None, storage: None };
+    let rest = XdpFunction::load(&reflector(3), &all).expect("permitted before");
+    root.carry(&rest, &[Rule::All]).expect("room");
+    assert_eq!(marked(root.run(&packet).expect("run")), (OUT, 3));
+    assert_eq!(kernel.counters().expect("counters").counters, after, "the switch program saw none of these");
+
+    // What the reflector does alone, the interpreter does.
+    let mut reference = Interpreter::new(&reflector(3)).expect("a program");
+    let mut expected = Vec::new();
+    pathcall_function::exec::Execution::process(&mut reference, 0, 0, &packet, &mut |output| {
+        if let pathcall_function::exec::Output::Packet { bytes, .. } = output {
+            expected = bytes.to_vec();
+        }
+    });
+    assert_eq!(root.run(&packet).expect("run").1, expected);
+}

@@ -1,0 +1,85 @@
+//! The functions that come with the project, split: their element's part passes the verifier, does to packets what the
+//! interpreter does, and has as many instructions as `functions/cost.txt` says.
+//!
+//! `UPDATE=1` writes what there is now.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use pathcall_conformance::Random;
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::Program;
+use pathcall_function::random::{Choices, first_difference, steps};
+use pathcall_function::split::{Target, split};
+use pathcall_function::{Report, Sources, compile};
+use pathcall_xdp::cost::COMPILER;
+use pathcall_xdp::function::{Config, XdpFunction};
+
+const FUNCTIONS: [&str; 5] = ["fib", "knock", "smooth", "snat", "trd"];
+const TESTING: Config = Config { testing: true, local_port: None, storage: None };
+/// The compiler that the table is of: others write other code.
+const CLANG: &str = "clang version 19.";
+/// Growth that is noticed, in percent.
+const PERCENT: u32 = 5;
+
+const HEAD: &str = "\
+# Instructions of functions in the kernel, of the element's part, as clang 19 compiles it (-O2, -mcpu=v3). The test
+# `function` of crates/xdp fails where one has grown by more than 5 %;
+# `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test function split` writes what there is now.
+";
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions").join(name)
+}
+
+/// What the element runs of a function.
+fn element(name: &str) -> Program {
+    let mut sources = Sources::default();
+    let whole = compile(&mut sources, path(&format!("{name}.p4c")).as_path());
+    let whole = whole.unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
+    split(&whole, &Target { function: 1, ..Target::default() }).expect("a function that can be split").element
+}
+
+#[test]
+fn each_function_passes_the_verifier_and_does_not_grow_unnoticed() {
+    let mut counted = BTreeMap::new();
+    for name in FUNCTIONS {
+        let program = element(name);
+        let Some(mut kernel) = super::permitted(XdpFunction::load(&program, &TESTING)) else { return };
+        let cost = kernel.cost().expect("line numbers");
+        counted.insert(name.to_owned(), cost.iter().map(|(_, count)| count).sum::<u32>());
+        let most: Vec<String> = cost.iter().take(4).map(|(what, count)| format!("{what} {count}")).collect();
+        println!("{name}: {} instructions; {}", counted[name], most.join(", "));
+
+        let mut random = Random::new(1);
+        let bytes: Vec<u8> = (0..6_000).map(|_| random.bits() as u8).collect();
+        let steps = steps(&program, &mut Choices::new(&bytes), 300);
+        let mut reference = Interpreter::new(&program).expect("well-typed");
+        let found = first_difference(&program, &steps, &mut reference, &mut kernel);
+        assert_eq!(found, None, "{name}");
+    }
+    if !COMPILER.contains(CLANG) {
+        println!("skipped: functions/cost.txt is of {CLANG}x, these were compiled by {COMPILER}");
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        let mut text = HEAD.to_owned();
+        for (name, count) in &counted {
+            let _ = writeln!(text, "{name:<10}{count:>6}");
+        }
+        fs::write(path("cost.txt"), text).expect("written");
+        return;
+    }
+    let text = fs::read_to_string(path("cost.txt")).expect("the table");
+    let lines = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
+    let table: BTreeMap<&str, u32> =
+        lines.map(|(name, count)| (name, count.trim().parse().expect("a number"))).collect();
+    let grown = |(name, count): (&String, &u32)| {
+        let known = table.get(name.as_str()).copied().unwrap_or(0);
+        (count * 100 > known * (100 + PERCENT)).then(|| format!("{name}: {count} instructions, were {known}"))
+    };
+    let grown: Vec<String> = counted.iter().filter_map(grown).collect();
+    assert!(grown.is_empty(), "grown by more than {PERCENT} % (UPDATE=1 accepts it):\n{}", grown.join("\n"));
+}
