@@ -1,4 +1,10 @@
-//! What the simulations of several abilities have in common: outcomes of runs, and reports of many.
+//! What the simulations of several abilities have in common.
+//!
+//! ```text
+//! seed ─ generate ─► plan ─ play ─► outcome        sweep: many seeds ─► report
+//! ```
+//!
+//! An ability says how plans come from seeds and how one is played; the rest is the same for all.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -6,7 +12,8 @@ use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-use crate::sweep::{Progress, spread};
+use crate::panics;
+use crate::sweep::{FINDINGS_MAX, Progress, spread};
 use crate::trace::Millis;
 
 /// What became of a run, with what was counted and what may be wrong.
@@ -55,6 +62,73 @@ pub struct Report<T, W> {
     pub findings: Vec<Finding<W>>,
     /// Time it took.
     pub wall_time: Duration,
+}
+
+/// An ability as it is simulated.
+pub trait Ability {
+    /// As the command line calls it.
+    const NAME: &'static str;
+    /// What is to happen.
+    type Plan: fmt::Debug;
+    /// What is counted.
+    type Tally: fmt::Debug + Default + AddAssign + Send;
+    /// What may be wrong.
+    type Wrong: fmt::Display + Send;
+
+    /// The plan of a seed.
+    fn generate(seed: u64) -> Self::Plan;
+
+    /// Plays a plan; adds what happens, line by line, to the text, if there is one.
+    fn play_in(plan: &Self::Plan, text: &mut Option<String>) -> Outcome<Self::Tally, Self::Wrong>;
+
+    /// The smallest plan found that fails as this one does; `None` when this one does not, or nobody has said how to
+    /// make plans of this ability smaller.
+    #[must_use]
+    fn shrink(_: &Self::Plan) -> Option<Self::Plan> {
+        None
+    }
+
+    /// Plays a plan.
+    #[must_use]
+    fn play(plan: &Self::Plan) -> Outcome<Self::Tally, Self::Wrong> {
+        Self::play_in(plan, &mut None)
+    }
+
+    /// Plays a plan; what happens, line by line, too.
+    #[must_use]
+    fn play_traced(plan: &Self::Plan) -> (Outcome<Self::Tally, Self::Wrong>, String) {
+        let mut text = Some(String::new());
+        (Self::play_in(plan, &mut text), text.unwrap_or_default())
+    }
+
+    /// Plays the plan of a seed.
+    #[must_use]
+    fn run(seed: u64) -> Outcome<Self::Tally, Self::Wrong> {
+        Self::play(&Self::generate(seed))
+    }
+
+    /// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
+    fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> Report<Self::Tally, Self::Wrong> {
+        sweep_by(Self::NAME, Self::run, first_seed, count, FINDINGS_MAX, progress)
+    }
+
+    /// Plays seeds with a mistake in the code under test, until one shows it.
+    #[cfg(feature = "mutants")]
+    fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Report<Self::Tally, Self::Wrong> {
+        let planted = |seed| {
+            pathcall_wire::mutant::plant(Some(mutant));
+            Self::run(seed)
+        };
+        sweep_by(Self::NAME, planted, first_seed, count, 1, drop)
+    }
+}
+
+/// Has a world play; what was wrong, if anything, a panic included.
+pub(crate) fn caught<W>(play: impl FnOnce() -> Result<(), W>, panic: fn(String) -> W) -> Option<W> {
+    match panics::catch(play) {
+        Ok(played) => played.err(),
+        Err(text) => Some(panic(text)),
+    }
 }
 
 /// Plays `count` seeds from `first_seed` on, on all cores, until so many findings were made. `progress` is called

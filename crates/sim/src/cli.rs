@@ -12,8 +12,10 @@ use crate::scenario::WireChange;
 use crate::trace::Millis;
 use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, shrink, sweep};
 
+mod ability;
 mod clone;
 mod delegate;
+mod function;
 
 /// Pause between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -33,6 +35,8 @@ enum Ability {
     Delegate(DelegateArgs),
     /// Calls that any of several servers can answer, steered and cloned on their way
     Clone(MapArgs),
+    /// Network functions that are split between an element and servers
+    Function(DelegateArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -73,10 +77,20 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
         Ability::Map(MapArgs { seed: Some(seed), shrink: true, .. }) => replay_smallest(*seed),
         Ability::Map(MapArgs { seed: Some(seed), .. }) => replay(&generate(*seed)),
         Ability::Map(MapArgs { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
-        Ability::Delegate(DelegateArgs { seed: Some(seed), .. }) => delegate::replay(*seed),
-        Ability::Delegate(DelegateArgs { first_seed, seeds, .. }) => delegate::sweep_seeds(*first_seed, *seeds),
-        Ability::Clone(MapArgs { seed: Some(seed), shrink, .. }) => clone::replay(*seed, *shrink),
-        Ability::Clone(MapArgs { first_seed, seeds, .. }) => clone::sweep_seeds(*first_seed, *seeds),
+        Ability::Delegate(DelegateArgs { seed: Some(seed), .. }) => {
+            ability::replay::<crate::delegate::Sim>(*seed, false)
+        }
+        Ability::Delegate(DelegateArgs { first_seed, seeds, .. }) => {
+            ability::sweep_seeds::<crate::delegate::Sim>(*first_seed, *seeds, delegate::counts)
+        }
+        Ability::Clone(MapArgs { seed: Some(seed), shrink, .. }) => {
+            ability::replay::<crate::clone::Sim>(*seed, *shrink)
+        }
+        Ability::Clone(MapArgs { first_seed, seeds, .. }) => {
+            ability::sweep_seeds::<crate::clone::Sim>(*first_seed, *seeds, clone::counts)
+        }
+        Ability::Function(DelegateArgs { seed: Some(seed), .. }) => function::replay(*seed),
+        Ability::Function(DelegateArgs { first_seed, seeds, .. }) => function::sweep_seeds(*first_seed, *seeds),
     };
     match done {
         // Whoever read the output has seen enough.

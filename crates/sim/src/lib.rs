@@ -22,6 +22,7 @@
 pub mod cli;
 pub mod clone;
 pub mod delegate;
+pub mod function;
 pub mod host;
 pub mod link;
 pub mod queue;
@@ -51,6 +52,7 @@ use std::io::{self, Write};
 use pathcall_endpoint::map::server::ServerStats;
 use pathcall_wire::Instant;
 
+pub use ability::Ability;
 pub use judge::Failure;
 pub use party::Node;
 pub use scenario::{Scenario, generate};

@@ -1,6 +1,7 @@
 //! Mistakes planted in clone, one at a time: each is caught.
 
-use pathcall_sim::clone::{generate, hunt, play, shrink, sweep};
+use pathcall_sim::Ability;
+use pathcall_sim::clone::Sim;
 use pathcall_wire::{Mutant, mutant};
 
 /// Seeds within which every mistake shows.
@@ -24,7 +25,7 @@ const OF_ELEMENT: [Mutant; 9] = [
 fn every_planted_mistake_is_caught() {
     let mut missed = Vec::new();
     for &mutant in Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT) {
-        let report = hunt(mutant, 1, SEEDS);
+        let report = Sim::hunt(mutant, 1, SEEDS);
         match report.findings.first() {
             Some(finding) => println!("{mutant:?}: seed {}: {}", finding.seed, finding.wrong),
             None => {
@@ -38,15 +39,16 @@ fn every_planted_mistake_is_caught() {
 
 #[test]
 fn with_none_planted_the_same_seeds_are_right() {
-    let report = sweep(1, SEEDS, drop);
+    let report = Sim::sweep(1, SEEDS, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
 }
 
 #[test]
 fn what_fails_is_shrunk() {
     mutant::plant(Some(Mutant::CloneAnsweredTwice));
-    let plan = (1..SEEDS).map(generate).find(|plan| play(plan).failure.is_some()).expect("some seed shows it");
-    let smallest = shrink(&plan).expect("it fails");
+    let plan =
+        (1..SEEDS).map(Sim::generate).find(|plan| Sim::play(plan).failure.is_some()).expect("some seed shows it");
+    let smallest = Sim::shrink(&plan).expect("it fails");
     assert!(smallest.calls.len() <= 2 && smallest.incidents.len() <= 1, "{smallest:#?}");
     mutant::plant(None);
 }

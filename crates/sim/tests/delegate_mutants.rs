@@ -1,6 +1,7 @@
 //! Mistakes planted in delegate, one at a time: each is caught.
 
-use pathcall_sim::delegate::{hunt, sweep};
+use pathcall_sim::Ability;
+use pathcall_sim::delegate::Sim;
 use pathcall_wire::Mutant;
 
 /// Seeds within which every mistake shows.
@@ -10,7 +11,7 @@ const SEEDS: u64 = 2_000;
 fn every_planted_mistake_is_caught() {
     let mut missed = Vec::new();
     for &mutant in Mutant::DELEGATE {
-        let report = hunt(mutant, 1, SEEDS);
+        let report = Sim::hunt(mutant, 1, SEEDS);
         match report.findings.first() {
             Some(finding) => println!("{mutant:?}: seed {}: {}", finding.seed, finding.wrong),
             None => {
@@ -24,6 +25,6 @@ fn every_planted_mistake_is_caught() {
 
 #[test]
 fn with_none_planted_the_same_seeds_are_right() {
-    let report = sweep(1, SEEDS, drop);
+    let report = Sim::sweep(1, SEEDS, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
 }

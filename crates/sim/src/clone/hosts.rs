@@ -21,8 +21,10 @@ impl World<'_> {
     fn drain_caller(&mut self, index: usize) -> Result<(), Wrong> {
         let mut out = [0; pathcall_wire::MAX_FRAME];
         while let Some((to, len)) = self.callers[index].0.transmit(self.now, &mut out) {
-            if let Ok(frame) = CloneFrame::new_checked(&out[..len]) {
-                self.judge.sends(self.now, index, &frame)?;
+            if let Ok(frame) = CloneFrame::new_checked(&out[..len])
+                && let Some(call) = self.call_of(&frame)
+            {
+                self.judge.sends(self.now, call, &frame)?;
             }
             self.route(Node::Caller(index), to, &out[..len]);
         }

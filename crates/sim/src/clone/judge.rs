@@ -8,7 +8,7 @@ use pathcall_endpoint::clone::{Answer, Event};
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Kind, clone};
 
 use super::payload::Tag;
-use super::plan::Plan;
+use super::plan::{PURSES, Plan};
 
 /// What was wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +59,12 @@ pub enum Wrong {
         /// Allowed, rounded up.
         budget: u64,
     },
+    /// A failure was given out although it was not yet the last word.
+    #[error("call {0} was answered with a failure, and could have gone to another server")]
+    GaveUp(usize),
+    /// A failure was given out although there was an answer.
+    #[error("call {0} was answered with a failure although another server had done it")]
+    Worse(usize),
     /// A clone was queued although others waited.
     #[error("server {0} queued a clone although others waited")]
     QueuedBusy(usize),
@@ -119,9 +125,15 @@ pub(super) struct Known {
     pub(super) ended: bool,
     /// Executions that were begun, by their servers' endpoints and incarnations; the first is number 1.
     executions: Vec<(u32, u32)>,
+    /// Of them, those that could not be done.
+    failed: BTreeSet<u32>,
+    /// When one of them was done first.
+    done: Option<Instant>,
+    /// The last attempt that was sent.
+    attempt: u8,
 }
 
-/// What a caller had sent.
+/// What a caller had sent, of calls of one kind.
 #[derive(Debug, Clone, Default)]
 struct Sent {
     calls: u64,
@@ -137,7 +149,8 @@ struct Sent {
 pub(super) struct Judge<'a> {
     plan: &'a Plan,
     pub(super) calls: Vec<Known>,
-    sent: Vec<Sent>,
+    /// By caller and kind.
+    sent: Vec<[Sent; PURSES]>,
 }
 
 /// After the faults a call is answered within this time.
@@ -145,49 +158,60 @@ const ANSWERED: Duration = Duration::from_millis(2_000);
 
 impl<'a> Judge<'a> {
     pub(super) fn new(plan: &'a Plan) -> Self {
-        Self { plan, calls: vec![Known::default(); plan.calls.len()], sent: vec![Sent::default(); plan.callers.len()] }
+        Self {
+            plan,
+            calls: vec![Known::default(); plan.calls.len()],
+            sent: vec![Default::default(); plan.callers.len()],
+        }
     }
 
     pub(super) fn made(&mut self, now: Instant, call: usize) {
         self.calls[call].made = Some(now);
-        self.sent[self.plan.calls[call].caller].calls += 1;
+        self.sent(call).calls += 1;
     }
 
     /// A caller sends a frame.
-    pub(super) fn sends(&mut self, now: Instant, caller: usize, frame: &CloneFrame<&[u8]>) -> Result<(), Wrong> {
+    pub(super) fn sends(&mut self, now: Instant, call: usize, frame: &CloneFrame<&[u8]>) -> Result<(), Wrong> {
         if frame.kind() == Kind::CloneRequest && frame.head().part() == 0 {
-            self.sent[caller].requests += 1;
+            self.sent(call).requests += 1;
+            self.calls[call].attempt = frame.head().attempt();
         }
-        self.within_budget(now, caller)
+        self.within_budget(now, call)
     }
 
     /// A request comes to the element.
-    pub(super) fn steered(&mut self, caller: usize, frame: &CloneFrame<&[u8]>) {
+    pub(super) fn steered(&mut self, call: usize, frame: &CloneFrame<&[u8]>) {
         if frame.kind() == Kind::CloneRequest && frame.head().part() == 0 {
             let name = (frame.base().seq(), frame.head().attempt());
-            if let Some(sent) = self.sent.get_mut(caller) {
-                let came = sent.came.entry(name).or_default();
-                *came += 1;
-                if *came > 1 {
-                    // Its answer may say that it was not cloned, and be the copy's.
-                    sent.cloned.remove(&name);
-                }
+            let sent = self.sent(call);
+            let came = sent.came.entry(name).or_default();
+            *came += 1;
+            if *came > 1 {
+                // Its answer may say that it was not cloned, and be the copy's.
+                sent.cloned.remove(&name);
             }
         }
     }
 
     /// A request is cloned.
-    pub(super) fn cloned(&mut self, now: Instant, caller: usize, frame: &CloneFrame<&[u8]>) -> Result<(), Wrong> {
-        let (name, sent) = ((frame.base().seq(), frame.head().attempt()), &mut self.sent[caller]);
+    pub(super) fn cloned(&mut self, now: Instant, call: usize, frame: &CloneFrame<&[u8]>) -> Result<(), Wrong> {
+        let (name, sent) = ((frame.base().seq(), frame.head().attempt()), self.sent(call));
         if sent.came.get(&name) == Some(&1) {
             sent.cloned.insert(name);
         }
-        self.within_budget(now, caller)
+        self.within_budget(now, call)
     }
 
-    /// Whether all that a caller has sent was paid for.
-    fn within_budget(&self, now: Instant, caller: usize) -> Result<(), Wrong> {
-        let (sent, budget) = (&self.sent[caller], self.plan.callers[caller].budget);
+    /// What was sent of a call's kind.
+    fn sent(&mut self, call: usize) -> &mut Sent {
+        let plan = &self.plan.calls[call];
+        &mut self.sent[plan.caller][usize::from(plan.options.purse)]
+    }
+
+    /// Whether all that a caller has sent of calls of one kind was paid for.
+    fn within_budget(&self, now: Instant, call: usize) -> Result<(), Wrong> {
+        let (caller, purse) = (self.plan.calls[call].caller, usize::from(self.plan.calls[call].options.purse));
+        let (sent, budget) = (&self.sent[caller][purse], self.plan.callers[caller].budgets[purse]);
         let extra = (sent.requests + sent.cloned.len() as u64).saturating_sub(sent.calls);
         let time = now.since(Instant(0)).as_secs_f64();
         let allowed = budget.share * sent.calls as f64 + budget.burst.max(1.0) + budget.per_second * time;
@@ -222,6 +246,30 @@ impl<'a> Judge<'a> {
         Ok(Tag { call: tag.call, execution: known.executions.len() as u32 })
     }
 
+    /// A server is done with an execution.
+    pub(super) fn done(&mut self, now: Instant, tag: Tag, fails: bool) {
+        let known = &mut self.calls[tag.call as usize];
+        if fails {
+            known.failed.insert(tag.execution);
+        } else {
+            known.done.get_or_insert(now);
+        }
+    }
+
+    /// Whether a failure may be the answer to a call: nobody else can be asked, and nobody else has done it.
+    fn failure(&self, now: Instant, call: usize) -> Result<(), Wrong> {
+        let (known, plan) = (&self.calls[call], &self.plan.calls[call]);
+        let others = plan.options.hedge.is_some_and(|hedge| known.attempt + 1 < hedge.max_attempts);
+        if others && plan.options.idempotent && self.is_generous(plan.caller) {
+            return Err(Wrong::GaveUp(call));
+        }
+        let arrives = known.done.map(|done| done + self.plan.delay.1 * 3);
+        match arrives.is_some_and(|at| at < now) && self.plan.is_calm() {
+            true => Err(Wrong::Worse(call)),
+            false => Ok(()),
+        }
+    }
+
     /// A call ends.
     pub(super) fn ends(&mut self, now: Instant, call: usize, event: &Event) -> Result<(), Wrong> {
         let deadline = self.plan.calls[call].options.deadline;
@@ -232,13 +280,16 @@ impl<'a> Judge<'a> {
         }
         match event {
             Event::Answered(_, Answer { reply, server, .. }) => {
-                let by = Tag::of(reply).filter(|tag| tag.call as usize == call && tag.execution > 0);
-                let by = by.and_then(|tag| known.executions.get(tag.execution as usize - 1));
+                let tag = Tag::of(reply).filter(|tag| tag.call as usize == call && tag.execution > 0);
+                let by = tag.and_then(|tag| known.executions.get(tag.execution as usize - 1));
                 if by.map(|by| by.0) != Some(*server) {
                     return Err(Wrong::MadeUp { call, bytes: reply.len() });
                 }
                 if after > deadline {
                     return Err(Wrong::Deadline { call, after, deadline });
+                }
+                if tag.is_some_and(|tag| known.failed.contains(&tag.execution)) {
+                    return self.failure(now, call);
                 }
             }
             Event::Failed(..) => {
@@ -255,7 +306,7 @@ impl<'a> Judge<'a> {
 
     /// Whether a caller may send as much as it takes: who may send nothing twice may fail if anything is lost.
     pub(super) fn is_generous(&self, caller: usize) -> bool {
-        self.plan.callers[caller].budget.burst >= 10.0
+        self.plan.callers[caller].budgets.iter().all(|budget| budget.burst >= 10.0)
     }
 
     /// Whether servers could be reached for so long that a call should have been answered.

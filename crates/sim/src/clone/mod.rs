@@ -21,130 +21,85 @@ pub mod plan;
 mod shrink;
 mod world;
 
-use std::ops::AddAssign;
 use std::time::Duration;
 
 pub use judge::Wrong;
-pub use plan::{Plan, generate};
-pub use shrink::shrink;
+pub use plan::Plan;
 
-use crate::sweep::{FINDINGS_MAX, Progress};
-use crate::{ability, panics};
+use crate::ability::{self, Ability, caught};
+use crate::tally::tally;
 use world::World;
 
 /// What became of a run.
 pub type Outcome = ability::Outcome<Tally, Wrong>;
-/// A failure with all that is needed to see it again.
-pub type Finding = ability::Finding<Wrong>;
-/// What became of many seeds.
-pub type Report = ability::Report<Tally, Wrong>;
 
-/// As the command line calls it.
-pub(crate) const NAME: &str = "clone";
-
-/// What was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Calls made.
-    pub calls: u64,
-    /// Calls that were answered.
-    pub answered: u64,
-    /// Calls that failed at their deadlines.
-    pub failed: u64,
-    /// Requests that servers began to work on.
-    pub executions: u64,
-    /// Requests that were cloned on their way.
-    pub cloned: u64,
-    /// Clones that servers dropped because others waited.
-    pub clones_dropped: u64,
-    /// Second answers that were stopped on their way.
-    pub filtered: u64,
-    /// Second answers that came to callers.
-    pub redundant: u64,
-    /// Requests that callers sent again.
-    pub resent: u64,
-    /// Requests that a budget did not allow.
-    pub refused: u64,
-    /// Times that callers began to go past a silent element.
-    pub silent: u64,
-    /// Frames sent.
-    pub frames: u64,
-    /// Frames lost.
-    pub lost: u64,
-    /// Frames that came once more.
-    pub repeated: u64,
-    /// Frames that a stranger made up.
-    pub forged: u64,
-    /// Restarts of elements, deaths of servers, changes of pools.
-    pub incidents: u64,
-    /// Virtual time.
-    pub virtual_time: Duration,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.answered += other.answered;
-        self.failed += other.failed;
-        self.executions += other.executions;
-        self.cloned += other.cloned;
-        self.clones_dropped += other.clones_dropped;
-        self.filtered += other.filtered;
-        self.redundant += other.redundant;
-        self.resent += other.resent;
-        self.refused += other.refused;
-        self.silent += other.silent;
-        self.frames += other.frames;
-        self.lost += other.lost;
-        self.repeated += other.repeated;
-        self.forged += other.forged;
-        self.incidents += other.incidents;
-        self.virtual_time += other.virtual_time;
+tally! {
+    /// What was counted.
+    pub struct Tally {
+        /// Calls made.
+        pub calls: u64,
+        /// Calls that were answered.
+        pub answered: u64,
+        /// Calls that failed at their deadlines.
+        pub failed: u64,
+        /// Requests that servers began to work on.
+        pub executions: u64,
+        /// Requests that were cloned on their way.
+        pub cloned: u64,
+        /// Clones that servers dropped because others waited.
+        pub clones_dropped: u64,
+        /// Second answers that were stopped on their way.
+        pub filtered: u64,
+        /// Second answers that came to callers.
+        pub redundant: u64,
+        /// Failures that callers did not take for the answer at once.
+        pub set_aside: u64,
+        /// Requests that callers sent again.
+        pub resent: u64,
+        /// Requests that a budget did not allow.
+        pub refused: u64,
+        /// Times that callers began to go past a silent element.
+        pub silent: u64,
+        /// Frames sent.
+        pub frames: u64,
+        /// Frames lost.
+        pub lost: u64,
+        /// Frames that came once more.
+        pub repeated: u64,
+        /// Frames that a stranger made up.
+        pub forged: u64,
+        /// Restarts of elements, deaths of servers, changes of pools.
+        pub incidents: u64,
+        /// Virtual time.
+        pub virtual_time: Duration,
     }
 }
 
-/// Plays the plan of a seed.
-#[must_use]
-pub fn run(seed: u64) -> Outcome {
-    play(&generate(seed))
-}
+/// The ability.
+#[derive(Debug, Clone, Copy)]
+pub enum Sim {}
 
-/// Plays a plan.
-#[must_use]
-pub fn play(plan: &Plan) -> Outcome {
-    play_in(World::new(plan)).0
-}
+impl Ability for Sim {
+    const NAME: &'static str = "clone";
+    type Plan = Plan;
+    type Tally = Tally;
+    type Wrong = Wrong;
 
-/// Plays a plan; what happens, line by line, too.
-#[must_use]
-pub fn play_traced(plan: &Plan) -> (Outcome, String) {
-    let mut world = World::new(plan);
-    world.text = Some(String::new());
-    play_in(world)
-}
+    fn generate(seed: u64) -> Plan {
+        plan::generate(seed)
+    }
 
-fn play_in(mut world: World<'_>) -> (Outcome, String) {
-    let failure = match panics::catch(|| world.play()) {
-        Ok(played) => played.err(),
-        Err(text) => Some(Wrong::Panic(text)),
-    };
-    let failure = failure.map(|wrong| (world.now, wrong));
-    world.count();
-    let text = world.text.unwrap_or_default();
-    (Outcome { seed: world.plan.seed, trace_hash: world.hash, tally: world.tally, failure }, text)
-}
+    fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
+        let mut world = World::new(plan);
+        world.text = text.take();
+        let wrong = caught(|| world.play(), Wrong::Panic);
+        let failure = wrong.map(|wrong| (world.now, wrong));
+        world.count();
+        *text = world.text;
+        Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+    }
 
-/// Plays `count` seeds from `first_seed` on, on all cores. `progress` is called after each.
-pub fn sweep(first_seed: u64, count: u64, progress: impl FnMut(Progress)) -> Report {
-    ability::sweep_by(NAME, run, first_seed, count, FINDINGS_MAX, progress)
-}
-
-/// Plays seeds with a mistake in the code under test, until one shows it.
-#[cfg(feature = "mutants")]
-pub fn hunt(mutant: pathcall_wire::Mutant, first_seed: u64, count: u64) -> Report {
-    let planted = |seed| {
-        pathcall_wire::mutant::plant(Some(mutant));
-        run(seed)
-    };
-    ability::sweep_by(NAME, planted, first_seed, count, 1, drop)
+    fn shrink(plan: &Plan) -> Option<Plan> {
+        shrink::shrink(plan)
+    }
 }

@@ -92,9 +92,9 @@ impl World<'_> {
         }
         // What a stranger makes of a request may be cloned first: then it is not the caller's, either.
         if let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
-            && let Some(caller) = frame.base().src().checked_sub(CALLER)
+            && let Some(call) = self.call_of(&frame)
         {
-            self.judge.steered(caller as usize, &frame);
+            self.judge.steered(call, &frame);
         }
         let leaving = self.element.receive(self.now, bytes)?;
         for frame in leaving {
@@ -119,10 +119,10 @@ impl World<'_> {
     fn leaves(&mut self, Leaving { to, bytes, cloned }: &Leaving) -> Result<(), Wrong> {
         if *cloned
             && let Ok(frame) = CloneFrame::new_checked(bytes.as_slice())
-            && let Some(caller) = frame.base().src().checked_sub(CALLER)
+            && let Some(call) = self.call_of(&frame)
         {
             self.tally.cloned += 1;
-            self.judge.cloned(self.now, caller as usize, &frame)?;
+            self.judge.cloned(self.now, call, &frame)?;
         }
         self.send(Node::Element, node(*to), bytes);
         Ok(())

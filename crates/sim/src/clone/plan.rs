@@ -55,16 +55,21 @@ pub struct ServerPlan {
     pub member: bool,
     /// Whether it says that nobody waits, or many do, whatever is so.
     pub lies: Option<u16>,
+    /// How often it can't do what another server may: of calls that are hedged.
+    pub fails: Chance,
 }
 
 /// A caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallerPlan {
-    /// What it may send beyond one request for each call.
-    pub budget: Budget,
+    /// What it may send beyond one request for each call, for each kind of calls.
+    pub budgets: [Budget; PURSES],
     /// The number of the call before its first.
     pub last_call: u32,
 }
+
+/// Kinds of calls, each with a budget of its own.
+pub const PURSES: usize = 2;
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +131,7 @@ pub fn generate(seed: u64) -> Plan {
         },
     };
     let callers: Vec<CallerPlan> = (0..random.range(1..=3))
-        .map(|_| CallerPlan { budget: budget(random), last_call: random.pick(&[0, u32::MAX - 5]) })
+        .map(|_| CallerPlan { budgets: [budget(random), budget(random)], last_call: random.pick(&[0, u32::MAX - 5]) })
         .collect();
     let scheme = random.happens(Chance::percent(60)).then(|| random.pick(&Scheme::ALL));
     let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
@@ -195,6 +200,7 @@ fn servers(random: &mut Random, calm: bool) -> Vec<ServerPlan> {
                 service: (shortest, shortest * times),
                 member: random.happens(Chance::percent(80)),
                 lies: random.happens(Chance::percent(8)).then(|| random.pick(&[0, 1, u16::MAX])),
+                fails: random.pick(&[Chance(0), Chance::percent(20), Chance::percent(100)]),
             }
         })
         .collect();
@@ -218,6 +224,7 @@ fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool
     let mut options = scheme.map_or_else(|| any_options(random), Scheme::options);
     options.idempotent = random.happens(Chance::percent(85));
     options.cancel = random.happens(Chance::percent(30));
+    options.purse = random.below(PURSES as u64) as u8;
     options.patience = random.pick(&[None, Some(Duration::ZERO), Some(Duration::from_micros(500))]);
     options.deadline = Duration::from_millis(random.pick(&[5, 100, 1_000, 4_000, 4_000]));
     let len = |random: &mut Random| match random.below(10) {

@@ -3,28 +3,28 @@
 use std::mem::discriminant;
 use std::time::Duration;
 
-use crate::random::Chance;
-
+use super::Sim;
 use super::plan::Plan;
-use super::play;
+use crate::ability::Ability;
+use crate::random::Chance;
 
 /// Runs at most.
 const RUNS_MAX: u32 = 1_000;
 
 /// Changes that leave out one kind of fault.
-const CHANGES: [fn(&mut Plan); 6] = [
+const CHANGES: [fn(&mut Plan); 7] = [
     |plan| plan.loss = Chance(0),
     |plan| plan.repeat = Chance(0),
     |plan| plan.late = Chance(0),
     |plan| plan.forged = Chance(0),
     |plan| plan.delay.1 = plan.delay.0,
     |plan| plan.servers.iter_mut().for_each(|server| server.lies = None),
+    |plan| plan.servers.iter_mut().for_each(|server| server.fails = Chance(0)),
 ];
 
 /// The smallest plan found that fails as this one does; `None` when this one does not fail.
-#[must_use]
-pub fn shrink(plan: &Plan) -> Option<Plan> {
-    let failure = discriminant(&play(plan).failure?.1);
+pub(super) fn shrink(plan: &Plan) -> Option<Plan> {
+    let failure = discriminant(&Sim::play(plan).failure?.1);
     let (mut best, mut runs) = (plan.clone(), 0);
     let mut attempt = |best: &mut Plan, change: &dyn Fn(&mut Plan)| {
         let mut smaller = best.clone();
@@ -32,7 +32,7 @@ pub fn shrink(plan: &Plan) -> Option<Plan> {
         runs += 1;
         let fails = smaller != *best
             && runs <= RUNS_MAX
-            && play(&smaller).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
+            && Sim::play(&smaller).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
         if fails {
             *best = smaller;
         }

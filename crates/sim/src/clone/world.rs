@@ -105,7 +105,7 @@ impl<'a> World<'a> {
         let caller = |(index, caller): (usize, &super::plan::CallerPlan)| {
             let config = CallerConfig {
                 last_call: caller.last_call,
-                budget: caller.budget,
+                budgets: caller.budgets.to_vec(),
                 retry_max: Duration::from_millis(100),
                 filter_tables: plan.size.filters as u8,
                 ..CallerConfig::new(CALLER + index as u32, INCARNATION, pool.clone(), random.bits())
@@ -173,6 +173,7 @@ impl<'a> World<'a> {
             self.tally.redundant += stats.redundant;
             self.tally.resent += stats.repeated + stats.hedged + stats.twice;
             self.tally.refused += stats.refused;
+            self.tally.set_aside += stats.set_aside;
             self.tally.silent += stats.silent;
         }
         let workers = self.servers.iter().filter_map(|server| server.worker.as_ref());
@@ -332,9 +333,12 @@ impl<'a> World<'a> {
         let Some(worker) = server.worker.as_mut().filter(|_| server.incarnation == incarnation) else {
             return Ok(());
         };
-        let reply = tag.message(self.plan.calls[tag.call as usize].reply);
+        let call = &self.plan.calls[tag.call as usize];
+        let reply = tag.message(call.reply);
+        let fails = call.options.hedge.is_some() && self.random.happens(self.plan.servers[index].fails);
+        self.judge.done(self.now, tag, fails);
         // Plans have no answer that is too long.
-        let finished = worker.finish(work, reply);
+        let finished = if fails { worker.fail(work, reply) } else { worker.finish(work, reply) };
         debug_assert!(finished.is_ok(), "{finished:?}");
         self.drain(Node::Server(index))
     }

@@ -100,7 +100,13 @@ impl<'a> Model<'a> {
         let budget = Budget { share: 1.0, burst: 1e9, per_second: 0.0 };
         let callers = (0..bed.callers as u32).map(|index| {
             let config = CallerConfig::new(CALLER + index, 1, pool.clone(), random.bits());
-            let config = CallerConfig { budget, retry_min: NEVER, retry_max: NEVER, calls_max: usize::MAX, ..config };
+            let config = CallerConfig {
+                budgets: vec![budget],
+                retry_min: NEVER,
+                retry_max: NEVER,
+                calls_max: usize::MAX,
+                ..config
+            };
             CallerHost {
                 caller: Caller::new(Instant(0), config),
                 sender: Thread::default(),

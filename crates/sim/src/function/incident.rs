@@ -1,0 +1,48 @@
+//! What goes wrong, and what the operator wants.
+
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::{ActionId, Entry, Match};
+use pathcall_function::place;
+use pathcall_function::scale;
+
+use super::plan::Incident;
+use super::program::Kind;
+use super::world::{Happening, World};
+
+impl World<'_> {
+    pub(super) fn incident(&mut self, index: usize) {
+        let (_, incident) = &self.plan.incidents[index];
+        self.say(|| format!("{incident:?}"));
+        match incident {
+            Incident::Death(server, away) => {
+                self.servers[usize::from(*server)] = None;
+                self.judge.routes(self.now, *server, None);
+                self.judge.shaken(self.now);
+                self.queue.push(self.now + *away, Happening::Back(*server));
+            }
+            Incident::Restart => {
+                self.element = Interpreter::new(&self.program).expect("the program runs");
+                self.boot += 1;
+                self.installer.restarted();
+                self.judge.shaken(self.now);
+                self.control(Happening::ToPlacer { element: None, input: place::Input::ElementRestarted });
+                self.control(Happening::ToScaler { element: None, input: scale::Input::ElementRestarted });
+            }
+            Incident::Want(servers) => {
+                self.scaler.handle(self.now, scale::Input::Want(servers.clone()));
+            }
+            Incident::Route(value, bits, hop) => {
+                self.routes.insert((*bits, *value), *hop);
+                for id in 0..self.servers.len() {
+                    let Some(server) = &mut self.servers[id] else { continue };
+                    let keys = vec![Match { value: (*value).into(), prefix_bits: *bits }];
+                    let table = Kind::Route.table();
+                    let action = ActionId(table.0 + 1);
+                    let entry = Entry { keys, action, args: vec![(*hop).into()] };
+                    server.holder.add(&server.tables, table, entry);
+                    self.holder(id as u16);
+                }
+            }
+        }
+    }
+}

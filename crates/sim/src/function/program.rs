@@ -1,0 +1,331 @@
+//! The function that is played: small, and with everything that can go wrong in it. Its split program is put together
+//! by hand, as the compiler does it.
+//!
+//! ```text
+//! packet: kind 8 │ key 32 │ sequence 32 │ a 32 │ b 32        kind's highest bit: the flow ends
+//!
+//! count  a = the sequence number before this one, of this flow        a mirrored register of an exact entry
+//! out    a = the value that this flow was given                       an exact entry; values are a partition
+//! back   b = the flow that was given the value `key`                  steered by the value
+//! route  a = next hop of `key`                                        a prefix
+//! ```
+
+use pathcall_function::ir::{
+    Action, ActionId, Binary, Block, Expr, Header, HeaderId, Key, MatchKind, Parser, Partition, Program, Register,
+    RegisterId, Slot, SlotId, SlotKind, Standard, State, StateId, Stmt, StmtKind, Table, TableId, Transition, Ty,
+    Value,
+};
+use pathcall_function::split::balance::{Balance, Sizes};
+
+/// Bytes of a packet.
+pub(super) const PACKET: usize = 17;
+/// Ports of servers begin here.
+pub(super) const SERVER_PORT: u16 = 8;
+/// Values that flows are given.
+pub(super) const VALUES: (u32, u32) = (64, 64 + 4095);
+/// EtherTypes of a request and a response.
+const TYPES: (u128, u128) = (0x88b5, 0x88b6);
+
+/// What a packet wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Told the number before.
+    Count,
+    /// Given a value.
+    Out,
+    /// Told whose a value is.
+    Back,
+    /// Routed.
+    Route,
+}
+
+impl Kind {
+    /// The bit of a packet that ends its flow.
+    const LAST: u8 = 0x80;
+
+    /// The table that it looks up.
+    pub(super) fn table(self) -> TableId {
+        TableId(self as u32)
+    }
+}
+
+/// A packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) kind: Kind,
+    pub(super) last: bool,
+    pub(super) key: u32,
+    pub(super) sequence: u32,
+    pub(super) a: u32,
+    pub(super) b: u32,
+}
+
+impl Packet {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let kind = match bytes.first()? & !Kind::LAST {
+            0 => Kind::Count,
+            1 => Kind::Out,
+            2 => Kind::Back,
+            3 => Kind::Route,
+            _ => return None,
+        };
+        let last = bytes[0] & Kind::LAST != 0;
+        Some(Self { kind, last, key: word(1)?, sequence: word(5)?, a: word(9)?, b: word(13)? })
+    }
+
+    pub(super) fn emit(&self) -> [u8; PACKET] {
+        let mut bytes = [0; PACKET];
+        bytes[0] = self.kind as u8 | if self.last { Kind::LAST } else { 0 };
+        for (at, word) in [self.key, self.sequence, self.a, self.b].into_iter().enumerate() {
+            bytes[1 + 4 * at..5 + 4 * at].copy_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+}
+
+/// The header between element and server, after two addresses and the EtherType.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Front {
+    pub(super) response: bool,
+    pub(super) guard: u16,
+    pub(super) period: u16,
+    pub(super) entry: u32,
+    pub(super) turn: u16,
+    pub(super) version: u8,
+    pub(super) bucket: u16,
+    pub(super) value: u32,
+}
+
+impl Front {
+    const LEN: usize = 14 + 17;
+
+    /// The header and the packet behind it.
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Self, Packet)> {
+        let half = |at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+        let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let front = Self {
+            response: u128::from(half(12)?) == TYPES.1,
+            guard: half(14)?,
+            period: half(16)?,
+            entry: word(18)?,
+            turn: half(22)?,
+            version: *bytes.get(24)?,
+            bucket: half(25)?,
+            value: word(27)?,
+        };
+        Some((front, Packet::parse(bytes.get(Self::LEN..)?)?))
+    }
+
+    pub(super) fn emit(&self, packet: &Packet) -> Vec<u8> {
+        let mut bytes = vec![0; 12];
+        bytes.extend((if self.response { TYPES.1 } else { TYPES.0 } as u16).to_be_bytes());
+        bytes.extend(self.guard.to_be_bytes());
+        bytes.extend(self.period.to_be_bytes());
+        bytes.extend(self.entry.to_be_bytes());
+        bytes.extend(self.turn.to_be_bytes());
+        bytes.push(self.version);
+        bytes.extend(self.bucket.to_be_bytes());
+        bytes.extend(self.value.to_be_bytes());
+        bytes.extend(packet.emit());
+        bytes
+    }
+}
+
+fn stmt(kind: StmtKind) -> Stmt {
+    Stmt { kind, at: Default::default() }
+}
+
+fn set(to: SlotId, value: Expr) -> Stmt {
+    stmt(StmtKind::Assign { to, value })
+}
+
+fn number(width: u16, value: u128) -> Expr {
+    Expr::constant(Ty::Bit(width), value)
+}
+
+fn equal(left: Expr, right: u128) -> Expr {
+    let width = left.ty.width();
+    Expr::binary(Ty::Bool, Binary::Eq, left, number(width, right))
+}
+
+fn when(condition: Expr, then: Block, otherwise: Block) -> Stmt {
+    stmt(StmtKind::If { condition, then, otherwise })
+}
+
+/// Slots of the function itself.
+struct Own {
+    kind: SlotId,
+    last: SlotId,
+    key: SlotId,
+    sequence: SlotId,
+    a: SlotId,
+    b: SlotId,
+    index: SlotId,
+    flight: SlotId,
+    hit: SlotId,
+    port: SlotId,
+    spec: SlotId,
+}
+
+/// The element's program, with room for so many entries in each table.
+pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut slot = |name: &str, ty: Ty, kind: SlotKind| {
+        slots.push(Slot { name: name.to_owned(), ty, kind });
+        SlotId(slots.len() as u32 - 1)
+    };
+    let packet = HeaderId(0);
+    let field = |offset_bits| SlotKind::Field { header: packet, offset_bits };
+    let own = Own {
+        last: slot("p.last", Ty::Bit(1), field(0)),
+        kind: slot("p.kind", Ty::Bit(7), field(1)),
+        key: slot("p.key", Ty::Bit(32), field(8)),
+        sequence: slot("p.sequence", Ty::Bit(32), field(40)),
+        a: slot("p.a", Ty::Bit(32), field(72)),
+        b: slot("p.b", Ty::Bit(32), field(104)),
+        index: slot("md.index", Ty::Bit(32), SlotKind::Metadata),
+        flight: slot("flight", Ty::Bool, SlotKind::Local),
+        hit: slot("hit", Ty::Bool, SlotKind::Local),
+        port: slot("sm.ingress_port", Ty::Bit(9), SlotKind::Standard(Standard::IngressPort)),
+        spec: slot("sm.egress_spec", Ty::Bit(9), SlotKind::Standard(Standard::EgressSpec)),
+    };
+    let mut actions = vec![Action { name: "missed".into(), params: Vec::new(), body: Vec::new() }];
+    let mut tables = Vec::new();
+    let act = [("track", own.index), ("give", own.a), ("whose", own.b), ("via", own.a)];
+    for (at, (name, to)) in act.into_iter().enumerate() {
+        let param = slot(&format!("{name}.value"), Ty::Bit(32), SlotKind::Local);
+        actions.push(Action {
+            name: name.into(),
+            params: vec![param],
+            body: vec![set(to, Expr::slot(Ty::Bit(32), param))],
+        });
+        let kind = if at == 3 { MatchKind::Lpm } else { MatchKind::Exact };
+        tables.push(Table {
+            name: format!("t{at}"),
+            keys: vec![Key { expr: Expr::slot(Ty::Bit(32), own.key), kind, name: "key".into() }],
+            actions: vec![ActionId(at as u32 + 1)],
+            default: (ActionId(0), Vec::new()),
+            entries: Vec::new(),
+            size: 1 << 20,
+            mirrored: true,
+            idle_timeout_ms: None,
+            at: Default::default(),
+        });
+    }
+    let fields = vec![own.last, own.kind, own.key, own.sequence, own.a, own.b];
+    let header = Header { name: "p".into(), type_name: "p".into(), fields, varbit_bits_max: None };
+    let before = Register { name: "before".into(), ty: Ty::Bit(32), size: 1, mirrored: true };
+    let values = Partition { name: "values".into(), ty: Ty::Bit(32), first: VALUES.0.into(), last: VALUES.1.into() };
+    let mut program = Program {
+        name: "played".into(),
+        slots,
+        headers: vec![header],
+        parser: Parser::default(),
+        verify: Vec::new(),
+        ingress: vec![stmt(StmtKind::Read {
+            register: RegisterId(0),
+            index: Expr::slot(Ty::Bit(32), own.index),
+            to: own.a,
+        })],
+        egress: Vec::new(),
+        compute: Vec::new(),
+        deparser: Vec::new(),
+        tables,
+        actions,
+        registers: vec![before],
+        counters: Vec::new(),
+        partitions: vec![values],
+        handler: None,
+    };
+    let balance = Balance::new(&mut program, sizes);
+    assemble(&mut program, &balance, &own);
+    (program, balance)
+}
+
+/// Header, parser, the parts around the function.
+fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
+    let vars = &balance.vars;
+    let pc = HeaderId(1);
+    let travelling = [vars.guard, vars.period, vars.entry, vars.turn, vars.version, vars.bucket, vars.values[0].1];
+    let mut offset_bits = 0;
+    let mut fields = Vec::new();
+    let front = [("to", 48), ("from", 48), ("type", 16)].map(|(name, width)| (name.to_owned(), width));
+    let names = travelling.map(|var| (program.slots[var.slot.0 as usize].name.clone(), var.ty.width()));
+    for (name, width) in front.into_iter().chain(names) {
+        let kind = SlotKind::Field { header: pc, offset_bits };
+        program.slots.push(Slot { name: format!("front.{name}"), ty: Ty::Bit(width), kind });
+        fields.push(SlotId(program.slots.len() as u32 - 1));
+        offset_bits += u32::from(width);
+    }
+    program.headers.push(Header {
+        name: "front".into(),
+        type_name: "front".into(),
+        fields: fields.clone(),
+        varbit_bits_max: None,
+    });
+    let extract = |header| stmt(StmtKind::Extract { header, varbits: None });
+    let server = Transition::Select {
+        keys: vec![Expr::slot(Ty::Bit(9), own.port)],
+        cases: vec![
+            (vec![Value::Range(SERVER_PORT.into(), 510)], Transition::To(StateId(1))),
+            (vec![Value::Any], Transition::To(StateId(2))),
+        ],
+    };
+    let state = |name: &str, body, next| State { name: name.into(), body, next };
+    program.parser = Parser {
+        states: vec![
+            state("start", Vec::new(), server),
+            state("front", vec![extract(pc)], Transition::To(StateId(2))),
+            state("packet", vec![extract(HeaderId(0))], Transition::Accept),
+        ],
+    };
+    program.deparser = vec![pc, HeaderId(0)];
+    let valid = |valid| stmt(StmtKind::SetValid { header: pc, valid });
+    let out = set(own.spec, number(9, 1));
+    let ty = |slot: SlotId| program.slots[slot.0 as usize].ty;
+    let mut response: Block =
+        travelling.iter().zip(&fields[3..]).map(|(var, field)| set(var.slot, Expr::slot(var.ty, *field))).collect();
+    response.extend(balance.arrive());
+    response.extend([valid(false), out.clone()]);
+    let answered = equal(Expr::slot(Ty::Bit(16), fields[2]), TYPES.1);
+    let drop = set(own.spec, number(9, pathcall_function::ir::DROP_PORT));
+    let response = vec![when(answered, response, vec![drop])];
+    let mut request = balance.depart(&[], &[]);
+    request.extend([valid(true), set(fields[0], Expr::slot(Ty::Bit(48), vars.server_mac.slot))]);
+    request.push(set(fields[2], number(16, TYPES.0)));
+    request.extend(
+        travelling.iter().zip(&fields[3..]).map(|(var, field)| set(*field, Expr::slot(ty(var.slot), var.slot))),
+    );
+    let mut original = before(program, balance, own);
+    original.push(when(Expr::slot(Ty::Bool, own.flight), request, vec![out]));
+    let from_server =
+        Expr::binary(Ty::Bool, Binary::Ge, Expr::slot(Ty::Bit(9), own.port), number(9, SERVER_PORT.into()));
+    program.ingress = vec![when(from_server, response, original)];
+}
+
+/// The part before: what the user would write.
+fn before(program: &Program, balance: &Balance, own: &Own) -> Block {
+    let truth = |value: bool| Expr::constant(Ty::Bool, value.into());
+    let missed = vec![set(own.flight, truth(true))];
+    let word = |slot| Expr::slot(Ty::Bit(32), slot);
+    let mut block = Vec::new();
+    for kind in [Kind::Count, Kind::Out, Kind::Back, Kind::Route] {
+        let mut of = if kind == Kind::Back { balance.steer("values", &word(own.key)) } else { Vec::new() };
+        of.extend(balance.lookup(program, kind.table(), Some(own.hit), None).expect("mirrored"));
+        let ends = set(own.flight, equal(Expr::slot(Ty::Bit(1), own.last), 1));
+        let register = RegisterId(0);
+        let mut hit = vec![ends];
+        if kind == Kind::Count {
+            // The end of a flow is the server's to see: the register is not touched for it here.
+            let here = vec![
+                stmt(StmtKind::Read { register, index: word(own.index), to: own.a }),
+                stmt(StmtKind::Write { register, index: word(own.index), value: word(own.sequence) }),
+            ];
+            hit.push(when(Expr::slot(Ty::Bool, own.flight), Vec::new(), here));
+        }
+        of.push(when(Expr::slot(Ty::Bool, own.hit), hit, missed.clone()));
+        block.push(when(equal(Expr::slot(Ty::Bit(7), own.kind), kind as u128), of, Vec::new()));
+    }
+    block
+}

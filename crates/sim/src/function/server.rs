@@ -1,0 +1,330 @@
+//! A server of the function: mirrored tables, a handler, what it tells the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use pathcall_function::ir::{ActionId, Entry, Match, TableId};
+use pathcall_function::place::{EntryNumber, Given, Holder, Mirror};
+use pathcall_function::scale::{Block, Load, Ranges, Version};
+use pathcall_wire::Instant;
+
+use super::plan::ENTRY_IDLE;
+use super::program::{Front, Kind, Packet};
+
+/// A server's process.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    pub(super) incarnation: u32,
+    pub(super) tables: Tables,
+    pub(super) holder: Holder,
+    /// Cells of the register, by the index that this server gave.
+    before: BTreeMap<u32, u32>,
+    next_index: u32,
+    blocks: BTreeMap<Block, (u32, u32)>,
+    taken: BTreeSet<Block>,
+    next_value: u32,
+    version: Version,
+    pub(super) busy_until: Instant,
+}
+
+/// Its mirrored tables.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tables {
+    /// When they were last looked at.
+    pub(super) now: Instant,
+    counts: BTreeMap<u32, Held>,
+    outs: BTreeMap<u32, Held>,
+    backs: BTreeMap<u32, u32>,
+    pub(super) routes: BTreeMap<(u16, u32), u32>,
+}
+
+/// An exact entry.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    /// Index or value.
+    value: u32,
+    /// By a packet, or in the element until then.
+    used: Instant,
+    /// By a packet that came here.
+    seen: Instant,
+    /// That its last packet came with.
+    version: Version,
+}
+
+const WIDTHS: [u16; 1] = [32];
+/// What was used within this time was used lately: two windows, and what a report takes to come back as a question.
+const RECENT: Duration = Duration::from_millis(45);
+
+pub(super) fn exact(key: u32) -> Vec<Match> {
+    vec![Match { value: key.into(), prefix_bits: 32 }]
+}
+
+fn covers(bits: u16, value: u32, key: u32) -> bool {
+    bits == 0 || (value ^ key) >> (32 - bits) == 0
+}
+
+impl Mirror for Tables {
+    fn lookup(&self, table: TableId, key: &[u128]) -> Option<Entry> {
+        let key = key[0] as u32;
+        let entry = |value: u32| Entry { keys: exact(key), action: ActionId(table.0 + 1), args: vec![value.into()] };
+        match table.0 {
+            0 => self.counts.get(&key).map(|held| entry(held.value)),
+            1 => self.outs.get(&key).map(|held| entry(held.value)),
+            2 => self.backs.get(&key).copied().map(entry),
+            _ => self.route(key).map(|(bits, value, hop)| Entry {
+                keys: vec![Match { value: value.into(), prefix_bits: bits }],
+                ..entry(hop)
+            }),
+        }
+    }
+
+    fn beneath(&self, table: TableId, keys: &[Match]) -> bool {
+        let Match { value, prefix_bits } = keys[0];
+        let within = |(bits, other): &(u16, u32)| *bits > prefix_bits && covers(prefix_bits, value as u32, *other);
+        table == Kind::Route.table() && self.routes.keys().any(within)
+    }
+
+    fn widths(&self, _: TableId) -> &[u16] {
+        &WIDTHS
+    }
+
+    fn lpm(&self, table: TableId) -> Option<usize> {
+        (table == Kind::Route.table()).then_some(0)
+    }
+
+    fn recent(&self, table: TableId, keys: &[Match]) -> bool {
+        let key = keys[0].value as u32;
+        let held = match table.0 {
+            0 => self.counts.get(&key),
+            1 => self.outs.get(&key),
+            _ => self.backs.get(&key).and_then(|key| self.outs.get(key)),
+        };
+        held.is_some_and(|held| self.now.since(held.seen) < RECENT)
+    }
+}
+
+impl Tables {
+    /// Tables with these routes and nothing else.
+    pub(super) fn of_routes(routes: &BTreeMap<(u16, u32), u32>) -> Self {
+        Self { routes: routes.clone(), ..Self::default() }
+    }
+
+    /// The longest prefix of a key: bits, value, next hop.
+    pub(super) fn route(&self, key: u32) -> Option<(u16, u32, u32)> {
+        let longest = self.routes.iter().rev().find(|((bits, value), _)| covers(*bits, *value, key));
+        longest.map(|((bits, value), hop)| (*bits, *value, *hop))
+    }
+}
+
+impl Server {
+    pub(super) fn new(id: u16, incarnation: u32, routes: &BTreeMap<(u16, u32), u32>) -> Self {
+        Self {
+            incarnation,
+            tables: Tables::of_routes(routes),
+            holder: Holder::new(id),
+            before: BTreeMap::new(),
+            next_index: 0,
+            blocks: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            next_value: u32::MAX,
+            version: 0,
+            busy_until: Instant(0),
+        }
+    }
+
+    /// The handler, with what its host does around it.
+    pub(super) fn work(&mut self, now: Instant, front: Front, mut packet: Packet) -> (Front, Packet) {
+        let (table, keys) = (packet.kind.table(), self.keys(&packet));
+        let number = |server: &Self| server.holder.number(&server.tables, table, &keys, &[packet.key.into()]);
+        let mut leased = number(self);
+        if packet.kind == Kind::Count
+            && let (Some(number), Some(held)) = (leased, self.tables.counts.get(&packet.key))
+            && front.entry == number + 1
+            && self.holder.requested(number, front.turn)
+        {
+            self.before.insert(held.value, front.value);
+        }
+        match packet.kind {
+            Kind::Count => packet.a = self.count(now, &packet, front.version),
+            Kind::Out => packet.a = self.out(now, &packet, front.version),
+            Kind::Back => packet.b = self.back(now, packet.key),
+            Kind::Route => packet.a = self.tables.route(packet.key).map_or(0, |(_, _, hop)| hop),
+        }
+        leased = leased.or_else(|| number(self));
+        let turn = leased.and_then(|number| Some((number, self.holder.responded(number)?)));
+        let value = self.tables.counts.get(&packet.key).and_then(|held| self.before.get(&held.value)).copied();
+        let stranger = packet.kind != Kind::Route && front.entry != 0;
+        let (entry, turn) = match turn {
+            Some((number, turn)) => (number + 1, turn),
+            None if stranger => (front.entry, Holder::STRANGER),
+            None => (0, 0),
+        };
+        (Front { response: true, entry, turn, value: value.unwrap_or(0), ..front }, packet)
+    }
+
+    /// What the server's own entry for a packet matches.
+    fn keys(&self, packet: &Packet) -> Vec<Match> {
+        let entry = self.tables.lookup(packet.kind.table(), &[packet.key.into()]);
+        entry.map_or_else(|| exact(packet.key), |entry| entry.keys)
+    }
+
+    fn count(&mut self, now: Instant, packet: &Packet, version: Version) -> u32 {
+        let next = self.next_index;
+        let held =
+            self.tables.counts.entry(packet.key).or_insert_with(|| Held { value: next, used: now, seen: now, version });
+        (held.used, held.seen, held.version) = (now, now, version);
+        let index = held.value;
+        if index == next {
+            self.next_index += 1;
+            self.before.insert(index, 0);
+        }
+        let before = self.before.insert(index, packet.sequence).unwrap_or(0);
+        if packet.last {
+            self.tables.counts.remove(&packet.key);
+            self.before.remove(&index);
+            self.holder.changed(&self.tables, Kind::Count.table(), &exact(packet.key));
+        }
+        before
+    }
+
+    fn out(&mut self, now: Instant, packet: &Packet, version: Version) -> u32 {
+        let value = match self.tables.outs.get_mut(&packet.key) {
+            Some(held) => {
+                (held.used, held.seen, held.version) = (now, now, version);
+                held.value
+            }
+            None => {
+                let Some(value) = self.free_value() else { return 0 };
+                self.tables.outs.insert(packet.key, Held { value, used: now, seen: now, version });
+                self.tables.backs.insert(value, packet.key);
+                value
+            }
+        };
+        if packet.last {
+            self.unmap(packet.key);
+        }
+        value
+    }
+
+    /// The next of its own values that nobody has: not soon one that somebody had.
+    fn free_value(&mut self) -> Option<u32> {
+        let own = |value: &u32| {
+            let block = self.blocks.iter().find(|(_, (first, last))| (*first..=*last).contains(value));
+            block.is_some_and(|(block, _)| !self.taken.contains(block)) && !self.tables.backs.contains_key(value)
+        };
+        // From the highest down: those blocks are the first to be asked back.
+        let all = || self.blocks.values().rev().flat_map(|(first, last)| (*first..=*last).rev());
+        let value = all().find(|value| *value < self.next_value && own(value)).or_else(|| all().find(own))?;
+        self.next_value = value;
+        Some(value)
+    }
+
+    fn back(&mut self, now: Instant, value: u32) -> u32 {
+        let Some(key) = self.tables.backs.get(&value).copied() else { return 0 };
+        if let Some(held) = self.tables.outs.get_mut(&key) {
+            (held.used, held.seen) = (now, now);
+        }
+        key
+    }
+
+    fn unmap(&mut self, key: u32) {
+        let Some(held) = self.tables.outs.remove(&key) else { return };
+        self.tables.backs.remove(&held.value);
+        self.holder.changed(&self.tables, Kind::Out.table(), &exact(key));
+        self.holder.changed(&self.tables, Kind::Back.table(), &exact(held.value));
+    }
+
+    /// Forgets what nothing used for long, but for what the element has.
+    pub(super) fn expire(&mut self, now: Instant) {
+        let leased = |kind: Kind, key: u32| self.holder.is_leased(kind.table(), &exact(key));
+        let old = |held: &Held| now.since(held.used) >= ENTRY_IDLE;
+        let counts: Vec<u32> = (self.tables.counts.iter())
+            .filter(|(key, held)| old(held) && !leased(Kind::Count, **key))
+            .map(|(key, _)| *key)
+            .collect();
+        let outs: Vec<u32> = (self.tables.outs.iter())
+            .filter(|(key, held)| old(held) && !leased(Kind::Out, **key) && !leased(Kind::Back, held.value))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in counts {
+            if let Some(held) = self.tables.counts.remove(&key) {
+                self.before.remove(&held.value);
+            }
+        }
+        outs.into_iter().for_each(|key| self.unmap(key));
+    }
+
+    /// What the element had of an entry's register.
+    pub(super) fn given(&mut self, given: &Given) {
+        let Some((_, keys)) = self.holder.held(given.number) else { return };
+        let newer = self.holder.given(given.number, given.turn);
+        if let (true, Some(held)) = (newer, self.tables.counts.get(&(keys[0].value as u32))) {
+            self.before.insert(held.value, given.values[0] as u32);
+        }
+    }
+
+    /// The entry of this number is the server's again.
+    pub(super) fn released(&mut self, now: Instant, number: EntryNumber) {
+        let held = self.holder.held(number).map(|(table, keys)| (table, keys[0].value as u32));
+        self.holder.released(&self.tables, number);
+        let Some((table, key)) = held else { return };
+        let held = match table.0 {
+            0 => self.tables.counts.get_mut(&key),
+            1 => self.tables.outs.get_mut(&key),
+            2 => self.tables.backs.get(&key).and_then(|key| self.tables.outs.get_mut(key)),
+            _ => None,
+        };
+        if let Some(held) = held {
+            held.used = now;
+        }
+    }
+
+    pub(super) fn group(&mut self, version: Version) {
+        self.version = version;
+    }
+
+    pub(super) fn give(&mut self, block: Block, (first, last): (u128, u128)) {
+        self.taken.remove(&block);
+        self.blocks.insert(block, (first as u32, last as u32));
+    }
+
+    pub(super) fn take(&mut self, block: Block) {
+        self.taken.insert(block);
+    }
+
+    /// Blocks that were asked back and of which nobody has a value any more.
+    pub(super) fn returned(&mut self) -> Vec<Block> {
+        let empty = |block: &Block| match self.blocks.get(block) {
+            Some((first, last)) => self.tables.backs.range(*first..=*last).next().is_none(),
+            None => true,
+        };
+        let done: Vec<Block> = self.taken.iter().copied().filter(empty).collect();
+        for block in &done {
+            self.taken.remove(block);
+            self.blocks.remove(block);
+        }
+        done
+    }
+
+    pub(super) fn load(&self) -> Load {
+        let held = || self.tables.counts.values().chain(self.tables.outs.values());
+        Load {
+            server: self.holder.server(),
+            incarnation: self.incarnation,
+            load: 0.5,
+            flows: held().count() as u64,
+            old_flows: held().filter(|held| held.version != self.version).count() as u64,
+            version: self.version,
+        }
+    }
+
+    /// Whether it has nothing left but routes.
+    pub(super) fn is_idle(&self) -> bool {
+        self.tables.counts.is_empty() && self.tables.outs.is_empty() && self.holder.leases() == 0
+    }
+}
+
+/// The values of a block.
+pub(super) fn values(ranges: &Ranges, block: Block) -> (u128, u128) {
+    ranges.values(block)
+}
