@@ -99,11 +99,24 @@ impl Bed {
         command
     }
 
-    /// Counters of the element that is up, by their names.
-    fn counters(&self) -> Option<Value> {
+    /// What the controller says.
+    fn status(&self) -> Option<Value> {
         let mut status = self.node.command(PATHCALL);
         let output = status.args(["status", "--json", "--controller", &self.url()]).output().expect("it runs");
-        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// Waits until it says so.
+    fn until(&self, so: impl Fn(&Value) -> bool) {
+        let began = Instant::now();
+        while !self.status().is_some_and(|status| so(&status)) {
+            assert!(began.elapsed() < LIMIT, "{:?}", self.status());
+        }
+    }
+
+    /// Counters of the element that is up, by their names.
+    fn counters(&self) -> Option<Value> {
+        let status = self.status()?;
         Some(status["elements"].as_array()?.iter().find(|e| e["alive"] == true)?["counters"]["element"].clone())
     }
 
@@ -157,6 +170,53 @@ fn run_applications(mut bed: Bed, mode: &str) {
     // What the servers ask of registers is addressed to the element.
     let passing = count("xdp_inline") * 100 / count("frames_in");
     assert!(if bed.inline { passing >= 60 } else { passing == 0 }, "{passing} % on their way to others: {counters}");
+}
+
+#[test]
+fn calls_are_cloned_in_the_kernel() {
+    if !root_tests("calls_are_cloned_in_the_kernel") {
+        return;
+    }
+    let mut bed = Bed::start("xdpclone");
+    bed.start_element();
+    let kv = |host: usize, args: &[&str]| {
+        let program = Path::new(PATHCALL).with_file_name("kv");
+        assert!(program.is_file(), "{}: build it first (`cargo build --release -p kv`)", program.display());
+        let mut command = bed.bed.host(host).expect("a host").command(program);
+        command.args(args);
+        command
+    };
+    let url = bed.url();
+    let serve = |host: usize| {
+        let listen = format!("{}:7800", bed.bed.host(host).expect("a host").address());
+        let (server, ready) = Process::start(kv(host, &["serve", "--listen", &listen, "--controller", &url]));
+        (server, ready.trim_start_matches("ready ").trim().to_owned())
+    };
+    let servers = [serve(1), serve(2)];
+    bed.until(|status| {
+        let pool = &status["pools"][0];
+        pool["servers"].as_array().is_some_and(|servers| servers.len() == 2) && pool["element"] == 1
+    });
+    // The values are held against what was stored.
+    let read = ["demo", "--json", "--pool", &servers[0].1, "--servers", "2", "--load", "0.1", "--seconds", "1"];
+    let report = report(kv(3, &read).output().expect("it runs"));
+    let extra = report["ways"][0]["extra"].as_f64().expect("a share");
+    assert!(extra > 0.3, "two servers that are idle: {report}");
+    let status = bed.status().expect("a status");
+    let pool = &status["pools"][0];
+    let element = &status["elements"][0]["counters"];
+    let steered = &element["applications"][pool["gaid"].to_string()];
+    let count = |counters: &Value, name: &str| counters[name].as_u64().expect("a count");
+    let (requests, clones) = (count(steered, "requests"), count(steered, "clones"));
+    let (replies, filtered) = (count(steered, "replies"), count(steered, "filtered"));
+    // A clone that finds others waiting is dropped, and has no answer to be stopped; a call that is asked again, on a
+    // machine with other work, has more than two.
+    assert!(clones * 3 > requests && filtered > 0 && filtered < replies, "{steered}");
+    let (slow, frames) = (count(&element["element"], "xdp_slow"), count(&element["element"], "frames_in"));
+    assert!(
+        slow * 20 < frames && element["element"]["link_frames_in"] == slow,
+        "all but a few in the kernel: {element}"
+    );
 }
 
 #[test]

@@ -2,12 +2,13 @@
 //!
 //! Starts a controller and an element (see [`network`]), runs each application that lies beside this
 //! program with an element, in software and as plain gRPC, and holds their results against each
-//! other; then those whose servers pass calls on ([`delegated`]), and one whose calls are cloned ([`cloned`]). The
-//! applications report in a line of JSON.
+//! other; then those whose servers pass calls on ([`delegated`]), one whose calls are cloned ([`cloned`]), and a network
+//! function over a capture ([`function`]). The applications report in a line of JSON.
 //! Nothing is left running.
 
 mod cloned;
 mod delegated;
+mod function;
 mod network;
 
 use std::path::{Path, PathBuf};
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     // Their servers are on the loopback: of a testbed they show nothing.
     let others = match args.testbed {
         Some(_) => None,
-        None => Some((delegated::find(&directory)?, cloned::find(&directory)?)),
+        None => Some((delegated::find(&directory)?, cloned::find(&directory)?, function::find(&directory))),
     };
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let compared = tokio::select! {
@@ -103,7 +104,7 @@ fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Pr
 /// Runs everything, prints the tables, and fails when results differ.
 async fn compare(
     programs: &Programs,
-    others: Option<&(delegated::Demo, cloned::Demo)>,
+    others: Option<&(delegated::Demo, cloned::Demo, function::Demo)>,
     network: &Network,
 ) -> Result<(), Failure> {
     let mut table = Table::new([
@@ -131,9 +132,10 @@ async fn compare(
         table.row(row(name, Way::Plain, "reference", &plain));
     }
     print(&table.to_string())?;
-    if let Some((delegated, cloned)) = others {
+    if let Some((delegated, cloned, function)) = others {
         differing.extend(delegated.run().await?);
         differing.extend(cloned.run(&network.url()).await?);
+        function.run().await?;
     }
     if differing.is_empty() { Ok(()) } else { Err(Failure::Differ(differing.join("; "))) }
 }

@@ -51,6 +51,15 @@ pub(crate) enum Failure {
     /// Somebody stopped the demo.
     #[error("interrupted")]
     Interrupted,
+    /// A file can't be read or written.
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    /// A capture can't be read or written.
+    #[error("{}: {source}", path.display())]
+    Capture { path: PathBuf, source: pcap_file::PcapError },
+    /// A function can't be built or run.
+    #[error("{0}")]
+    Function(String),
     /// Where this program lies can't be found out.
     #[error("the place of this program can't be found out: {0}")]
     NoPlace(#[source] io::Error),

@@ -7,6 +7,7 @@
 //!             ├─ check ─▶ pathcall_build
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
+//!             ├─ function ─▶ pathcall_function
 //!             ├─ demo ─▶ controller, element, and the applications beside this program
 //!             ├─ sim ─▶ pathcall_sim
 //!             └─ testbed ─▶ pathcall_testbed (Linux)
@@ -20,6 +21,7 @@ mod controller;
 mod demo;
 mod element;
 mod failure;
+mod function;
 mod kernel;
 mod memory;
 mod program;
@@ -64,6 +66,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Look into the switch program
     Program(program::ProgramArgs),
+    /// Check, explain, build or run a network function
+    Function(function::FunctionArgs),
     /// Run the applications with an element, in software and as plain gRPC, and compare
     Demo(demo::DemoArgs),
     /// Play faulty networks from seeds and check every result
@@ -86,6 +90,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Check(args) => return check::run(&args),
+        Command::Function(args) => return function::run(args),
         Command::Sim(args) => return pathcall_sim::cli::run_cli(&args).map_err(Failure::Output),
         #[cfg(target_os = "linux")]
         Command::Testbed(args) => return testbed::run(args),

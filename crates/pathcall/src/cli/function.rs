@@ -1,0 +1,147 @@
+//! `pathcall function`: a network function in one file is checked, explained, built, run over a capture.
+//!
+//! ```text
+//! f.p4c ─► check ─► one line, or its mistakes
+//!       ├► explain ─► which line runs where, sizes, stages
+//!       ├► build -o DIR ─► element.p4, element.bpf.c, handler.c, layout.json
+//!       └► run --pcap IN --out OUT ─► element, servers and controller in this process
+//! ```
+
+mod build;
+mod entries;
+mod explain;
+mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use pathcall_function::ir::Program;
+use pathcall_function::split::balance::Sizes;
+use pathcall_function::split::{Split, Target};
+use pathcall_function::{Diagnostic, Report, Sources, compile};
+
+use crate::cli::failure::Failure;
+use crate::cli::print;
+
+#[derive(Debug, Args)]
+pub(crate) struct FunctionArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a function, and whether it can be split
+    Check(Source),
+    /// Say which line runs where and why, how large it is
+    Explain(Source),
+    /// Write what element and servers run
+    Build(build::BuildArgs),
+    /// Run a function over a capture: element, servers and controller in this process
+    Run(run::RunArgs),
+}
+
+/// A function's file, and how it is read.
+#[derive(Debug, Args)]
+struct Source {
+    /// The function
+    #[arg(value_name = "FILE.p4c")]
+    file: PathBuf,
+    /// Look for included files here too
+    #[arg(short = 'I', value_name = "DIR")]
+    include: Vec<PathBuf>,
+    /// As #define NAME VALUE before the first line
+    #[arg(short = 'D', value_name = "NAME=VALUE")]
+    define: Vec<String>,
+    /// Bytes of values that the element holds at once: refuse what needs more
+    #[arg(long, value_name = "BYTES")]
+    phv: Option<u32>,
+    /// Entries of each mirrored table that the element holds
+    #[arg(long, value_name = "N", default_value_t = 65_536)]
+    element_entries: u32,
+}
+
+/// Mistakes are printed in the manner of compilers, so that editors find their places.
+pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
+    let (source, after): (_, After<'_>) = match &args.command {
+        Command::Check(source) => (source, &check),
+        Command::Explain(source) => (source, &explain::explain),
+        Command::Build(args) => (&args.source, &|read| build::build(args, read)),
+        Command::Run(args) => (&args.source, &|read| run::run(args, read)),
+    };
+    match Read::new(source) {
+        Ok(read) => after(&read).map(|()| ExitCode::SUCCESS),
+        Err(mistakes) => {
+            eprintln!("{mistakes}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// What a command does with a function that was read.
+type After<'a> = &'a dyn Fn(&Read) -> Result<(), Failure>;
+
+/// A function that was read and has no mistakes.
+struct Read {
+    sources: Sources,
+    program: Program,
+    /// None: it has no handler, and runs in the element as it is.
+    split: Option<Split>,
+}
+
+impl Read {
+    fn new(source: &Source) -> Result<Self, String> {
+        let mut sources = Sources::new(source.include.clone());
+        for define in &source.define {
+            let (name, value) = define.split_once('=').unwrap_or((define, "1"));
+            sources = sources.define(name, value);
+        }
+        let program = match compile(&mut sources, source.file.as_path()) {
+            Ok(program) => program,
+            Err(mistakes) => return Err(Report(&mistakes, &sources).to_string()),
+        };
+        let target = Target {
+            function: 1,
+            sizes: Sizes { entries: source.element_entries, ..Sizes::default() },
+            phv_bits: source.phv.map(|bytes| bytes.saturating_mul(8)),
+        };
+        let split = match program.handler.is_some().then(|| pathcall_function::split::split(&program, &target)) {
+            None => None,
+            Some(Ok(split)) => Some(split),
+            Some(Err(refused)) => {
+                return Err(match refused.at() {
+                    Some(at) => Report(&[Diagnostic::new(at, refused.to_string())], &sources).to_string(),
+                    None => format!("error: {refused}"),
+                });
+            }
+        };
+        Ok(Self { sources, program, split })
+    }
+
+    /// `file:line:column`, as the C compiler is to know it.
+    fn place(&self, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
+        let (line, column) = self.sources.position(at);
+        Some((self.sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
+    }
+}
+
+fn check(read: &Read) -> Result<(), Failure> {
+    let program = &read.program;
+    let mut text = format!(
+        "{}: {} headers, {} tables, {} registers, {} counters",
+        program.name,
+        program.headers.len(),
+        program.tables.len(),
+        program.registers.len(),
+        program.counters.len(),
+    );
+    match &read.split {
+        Some(split) => {
+            text.push_str(&format!("; a handler, {} bytes between it and the element\n", split.layout.length));
+            split.report.warnings.iter().for_each(|warning| text.push_str(&format!("warning: {warning}\n")));
+        }
+        None => text.push_str("; no handler\n"),
+    }
+    print(&text)
+}

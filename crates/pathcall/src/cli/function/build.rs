@@ -1,0 +1,69 @@
+//! `pathcall function build`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use pathcall_function::emit::{p4, xdp};
+use pathcall_function::handler::Face;
+use pathcall_function::split::layout::{Field, Layout};
+use serde_json::{Value, json};
+
+use super::{Read, Source};
+use crate::cli::failure::Failure;
+use crate::cli::print;
+
+#[derive(Debug, Args)]
+pub(super) struct BuildArgs {
+    #[command(flatten)]
+    pub(super) source: Source,
+    /// Where to
+    #[arg(short, long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Writes what element and servers run, and prints what was written.
+pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
+    std::fs::create_dir_all(&args.out).map_err(|source| Failure::File { path: args.out.clone(), source })?;
+    let element = read.split.as_ref().map_or(&read.program, |split| &split.element);
+    let wrong = |what: &str, why: String| Failure::Function(format!("{what}: {why}"));
+    let mut files = vec![
+        ("element.p4", p4::emit(element).map_err(|error| wrong("element.p4", error.to_string()))?),
+        (
+            "element.bpf.c",
+            xdp::emit(element, xdp::Options::default())
+                .map_err(|error| wrong("element.bpf.c", error.to_string()))?
+                .text,
+        ),
+    ];
+    if let Some(split) = &read.split {
+        let face =
+            Face::new(&read.program, &|at| read.place(at)).map_err(|error| wrong("handler.c", error.to_string()))?;
+        files.push(("handler.c", face.text));
+        files.push(("layout.json", format!("{:#}\n", layout(&split.layout))));
+    }
+    for (name, text) in files {
+        write(&args.out.join(name), &text)?;
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|source| Failure::File { path: path.to_owned(), source })?;
+    print(&format!("{}  {} lines\n", path.display(), text.lines().count()))
+}
+
+fn layout(layout: &Layout) -> Value {
+    let fields = |fields: &[Field]| -> Vec<Value> {
+        let field = |f: &Field| json!({ "name": f.name, "offset_bits": f.offset_bits, "bits": f.ty.width() });
+        fields.iter().map(field).collect()
+    };
+    json!({
+        "function": layout.function,
+        "bytes": layout.length,
+        "request": fields(&layout.request),
+        "response": fields(&layout.response),
+        "travelling": fields(&layout.travelling),
+        "carried": fields(&layout.carried),
+        "options": fields(&layout.options),
+    })
+}

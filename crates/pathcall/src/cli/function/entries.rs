@@ -1,0 +1,62 @@
+//! Entries that an operator gives: a line each, `TABLE KEY… ACTION ARGUMENT…`.
+//!
+//! ```text
+//! # tenant, prefix      action   next hop
+//! fib 7 10.1.0.0/16     forward  3
+//! ```
+//!
+//! Numbers are decimal, hexadecimal (`0x`), or addresses of IPv4; a prefix has `/BITS`. Tables and actions may be named
+//! by the last part of their path.
+
+use std::net::Ipv4Addr;
+
+use pathcall_function::ir::{ActionId, Entry, Match, MatchKind, Program, TableId};
+
+/// Reads all lines; of the first that is wrong, its number and what is.
+pub(super) fn entries(program: &Program, text: &str) -> Result<Vec<(TableId, Entry)>, String> {
+    let lines = text.lines().enumerate().map(|(at, line)| (at, line.split('#').next().unwrap_or("").trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty());
+    lines.map(|(at, line)| entry(program, line).map_err(|why| format!("line {}: {why}", at + 1))).collect()
+}
+
+fn entry(program: &Program, line: &str) -> Result<(TableId, Entry), String> {
+    let mut words = line.split_whitespace();
+    let name = words.next().unwrap_or("");
+    let known = program.tables.iter().position(|table| is_named(&table.name, name));
+    let id = known.ok_or_else(|| format!("there is no table {name:?}"))?;
+    let table = &program.tables[id];
+    let mut keys = Vec::new();
+    for key in &table.keys {
+        let word = words.next().ok_or_else(|| format!("expected key {}, found the end of the line", key.name))?;
+        let width = key.expr.ty.width();
+        let (value, bits) = match word.split_once('/') {
+            Some((value, bits)) => (value, bits.parse().map_err(|_| format!("{bits:?} is no length of a prefix"))?),
+            None => (word, width),
+        };
+        if key.kind == MatchKind::Exact && bits != width {
+            return Err(format!("key {} is exact: it takes no prefix", key.name));
+        }
+        keys.push(Match { value: number(value)?, prefix_bits: bits });
+    }
+    let name = words.next().ok_or("expected an action, found the end of the line")?;
+    let of = |id: &&ActionId| is_named(&program.actions[id.0 as usize].name, name);
+    let action =
+        *table.actions.iter().find(of).ok_or_else(|| format!("table {} has no action {name:?}", table.name))?;
+    let args = words.map(number).collect::<Result<_, _>>()?;
+    Ok((TableId(id as u32), Entry { keys, action, args }))
+}
+
+fn is_named(path: &str, name: &str) -> bool {
+    path == name || path.rsplit('.').next() == Some(name)
+}
+
+fn number(word: &str) -> Result<u128, String> {
+    if let Ok(address) = word.parse::<Ipv4Addr>() {
+        return Ok(u32::from(address).into());
+    }
+    let parsed = match word.strip_prefix("0x") {
+        Some(digits) => u128::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    parsed.map_err(|_| format!("{word:?} is no number and no address"))
+}

@@ -1,0 +1,69 @@
+//! `pathcall function explain`.
+
+use std::fmt::Write;
+
+use pathcall_function::split::report::Place;
+
+use super::Read;
+use crate::cli::failure::Failure;
+use crate::cli::print;
+
+/// Prints the source with where each line runs, then sizes.
+pub(super) fn explain(read: &Read) -> Result<(), Failure> {
+    let Some(split) = &read.split else {
+        return print(&format!("{}: no handler: all of it runs in the element\n", read.program.name));
+    };
+    let report = &split.report;
+    let mut places: Vec<Option<Place>> = vec![None; read.sources.text(0).lines().count()];
+    for (span, place) in report.lines.iter().filter(|(span, _)| span.file == 0) {
+        let (first, _) = read.sources.position(*span);
+        let lines = read.sources.slice(*span).trim_end().lines().count().max(1);
+        let last = (first - 1 + lines).min(places.len());
+        places[first - 1..last].fill(Some(*place));
+    }
+    let mut out = String::new();
+    for (line, place) in read.sources.text(0).lines().zip(&places) {
+        let mark = match place {
+            Some(Place::Before) => "before ",
+            Some(Place::Server) => "server ",
+            Some(Place::Behind) => "behind ",
+            None => "       ",
+        };
+        let _ = writeln!(out, "{mark}│ {line}");
+    }
+    out.push('\n');
+    for (name, place) in [("before", Place::Before), ("server", Place::Server), ("behind", Place::Behind)] {
+        let _ = writeln!(out, "{name}  {}", place.why());
+    }
+    let (header, params, travelling) = report.header_bytes;
+    let carried: u32 = report.carried.iter().map(|value| u32::from(value.bits)).sum();
+    let _ = writeln!(
+        out,
+        "\nheader between element and servers  {header} B: parameters {params} B, placement {travelling} B, carried {carried} bits"
+    );
+    for value in &report.carried {
+        let _ = writeln!(
+            out,
+            "  carried  {} ({} bits): the part behind needs what the part before made of it",
+            value.name, value.bits
+        );
+    }
+    let _ = writeln!(out, "values at once in the element       {} bits", report.phv_bits);
+    let _ = writeln!(
+        out,
+        "stages by dependency, at least      {} of the function, {} with placement and forwarding",
+        report.stages.0, report.stages.1
+    );
+    let kib = |bits: u64| bits.div_ceil(8 * 1024);
+    let (tables, registers) = report.memory_bits;
+    let _ = writeln!(
+        out,
+        "memory of the element               tables {} KiB, registers {} KiB",
+        kib(tables),
+        kib(registers)
+    );
+    for warning in &report.warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    print(&out)
+}
