@@ -11,6 +11,12 @@
 mod bed;
 mod dpc;
 mod element_rate;
+mod function;
+mod function_fig7;
+mod function_fig8;
+mod function_fig9;
+mod function_table1;
+mod function_table2;
 mod harness;
 mod links;
 mod net;
@@ -52,8 +58,8 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
-/// All figures of *map* and *clone*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 27] = [
+/// All figures of *map*, *clone* and *function*, in the order in which they are made; those of *delegate* come after them.
+const FIGURES: [Figure; 32] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -81,6 +87,11 @@ const FIGURES: [Figure; 27] = [
     netclone_fig15::FIGURE,
     netclone_fig16::FIGURE,
     netclone_real::FIGURE,
+    function_fig7::FIGURE,
+    function_fig8::FIGURE,
+    function_fig9::FIGURE,
+    function_table1::FIGURE,
+    function_table2::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.

@@ -10,7 +10,7 @@ use pathcall_sim::clone::performance::{Bed, Run, measure};
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::netclone::model::{HIGH, exp, paper};
-use crate::netclone::real::{self, Waits};
+use crate::netclone::real::{self, Ground, Load, Waits};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netclone-fig16", about: "calls answered while the element fails and comes back, over time", run };
@@ -73,7 +73,8 @@ fn in_real_time(bench: &mut Bench) -> Result<Line> {
     let (duration, outage) = (RUN / scale, (OUTAGE.0 / scale, OUTAGE.1 / scale));
     let rate = REAL.capacity() * LOAD;
     let plan = Plan { rate, warm: Duration::ZERO, measured: duration, in_flight_max: 10_000, seed: 1 };
-    let seen = REAL.run_with(Scheme::Clone, Budget::default(), plan, Some(outage))?;
+    let ground = Ground::of(bench, REAL.servers);
+    let seen = REAL.run(&ground, Load { outage: Some(outage), ..Load::new(Scheme::Clone, Budget::default(), plan) })?;
     ensure!(seen.answers.failed == 0, "{} calls failed", seen.answers.failed);
     let step = duration / STEPS;
     let rates = per_second(&seen.answers.timeline(step), step);

@@ -1,6 +1,6 @@
-//! `netclone-real`: latency over load and ceilings in real time, on this machine's processors: the real ends and the
-//! real program over UDP, servers that wait for milliseconds instead of working. What Fig. 7, 8 and 10 show at the
-//! scale of microseconds, with every scheme there is.
+//! `netclone-real`: latency over load and ceilings in real time, between hosts of a testbed, or on the loopback where
+//! there can be none: the real ends and the real program over UDP, servers that wait for milliseconds instead of
+//! working. What Fig. 7, 8 and 10 show at the scale of microseconds, with every scheme there is.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use pathcall_endpoint::clone::{Budget, Scheme};
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::netclone::CEILING;
-use crate::netclone::real::{Bed, Seen, Waits};
+use crate::netclone::real::{Bed, Ground, Load, Seen, Waits};
 use crate::netclone::stores::REDUNDANT;
 
 pub(crate) const FIGURE: Figure =
@@ -24,7 +24,10 @@ const SERVERS: usize = 6;
 const WORKERS: usize = 4;
 const LOADS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 const LOADS_QUICK: [f64; 1] = [0.3];
-const OVERLOAD: f64 = 1.2;
+/// More than servers can do. Queues grow for all of the time, so nobody is without work, and nobody gives up.
+const OVERLOAD: f64 = 1.15;
+const CEILING_TIME: Duration = Duration::from_secs(6);
+const CEILING_DEADLINE: Duration = Duration::from_secs(60);
 const TIME: Duration = Duration::from_secs(3);
 const TIME_QUICK: Duration = Duration::from_millis(300);
 const WARM: Duration = Duration::from_millis(200);
@@ -35,28 +38,29 @@ const BUDGET: f64 = 1.0;
 const WORDS: &str = "The paper (§5.2, §5.3.1): \"C-Clone shows limited throughput in all figures due to its static request cloning.\" \
     \"NetClone achieves low tail latency while maintaining similar throughput to the baseline.\" \"LÆDGE performs even worse than \
     C-Clone since it relies on a CPU-based coordinator.\" Here servers wait for milliseconds, so that no coordinator is \
-    short of processors.";
+    short of processors: what it takes of one is a row.";
 
 fn run(bench: &mut Bench) -> Result<()> {
+    let ground = Ground::of(bench, SERVERS);
     let mut panels = Vec::new();
     for (name, service) in [("Exp(5 ms)", EXP), ("Bimodal(5 ms, 50 ms)", BIMODAL)] {
         let bed = Bed { servers: SERVERS, workers: WORKERS, waits: Waits { service, jitter: Jitter::HIGH } };
-        panels.push(curves(bench, name, &bed)?);
-        beside_random(bench, name, &bed)?;
-        ceilings(bench, name, &bed)?;
+        panels.push(curves(bench, &ground, name, &bed)?);
+        beside_random(bench, &ground, name, &bed)?;
+        ceilings(bench, &ground, name, &bed)?;
     }
     bench.show_panels(Panels { name: "latency", words: WORDS, panels });
     Ok(())
 }
 
 /// 99th percentiles of each scheme over load, a run each.
-fn curves(bench: &mut Bench, name: &str, bed: &Bed) -> Result<Panel> {
+fn curves(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<Panel> {
     let loads = bench.size(&LOADS[..], &LOADS_QUICK);
     let mut lines = Vec::new();
     for scheme in bench.schemes() {
         bench.says(&format!("{name}: {scheme}"));
         let point = |load: &f64| {
-            let seen = bed.run(scheme, budget(), plan(bed, *load, time(bench), 1))?;
+            let seen = bed.run(ground, Load::new(scheme, budget(), plan(bed, *load, time(bench), 1)))?;
             Ok((seen.answers.rate(), p(&seen, 0.99)))
         };
         let points = loads.iter().map(point).collect::<Result<_>>()?;
@@ -67,7 +71,7 @@ fn curves(bench: &mut Bench, name: &str, bed: &Bed) -> Result<Panel> {
 }
 
 /// Rows: each scheme beside random, at a load at which processors are idle.
-fn beside_random(bench: &mut Bench, name: &str, bed: &Bed) -> Result<()> {
+fn beside_random(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<()> {
     for scheme in bench.schemes().into_iter().filter(|scheme| *scheme != Scheme::Random) {
         let of = |what: &str, unit| {
             let case = format!("{name}, load {LOAD_OF_ROWS}: {scheme}, {what}");
@@ -78,7 +82,7 @@ fn beside_random(bench: &mut Bench, name: &str, bed: &Bed) -> Result<()> {
             [of("p99", "ms"), of("p50", "ms"), extra, of("redundant answers", "%"), of("processors busy", "%")];
         let time = time(bench);
         let turn = |scheme, seed: &Cell<u64>| {
-            let seen = bed.run(scheme, budget(), plan(bed, LOAD_OF_ROWS, time, next(seed)))?;
+            let seen = bed.run(ground, Load::new(scheme, budget(), plan(bed, LOAD_OF_ROWS, time, next(seed))))?;
             ensure!(seen.answers.failed == 0, "{} calls failed", seen.answers.failed);
             let extra = seen.extra();
             let Budget { burst, per_second, .. } = budget();
@@ -97,20 +101,31 @@ fn beside_random(bench: &mut Bench, name: &str, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Rows: what is answered where more is asked than can be.
-fn ceilings(bench: &mut Bench, name: &str, bed: &Bed) -> Result<()> {
+/// Rows: what is answered where more is asked than can be, and what that takes of what is in the middle.
+fn ceilings(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> Result<()> {
     let others = [(Scheme::Random, CEILING), (Scheme::ClientClone, 1.0), (Scheme::Coordinator, 1.0)];
     let wanted = bench.schemes();
     for (other, expected) in others.into_iter().filter(|(other, _)| wanted.contains(other)) {
-        let case = format!("{name}: {}, throughput ceiling", Scheme::Clone);
-        let metric = Metric::new(case, other.name(), "calls/s", Better::Higher).expect(expected);
-        let time = time(bench);
+        let of = |what: &str, unit, better| {
+            Metric::new(format!("{name}: {}, {what}", Scheme::Clone), other.name(), unit, better)
+        };
+        let ceiling = of("throughput ceiling", "calls/s", Better::Higher).expect(expected);
+        let middle = of("processor time in the middle", "us/call", Better::Lower);
+        let time = bench.size(CEILING_TIME, TIME_QUICK);
         let turn = |scheme, seed: &Cell<u64>| {
-            let seen = bed.run(scheme, budget(), plan(bed, OVERLOAD, time, next(seed)))?;
-            Ok([seen.answers.rate()])
+            let load = Load::new(scheme, budget(), plan(bed, OVERLOAD, time, next(seed)));
+            let seen = bed.run(ground, Load { deadline: CEILING_DEADLINE, waits: false, ..load })?;
+            Ok([seen.answers.rate(), seen.middle_us()])
         };
         let seeds = [Cell::default(), Cell::default()];
-        bench.compare([metric], || turn(Scheme::Clone, &seeds[0]), || turn(other, &seeds[1]))?;
+        let (ours, theirs) = (|| turn(Scheme::Clone, &seeds[0]), || turn(other, &seeds[1]));
+        if other == Scheme::Coordinator {
+            bench.compare([ceiling, middle], ours, theirs)?;
+        } else {
+            // Nothing goes by the middle there.
+            let rate = |[rate, _]: [f64; 2]| [rate];
+            bench.compare([ceiling], || ours().map(rate), || theirs().map(rate))?;
+        }
     }
     Ok(())
 }

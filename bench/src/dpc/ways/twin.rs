@@ -2,21 +2,23 @@
 //! over UDP, lock, task and queues, and nothing of what delegating takes.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant as Clock};
+use std::task::{Poll, Waker};
+use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use pathcall_endpoint::delegate::{Context, NodeId, Outbox, Peer, for_caller};
+use pathcall_endpoint::driver::line::Teller;
 use pathcall_endpoint::driver::link::{Link, Looking, Readiness};
+use pathcall_endpoint::driver::turns::{Turns, Wakers};
 use pathcall_endpoint::messages::{self, Event, Messages};
 use pathcall_sim::delegate::twin::{TwinCaller, serve};
 use pathcall_wire::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
-use tokio::sync::{Notify, mpsc};
-use tokio::time::sleep_until;
+use tokio::sync::Notify;
 
 /// A handle to a node. When the last one is dropped, the node stops.
 #[derive(Clone)]
@@ -36,7 +38,6 @@ pub(crate) struct TwinRequest {
 struct Shared {
     state: Mutex<State>,
     work: Notify,
-    wake: Arc<Notify>,
     origin: Clock,
     address: SocketAddr,
 }
@@ -45,10 +46,10 @@ struct State {
     caller: TwinCaller,
     link: Link,
     messages: Messages,
-    calls: HashMap<Context, mpsc::UnboundedSender<Bytes>>,
+    calls: HashMap<Context, Arc<Teller<Bytes>>>,
     /// Requests that nobody has taken yet.
     waiting: VecDeque<(Peer, Bytes)>,
-    armed: Option<Instant>,
+    wakers: Wakers,
 }
 
 /// Where messages are put.
@@ -68,10 +69,9 @@ impl TwinNode {
         let messages = Messages::new(messages::Config::new(id.bits(), [random()?, random()?]));
         let caller = TwinCaller::new(id);
         let (calls, waiting) = (HashMap::new(), VecDeque::new());
-        let state = Mutex::new(State { caller, link, messages, calls, waiting, armed: None });
-        let (work, wake) = (Notify::new(), Arc::new(Notify::new()));
-        let shared = Arc::new(Shared { state, work, wake: Arc::clone(&wake), origin: Clock::now(), address });
-        tokio::spawn(run(Arc::downgrade(&shared), wake, readiness));
+        let state = Mutex::new(State { caller, link, messages, calls, waiting, wakers: Wakers::default() });
+        let shared = Arc::new(Shared { state, work: Notify::new(), origin: Clock::now(), address });
+        tokio::spawn(run(Arc::downgrade(&shared), shared.origin, readiness));
         Ok((Self(Arc::clone(&shared)), TwinRequests(shared)))
     }
 
@@ -80,7 +80,7 @@ impl TwinNode {
     }
 
     /// Calls a server; the answer comes there.
-    pub(crate) fn call(&self, to: SocketAddr, request: &Bytes, answer: mpsc::UnboundedSender<Bytes>) {
+    pub(crate) fn call(&self, to: SocketAddr, request: &Bytes, answer: Arc<Teller<Bytes>>) {
         self.0.with(|state, now| {
             let call = state.caller.call(to, request, &mut Out(&mut state.messages, now));
             state.calls.insert(call, answer);
@@ -120,16 +120,27 @@ impl Shared {
         let now = self.now();
         let done = f(&mut state, now);
         state.drive(now);
-        let early = state.messages.deadline().is_some_and(|at| state.armed.is_none_or(|armed| at < armed));
-        let (waits, blocked) = (!state.waiting.is_empty(), state.link.is_blocked());
+        let (by, blocked, waits) = (state.messages.deadline(), state.link.is_blocked(), !state.waiting.is_empty());
+        let task = state.wakers.ring(by, blocked);
         drop(state);
         if waits {
             self.work.notify_one();
         }
-        if early || blocked {
-            self.wake.notify_one();
-        }
+        task.into_iter().for_each(Waker::wake);
         done
+    }
+
+    /// The task's turn: takes what has come, and does what is due.
+    fn turn(&self) {
+        let mut state = self.lock();
+        let now = self.now();
+        state.receive(now);
+        state.drive(now);
+        let waits = !state.waiting.is_empty();
+        drop(state);
+        if waits {
+            self.work.notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -140,24 +151,25 @@ impl Shared {
         Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn arm(&self) -> (Option<Clock>, bool) {
+    fn arm(&self, turns: &mut Turns, task: &Waker) -> bool {
         let mut state = self.lock();
-        state.armed = state.messages.deadline();
-        (state.armed.map(|at| self.origin + Duration::from_nanos(at.0)), state.link.is_blocked())
+        let by = state.messages.deadline();
+        turns.arm(&mut state.wakers, by, task);
+        state.link.is_blocked()
     }
 }
 
 impl State {
     fn drive(&mut self, now: Instant) {
         loop {
+            while let Some(event) = self.messages.next_event() {
+                self.take(event);
+            }
             let Self { link, messages, .. } = self;
             messages.poll(now, &mut |to, frame| link.queue(to, frame));
-            link.flush();
-            let events: Vec<Event> = std::iter::from_fn(|| messages.next_event()).collect();
-            if events.is_empty() {
-                return;
+            if !messages.has_events() {
+                return link.flush();
             }
-            events.into_iter().for_each(|event| self.take(event));
         }
     }
 
@@ -169,7 +181,7 @@ impl State {
         let Some((call, answer)) = self.caller.handle(&message) else { return };
         if let Some(line) = self.calls.remove(&call) {
             // Whoever has dropped its call wants no answer.
-            let _ = line.send(answer);
+            line.tell(answer);
         }
     }
 
@@ -183,23 +195,20 @@ impl State {
 }
 
 /// Receives for a node, and lets time pass, as long as anybody has it.
-async fn run(node: Weak<Shared>, wake: Arc<Notify>, readiness: Readiness) {
-    loop {
-        let Some((alarm, blocked)) = node.upgrade().map(|node| node.arm()) else { return };
-        let timer = pin!(async {
-            match alarm {
-                Some(at) => sleep_until(at.into()).await,
-                None => std::future::pending().await,
+async fn run(node: Weak<Shared>, origin: Clock, readiness: Readiness) {
+    let mut turns = Turns::new(origin);
+    poll_fn(|cx| {
+        loop {
+            let Some(node) = node.upgrade() else { return Poll::Ready(()) };
+            let blocked = node.arm(&mut turns, cx.waker());
+            match turns.poll(cx, Some((&readiness, blocked))) {
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) => node.turn(),
             }
-        });
-        tokio::select! {
-            () = wake.notified() => {}
-            () = timer => {}
-            ready = readiness.ready(blocked) => if ready.is_err() { return },
         }
-        let Some(node) = node.upgrade() else { return };
-        node.with(|state, now| state.receive(now));
-    }
+    })
+    .await;
 }
 
 fn random() -> io::Result<u64> {

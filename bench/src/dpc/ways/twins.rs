@@ -1,9 +1,11 @@
 //! The same by plain remote calls on the same transport: the caller asks for all that follows from an answer.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use tokio::sync::mpsc;
+use pathcall_endpoint::driver::line::line;
 
 use super::Way;
 use super::twin::TwinNode;
@@ -40,18 +42,19 @@ impl Twins {
 
 impl Way for Twins {
     async fn call(&self, pattern: usize) -> Result<()> {
-        let (answer, mut answers) = mpsc::unbounded_channel();
+        let (answer, mut answers) = line();
+        let answer = Arc::new(answer);
         let mut open = 0;
         let mut asks = self.plan.roots(pattern);
         loop {
             for ask in std::mem::take(&mut asks) {
-                self.node.call(self.servers.of(&ask)?, &ask.payload(), answer.clone());
+                self.node.call(self.servers.of(&ask)?, &ask.payload(), Arc::clone(&answer));
                 open += 1;
             }
             if open == 0 {
                 return Ok(());
             }
-            let answered = answers.recv().await.context("the node has ended")?;
+            let answered = poll_fn(|cx| answers.poll_next(cx)).await.context("the node has ended")?;
             open -= 1;
             asks = self.plan.after(&Place::read(&answered)?)?.0;
         }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use apps_load::{Latencies, Plan, Random};
+use apps_load::{Latencies, Random};
 use bytes::Bytes;
 use pathcall_endpoint::clone::{Ask, Caller, CallerConfig, CallerStats, Event, Options};
 use pathcall_wire::{Instant, MAX_FRAME};
 use std::time::Duration;
 
-use super::{Party, Roads};
+use super::{Load, Party, Roads};
 
 /// Bytes of a request: a key.
 const REQUEST: [u8; 16] = [7; 16];
@@ -46,15 +46,10 @@ impl Answers {
     }
 }
 
-/// Makes calls as planned, and waits for all of them.
-pub(super) fn call(
-    party: &Party,
-    roads: &Roads,
-    config: CallerConfig,
-    options: Options,
-    plan: Plan,
-) -> Result<Answers> {
-    let Party { socket, .. } = party;
+/// Makes calls as planned.
+pub(super) fn call(party: &Party, roads: &Roads, config: CallerConfig, load: &Load) -> Result<Answers> {
+    let (Party { socket, .. }, Load { scheme, plan, deadline, waits, .. }) = (party, *load);
+    let options = Options { deadline, ..scheme.options() };
     let mut caller = Caller::new(socket.now(), config);
     let (mut random, mut answers, mut made) = (Random::new(plan.seed), Answers::default(), HashMap::new());
     let between = Duration::from_secs_f64(1.0 / plan.rate);
@@ -62,7 +57,7 @@ pub(super) fn call(
     let (counts_from, end) = (began + plan.warm, began + plan.warm + plan.measured);
     let mut next = began + random.exponential(between);
     let mut frame = [0; MAX_FRAME];
-    while next < end || !caller.is_empty() {
+    while next < end || waits && !caller.is_empty() {
         let due = (next < end).then_some(next);
         socket.wait(due.into_iter().chain(caller.deadline()).min())?;
         while let Some(len) = socket.receive(&mut frame)? {

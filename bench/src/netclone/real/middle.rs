@@ -9,6 +9,7 @@ use pathcall_program::{Action, Endpoint, Program, Size};
 use pathcall_wire::{Instant, MAX_FRAME};
 
 use super::{CALLER, INCARNATION, Party, Roads};
+use crate::net::thread_cpu;
 
 /// The program takes these registers for maps, which nobody uses here.
 const SMALL: Size = Size { rows: 1, lanes: 1, slots: 1 };
@@ -23,13 +24,14 @@ enum Middle {
     Coordinator(Box<Coordinator>),
 }
 
-/// Steers until it is told to end, but for the time of an outage, after which it knows nothing of before.
+/// Steers until it is told to end, but for the time of an outage, after which it knows nothing of before. The time of
+/// a processor that it took.
 pub(super) fn steer(
     party: &Party,
     roads: &Roads,
     (pool, scheme, workers): (Pool, Scheme, usize),
     outage: Option<(Duration, Duration)>,
-) -> Result<()> {
+) -> Result<Duration> {
     let Party { socket, .. } = party;
     let mut middle = Middle::new(pool.clone(), scheme, workers)?;
     let mut outage = outage.map(|(from, until)| (Instant(0) + from, Instant(0) + until));
@@ -40,7 +42,7 @@ pub(super) fn steer(
         socket.wait(middle.deadline().into_iter().chain(fails).min())?;
         if let Some((_, until)) = outage.filter(|(from, _)| *from <= socket.now()) {
             if !lose(party, until)? {
-                return Ok(());
+                return Ok(thread_cpu());
             }
             (middle, outage) = (Middle::new(pool.clone(), scheme, workers)?, None);
         }
@@ -54,7 +56,7 @@ pub(super) fn steer(
             }
         }
     }
-    Ok(())
+    Ok(thread_cpu())
 }
 
 /// Loses what comes until then; whether it goes on.

@@ -1,5 +1,5 @@
-//! Servers, what stands between, and a caller, each a thread with a socket on the loopback: the real ends and the real
-//! program in real time. Servers wait instead of working, so that many share few processors.
+//! Servers, what stands between, and a caller, each a thread with a socket on a host of its own ([`Ground`]): the real
+//! ends and the real program in real time. Servers wait instead of working, so that many share few processors.
 //!
 //! ```text
 //! caller ⇄ middle (the switch program, or LÆDGE's coordinator) ⇄ servers, each a queue and its workers
@@ -7,11 +7,12 @@
 //! ```
 
 mod caller;
+mod ground;
 mod middle;
 mod server;
 mod socket;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,8 +22,10 @@ use anyhow::{Context, Result, anyhow};
 use apps_load::Plan;
 use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats, Pool, Scheme, To, WorkerConfig};
 
-use crate::net::{FREE, Watch};
+use crate::net::Watch;
 pub(crate) use caller::Answers;
+pub(crate) use ground::Ground;
+use ground::Who;
 pub(crate) use server::Waits;
 use socket::Socket;
 
@@ -47,6 +50,29 @@ pub(crate) struct Seen {
     pub(crate) answers: Answers,
     /// Share of the processors' time that all parties took.
     pub(crate) busy: f64,
+    /// Time of a processor that what is in the middle took.
+    middle: Duration,
+}
+
+/// What a bed is asked to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) scheme: Scheme,
+    pub(crate) budget: Budget,
+    pub(crate) plan: Plan,
+    /// Calls fail after this time.
+    pub(crate) deadline: Duration,
+    /// Whether calls that are under way when the last one is made are waited for.
+    pub(crate) waits: bool,
+    /// What is in the middle loses all, and all that it knows, from then until then.
+    pub(crate) outage: Option<(Duration, Duration)>,
+}
+
+impl Load {
+    /// Calls of a second at most, all of which are waited for.
+    pub(crate) const fn new(scheme: Scheme, budget: Budget, plan: Plan) -> Self {
+        Self { scheme, budget, plan, deadline: Duration::from_secs(1), waits: true, outage: None }
+    }
 }
 
 /// Where everybody is.
@@ -71,22 +97,15 @@ impl Bed {
     }
 
     /// Runs one load.
-    pub(crate) fn run(&self, scheme: Scheme, budget: Budget, plan: Plan) -> Result<Seen> {
-        self.run_with(scheme, budget, plan, None)
-    }
-
-    /// The same while what is in the middle loses all, and all that it knows, from then until then.
-    pub(crate) fn run_with(
-        &self,
-        scheme: Scheme,
-        budget: Budget,
-        plan: Plan,
-        outage: Option<(Duration, Duration)>,
-    ) -> Result<Seen> {
+    pub(crate) fn run(&self, ground: &Ground, load: Load) -> Result<Seen> {
+        let Load { scheme, budget, plan, outage, .. } = load;
         let (began, ends) = (Clock::now(), Arc::new(AtomicBool::new(false)));
-        let party = || Ok::<_, anyhow::Error>(Party { socket: Socket::bind(began)?, ends: ends.clone() });
-        let (caller, middle) = (party()?, party()?);
-        let servers = (0..self.servers).map(|_| party()).collect::<Result<Vec<_>>>()?;
+        let party = |who| {
+            let socket = Socket::new(ground.socket(who)?, began)?;
+            anyhow::Ok(Party { socket, ends: ends.clone() })
+        };
+        let (caller, middle) = (party(Who::Caller)?, party(Who::Middle)?);
+        let servers = (0..self.servers).map(|nth| party(Who::Server(nth))).collect::<Result<Vec<_>>>()?;
         let addresses = servers.iter().map(|server| server.socket.address()).collect::<Result<_>>()?;
         let roads = Roads { middle: middle.socket.address()?, caller: caller.socket.address()?, servers: addresses };
         let endpoints = (0..self.servers as u32).map(|sid| SERVERS_FROM + sid).collect();
@@ -104,21 +123,21 @@ impl Bed {
         let steering = std::thread::Builder::new().name("middle".to_owned()).spawn(steer)?;
 
         let watch = Watch::start();
-        let config = CallerConfig { budget, ..CallerConfig::new(CALLER, INCARNATION, pool, plan.seed) };
-        let answers = caller::call(&caller, &roads, config, scheme.options(), plan);
+        let config = CallerConfig { budgets: vec![budget], ..CallerConfig::new(CALLER, INCARNATION, pool, plan.seed) };
+        let answers = caller::call(&caller, &roads, config, &load);
         let (took, cpu) = watch.read();
         let processors = std::thread::available_parallelism()?.get() as f64;
         let busy = cpu.as_secs_f64() / took.as_secs_f64() / processors;
 
         ends.store(true, Ordering::Release);
         // Nothing but this wakes who waits for nothing else.
-        let bell = UdpSocket::bind(FREE)?;
+        let bell = ground.socket(Who::Middle)?;
         for party in roads.servers.iter().chain([&roads.middle]) {
             bell.send_to(&[], party)?;
         }
-        joined(steering)?;
+        let middle = joined(steering)?;
         threads.into_iter().try_for_each(joined)?;
-        Ok(Seen { answers: answers?, busy })
+        Ok(Seen { answers: answers?, busy, middle })
     }
 }
 
@@ -127,6 +146,11 @@ impl Seen {
     pub(crate) fn extra(&self) -> f64 {
         let CallerStats { calls, cloned, twice, repeated, hedged, .. } = self.answers.stats;
         (cloned + twice + repeated + hedged) as f64 / calls.max(1) as f64
+    }
+
+    /// Microseconds of a processor that what is in the middle took for a call.
+    pub(crate) fn middle_us(&self) -> f64 {
+        self.middle.as_secs_f64() * 1e6 / self.answers.stats.calls.max(1) as f64
     }
 
     /// Answers that came to the caller when it had one, for each call.

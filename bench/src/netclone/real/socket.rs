@@ -7,8 +7,6 @@ use anyhow::Result;
 use pathcall_wire::{Instant, MAX_FRAME};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::net::FREE;
-
 /// Room for a frame.
 pub(super) type Frame = [u8; MAX_FRAME];
 
@@ -18,9 +16,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// On a free port; times are counted from `began`.
-    pub(super) fn bind(began: Clock) -> Result<Self> {
-        let socket = UdpSocket::bind(FREE)?;
+    /// Times are counted from `began`.
+    pub(super) fn new(socket: UdpSocket, began: Clock) -> Result<Self> {
         socket.set_nonblocking(true)?;
         Ok(Self { socket, began })
     }

@@ -1,0 +1,274 @@
+//! `function-table2`: a server's mirrored tables and its handler alone (CLIP, Table II's mirrored rows): look-ups on a real
+//! table of routes, operations on tables, and what a call of a handler costs in each room.
+//!
+//! Routes: the 901,899 IPv4 prefixes in the Go module `github.com/gaissmai/bart` v0.30.0, pulled by `go mod download`; where
+//! that can't be had, as many made-up ones with the same lengths, and the figure says so. Addresses are uniform over
+//! prefixes, and random in them.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use pathcall_function::ir::Match;
+use pathcall_function::mirror::lpm::Lpm;
+use pathcall_sandbox::{Guest, Host, Kind, LIMIT, Source, build};
+use prefix_trie::PrefixMap;
+
+use crate::harness::{Bench, Better, Figure, Metric};
+
+pub(crate) const FIGURE: Figure = Figure {
+    name: "function-table2",
+    about: "mirrored tables and handlers alone, in memory: look-ups, changes, calls",
+    run,
+};
+
+const MODULE: &str = "github.com/gaissmai/bart@v0.30.0";
+const DATA: &str = "internal/tests/testdata/prefixes.txt.gz";
+/// IPv4 prefixes in it.
+const PREFIXES: usize = 901_899;
+/// How many of them have which length, from 8 on, for made-up ones.
+const LENGTHS: [usize; 25] = [
+    16, 13, 38, 103, 299, 581, 1203, 2100, 13490, 8235, 13798, 24870, 42611, 50750, 108_623, 96510, 537_698, 20, 3, 11,
+    18, 17, 3, 3, 886,
+];
+const LOOKUPS: usize = 1 << 22;
+const LOOKUPS_QUICK: usize = 1 << 16;
+/// Entries of one turn of operations, as in the paper's `Insert-1k`.
+const OPERATIONS: usize = 1000;
+
+type Prefix = (u32, u8);
+
+fn run(bench: &mut Bench) -> Result<()> {
+    let prefixes = match real() {
+        Ok(prefixes) => prefixes,
+        Err(error) => {
+            bench.says(&format!("routes are made up: {error:#}"));
+            made_up()
+        }
+    };
+    let lookups = bench.size(LOOKUPS, LOOKUPS_QUICK);
+    let addresses = addresses(&prefixes, lookups);
+    look_ups(bench, &prefixes, &addresses)?;
+    changes(bench, &prefixes)?;
+    calls(bench)
+}
+
+/// Ours beside one read of an array for each address, which nothing that depends on 24 bits of it can beat; and beside a
+/// trie.
+fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result<()> {
+    let mut trie = PrefixMap::<(u32, u8), u32>::new();
+    prefixes.iter().zip(0..).for_each(|(prefix, id)| _ = trie.insert(*prefix, id));
+    let in_trie = |address: u32| trie.get_lpm(&(address, 32)).map(|(_, id)| *id);
+    for (name, exact) in [("routes", &[][..]), ("routes of a tenant", &[7, 0])] {
+        let lpm = filled(prefixes, exact)?;
+        for address in addresses.iter().step_by(97) {
+            ensure!(lpm.lookup(exact, (*address).into()) == in_trie(*address), "two answers for {address:#x}");
+        }
+        let view = lpm.view(exact).context("the group is there")?;
+        let array: Vec<u32> = (0..1u32 << 24).map(|top| view.lookup(top << 8).unwrap_or(0)).collect();
+        let metric = |peer| Metric::new(name, peer, "M look-ups/s", Better::Higher);
+        bench.compare(
+            [metric("one read of an array").peer_is_limit()],
+            || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
+            || Ok([rate(addresses, |address| array[(address >> 8) as usize])]),
+        )?;
+        bench.compare(
+            [metric("prefix-trie")],
+            || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
+            || Ok([rate(&addresses[..addresses.len() / 8], |address| in_trie(address).unwrap_or(0))]),
+        )?;
+    }
+    Ok(())
+}
+
+/// Millions a second.
+fn rate(addresses: &[u32], look_up: impl Fn(u32) -> u32) -> f64 {
+    let began = Instant::now();
+    let sum = addresses.iter().fold(0u64, |sum, address| sum.wrapping_add(look_up(*address).into()));
+    black_box(sum);
+    addresses.len() as f64 / began.elapsed().as_secs_f64() / 1e6
+}
+
+/// A thousand prefixes go and come back, among all others.
+fn changes(bench: &mut Bench, prefixes: &[Prefix]) -> Result<()> {
+    let chosen: Vec<(Prefix, u32)> =
+        prefixes.iter().copied().zip(0..).step_by(prefixes.len() / OPERATIONS).take(OPERATIONS).collect();
+    let mut lpm = filled(prefixes, &[])?;
+    let mut trie: PrefixMap<(u32, u8), u32> = prefixes.iter().copied().zip(0..).collect();
+    let metric = |what| Metric::new(format!("LPM-m {what}"), "prefix-trie", "µs/entry", Better::Lower);
+    bench.compare(
+        [metric("delete"), metric("insert")],
+        || {
+            timed(&chosen, |prefix, id, insert| match insert {
+                true => lpm.insert(&[], matched(prefix), id).is_ok(),
+                false => lpm.remove(&[], matched(prefix)) == Some(id),
+            })
+        },
+        || {
+            timed(&chosen, |prefix, id, insert| match insert {
+                true => trie.insert(prefix, id).is_none(),
+                false => trie.remove(&prefix) == Some(id),
+            })
+        },
+    )?;
+    // The exact part of a table, beside the standard library's map.
+    let mut groups = Lpm::new(32, 1 << 20, true);
+    let mut map: HashMap<[u8; 8], u32> = HashMap::new();
+    let key = |prefix: Prefix| (u64::from(prefix.0) << 8 | u64::from(prefix.1)).to_le_bytes();
+    let metric =
+        |what| Metric::new(format!("new tenant {what}"), "an entry of std's HashMap", "µs/entry", Better::Lower);
+    bench.compare(
+        [metric("delete"), metric("insert")],
+        || {
+            chosen.iter().for_each(|(prefix, id)| _ = groups.insert(&key(*prefix), matched(*prefix), *id));
+            timed(&chosen, |prefix, id, insert| match insert {
+                true => groups.insert(&key(prefix), matched(prefix), id).is_ok(),
+                false => groups.remove(&key(prefix), matched(prefix)) == Some(id),
+            })
+        },
+        || {
+            chosen.iter().for_each(|(prefix, id)| _ = map.insert(key(*prefix), *id));
+            timed(&chosen, |prefix, id, insert| match insert {
+                true => map.insert(key(prefix), id).is_none(),
+                false => map.remove(&key(prefix)) == Some(id),
+            })
+        },
+    )
+}
+
+/// Microseconds an entry: to delete, to insert.
+fn timed(chosen: &[(Prefix, u32)], mut change: impl FnMut(Prefix, u32, bool) -> bool) -> Result<[f64; 2]> {
+    let mut took_us = [0.0; 2];
+    for (took_us, insert) in took_us.iter_mut().zip([false, true]) {
+        let began = Instant::now();
+        let done = chosen.iter().filter(|(prefix, id)| change(*prefix, *id, insert)).count();
+        *took_us = began.elapsed().as_secs_f64() * 1e6 / chosen.len() as f64;
+        ensure!(done == chosen.len(), "{done} of {} changes", chosen.len());
+    }
+    Ok(took_us)
+}
+
+/// A call that does next to nothing, and one that asks its host once: each room beside the bare one.
+fn calls(bench: &mut Bench) -> Result<()> {
+    let cache = pathcall_function::handler::cache_dir();
+    let open = |kind| -> Result<Guest> { Ok(Guest::open(&build(kind, Source { text: GUEST }, &cache)?, 64, LIMIT)?) };
+    for (entry, what) in [(0, "a call"), (1, "a call that asks its host")] {
+        for (kind, calls) in [(Kind::Wasm, 1 << 20), (Kind::Process, 1 << 10)] {
+            let (mut guest, mut native) = match (open(kind), open(Kind::Native)) {
+                (Ok(guest), Ok(native)) => (guest, native),
+                (guest, native) => {
+                    bench.says(&format!("no {kind}: {:#}", guest.and(native).unwrap_err()));
+                    continue;
+                }
+            };
+            let metric = Metric::new(format!("{what}: {kind}"), "native", "ns/call", Better::Lower).peer_is_limit();
+            let calls = bench.size(calls, calls >> 6);
+            bench.compare([metric], || call(&mut guest, entry, calls), || call(&mut native, entry, 1 << 18))?;
+        }
+    }
+    Ok(())
+}
+
+const GUEST: &str = "#include <stdint.h>
+#ifdef __wasm__
+__attribute__((import_module(\"env\"), import_name(\"pc_host\")))
+#endif
+uint64_t pc_host(uint32_t op, uint32_t which, const void *in, uint32_t in_bytes, void *out, uint32_t out_bytes,
+                 uint64_t value);
+static struct { uint32_t in, out; uint8_t rest[56]; } area;
+const uint32_t pc_area_bytes = sizeof area;
+void *pc_area(void) { return &area; }
+void pc_enter(uint32_t entry, uint32_t argument)
+{
+    if (entry)
+        pc_host(1, 2, &area, 8, area.rest, 8, 0);
+    area.out = area.in * 3 + argument;
+}
+";
+
+struct Echo;
+
+impl Host for Echo {
+    fn call(&mut self, _: u32, _: u32, input: &[u8], output: &mut [u8], _: u64) -> u64 {
+        output.copy_from_slice(input);
+        1
+    }
+}
+
+fn call(guest: &mut Guest, entry: u32, calls: u32) -> Result<[f64; 1]> {
+    guest.area()[..4].copy_from_slice(&5u32.to_le_bytes());
+    let began = Instant::now();
+    for argument in 0..calls {
+        guest.enter(entry, argument, &mut Echo)?;
+    }
+    let took_ns = began.elapsed().as_nanos() as f64;
+    let last = u32::from_le_bytes(guest.area()[4..8].try_into()?);
+    ensure!(last == 15 + calls - 1, "the last call gave {last}");
+    Ok([took_ns / f64::from(calls)])
+}
+
+fn filled(prefixes: &[Prefix], exact: &[u8]) -> Result<Lpm> {
+    let mut lpm = Lpm::new(32, 1 << 20, !exact.is_empty());
+    for (prefix, id) in prefixes.iter().zip(0..) {
+        lpm.insert(exact, matched(*prefix), id)?;
+    }
+    Ok(lpm)
+}
+
+fn matched((value, len): Prefix) -> Match {
+    Match { value: value.into(), prefix_bits: len.into() }
+}
+
+/// The routes in the module, IPv4 alone.
+fn real() -> Result<Vec<Prefix>> {
+    let output = Command::new("go").args(["mod", "download", "-json", MODULE]).output().context("no `go`")?;
+    ensure!(output.status.success(), "`go mod download {MODULE}` failed");
+    let about: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let file = Path::new(about["Dir"].as_str().context("the module has no folder")?).join(DATA);
+    let output = Command::new("gzip").arg("-dc").arg(&file).output().context("no `gzip`")?;
+    ensure!(output.status.success(), "{} can't be unpacked", file.display());
+    let parse = |line: &str| -> Result<Prefix> {
+        let (address, len) = line.split_once('/').context("a line without a length")?;
+        Ok((address.parse::<std::net::Ipv4Addr>()?.to_bits(), len.parse()?))
+    };
+    let text = String::from_utf8(output.stdout)?;
+    let prefixes = text.lines().filter(|line| line.contains('.')).map(parse).collect::<Result<Vec<_>>>()?;
+    ensure!(prefixes.len() == PREFIXES, "{} prefixes, not {PREFIXES}", prefixes.len());
+    Ok(prefixes)
+}
+
+fn made_up() -> Vec<Prefix> {
+    let mut random = Random(1);
+    let mut prefixes = std::collections::BTreeSet::new();
+    for (len, count) in (8u8..).zip(LENGTHS) {
+        let before = prefixes.len();
+        while prefixes.len() < before + count {
+            prefixes.insert((random.next() & u32::MAX << (32 - len), len));
+        }
+    }
+    prefixes.into_iter().collect()
+}
+
+fn addresses(prefixes: &[Prefix], count: usize) -> Vec<u32> {
+    let mut random = Random(2);
+    let one = |_| {
+        let (value, len) = prefixes[random.next() as usize % prefixes.len()];
+        value | random.next() & u32::MAX.checked_shr(len.into()).unwrap_or(0)
+    };
+    (0..count).map(one).collect()
+}
+
+/// Marsaglia's xorshift: the same addresses each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+}
