@@ -33,12 +33,13 @@ sim:
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim clone --seeds $(SEEDS)
+	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim function --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program.
 mutants:
 	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants \
-	  --test delegate_loss --test clone_mutants --test clone_performance
+	  --test delegate_loss --test clone_mutants --test clone_performance --test function_mutants --test p4
 
 # The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
 # says what is lacking.

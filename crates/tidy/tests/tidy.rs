@@ -12,16 +12,18 @@ const LONG: [(&str, &str); 1] =
 const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("shm", &[]),
+    ("sandbox", &[]),
     ("proto", &["wire"]),
     ("program", &["wire"]),
     ("endpoint", &["wire", "shm"]),
     ("build", &["wire", "proto"]),
-    ("xdp", &["wire", "program"]),
+    ("xdp", &["wire", "program", "function"]),
     ("element", &["wire", "proto", "program", "endpoint", "xdp"]),
     ("control", &["wire", "proto", "program", "endpoint"]),
     ("rpc", &["wire", "proto", "endpoint"]),
-    ("conformance", &["wire", "program"]),
-    ("sim", &["wire", "program", "endpoint"]),
+    ("conformance", &["wire", "program", "function"]),
+    ("sim", &["wire", "program", "endpoint", "function"]),
+    ("function", &["wire", "sandbox"]),
     ("testbed", &[]),
 ];
 
