@@ -21,6 +21,8 @@ const OUT: u32 = 3;
 /// Where in `struct tested` (prelude.h) the egress port and the reason of a loss are.
 const EGRESS_AT: usize = 12;
 const LOST_AT: usize = 16;
+/// Where in an entry's value its mark is.
+const MARK: std::ops::Range<usize> = 4..8;
 
 impl XdpFunction {
     /// As [`Execution::process`], for one that is loaded for tests.
@@ -82,6 +84,18 @@ impl XdpFunction {
         self.put(&table.map, &key, &value)
     }
 
+    /// As [`Self::put_entry`], of an entry that is there: it keeps its mark.
+    fn change_entry(&self, id: TableId, entry: &Entry) -> Result<(), Error> {
+        let table = &self.layout().tables[id.0 as usize];
+        let (Some(key), Some(mut value)) = (table.key(&entry.keys), table.value(entry.action, &entry.args)) else {
+            return Ok(());
+        };
+        if let Some(before) = self.get(&table.map, &key)? {
+            value[MARK].copy_from_slice(&before[MARK]);
+        }
+        self.put(&table.map, &key, &value)
+    }
+
     pub(super) fn put_default(&self, id: TableId, action: ActionId, args: &[u128]) -> Result<(), Error> {
         let table = &self.layout().tables[id.0 as usize];
         let value = table.value(action, args).ok_or(crate::Error::Missing("action"))?;
@@ -99,10 +113,10 @@ impl XdpFunction {
         let map = self.map(&table.map)?;
         let batch = map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(&failed)?;
         for (key, mut value) in batch {
-            if value[4..8] == [0; 4] {
+            if value[MARK] == [0; 4] {
                 continue;
             }
-            value[4..8].fill(0);
+            value[MARK].fill(0);
             map.update(&key, &value, MapFlags::EXIST).map_err(&failed)?;
             marked.insert(key);
         }
@@ -147,7 +161,7 @@ impl Execution for XdpFunction {
         self.tables[table.0 as usize].modify(entry)?;
         let size = self.tables[table.0 as usize].len() as u32;
         let name = self.layout().tables[table.0 as usize].map.clone();
-        self.put_entry(table, entry).map_err(full(&name, size))
+        self.change_entry(table, entry).map_err(full(&name, size))
     }
 
     fn remove(&mut self, table: TableId, keys: &[Match]) -> Result<(), TableError> {

@@ -2,7 +2,9 @@
 
 use pathcall_function::emit::xdp::Storage;
 use pathcall_function::interp::Interpreter;
-use pathcall_function::random::{Choices, Limits, first_difference, program, steps};
+use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
+use pathcall_function::random::{Choices, Limits, Step, first_difference, program, steps};
+use pathcall_function::{Input, Sources, compile};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, FileFailurePersistence, TestCaseError, TestRunner};
@@ -41,6 +43,72 @@ fn campaign(cases: u32, storage: Option<Storage>) {
     if let Err(error) = run {
         panic!("{error}");
     }
+}
+
+/// A v1model program of one header with this text, tables and statements.
+fn compiled(header: &str, tables: &str, apply: &str) -> Program {
+    let text = format!(
+        "#include <core.p4>\n#include <v1model.p4>\n\
+         header h_t {{ {header} }} struct headers {{ h_t h; }} struct metadata {{ }}\n\
+         parser P(packet_in p, out headers hdr, inout metadata md, inout standard_metadata_t sm) {{\n\
+             state start {{ p.extract(hdr.h); transition accept; }} }}\n\
+         control V(inout headers hdr, inout metadata md) {{ apply {{ }} }}\n\
+         control I(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{ {tables}\n\
+             apply {{ {apply} }} }}\n\
+         control E(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{ apply {{ }} }}\n\
+         control C(inout headers hdr, inout metadata md) {{ apply {{ }} }}\n\
+         control D(packet_out p, in headers hdr) {{ apply {{ p.emit(hdr.h); }} }}\n\
+         V1Switch(P(), V(), I(), E(), C(), D()) main;\n"
+    );
+    let mut sources = Sources::default();
+    compile(&mut sources, Input::Text { name: "text.p4".into(), text }).expect("a program")
+}
+
+/// Does these steps in the kernel as in the interpreter.
+fn agree(program: &Program, steps: &[Step]) {
+    for storage in [None, Some(Storage::Scratch)] {
+        let config = Config { testing: true, local_port: None, storage };
+        let Some(mut kernel) = super::permitted(XdpFunction::load(program, &config)) else { return };
+        let mut reference = Interpreter::new(program).expect("well-typed");
+        assert_eq!(first_difference(program, steps, &mut reference, &mut kernel), None);
+    }
+}
+
+/// Of a number added to itself the compiler would make a product, which it can't have of 128 bits here.
+#[test]
+fn wide_sums_are_no_products() {
+    let apply = "hdr.h.a = hdr.h.a + hdr.h.a + hdr.h.a + hdr.h.a + hdr.h.a;\n\
+                 hdr.h.b = (hdr.h.b << 3) + hdr.h.b;\n\
+                 hdr.h.c = -hdr.h.c - hdr.h.c - hdr.h.c;\n\
+                 hdr.h.d = (hdr.h.d |+| hdr.h.d) - hdr.h.d - hdr.h.d - hdr.h.d - hdr.h.d;\n\
+                 sm.egress_spec = 1;";
+    let program = compiled("bit<128> a; bit<128> b; bit<72> c; int<100> d; bit<4> rest;", "", apply);
+    let random: Vec<u8> = (0..4000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    agree(&program, &steps(&program, &mut Choices::new(&random), STEPS));
+}
+
+#[test]
+fn an_entry_that_is_changed_keeps_its_mark() {
+    let table = "action to(bit<9> port) { sm.egress_spec = port; }\n\
+                 table t { key = { hdr.h.a: exact; } actions = { to; } }";
+    let program = compiled("bit<8> a; bit<120> rest;", table, "t.apply();");
+    let action = program.actions.iter().position(|action| action.name.ends_with("to")).expect("an action");
+    let entry = |port| Entry {
+        keys: vec![Match { value: 7, prefix_bits: 8 }],
+        action: ActionId(action as u32),
+        args: vec![port],
+    };
+    let table = TableId(0);
+    let packet = Step::Packet { now_us: 1, port: 1, bytes: vec![7; 16] };
+    let steps = [
+        Step::Insert(table, entry(1)),
+        packet,
+        Step::Modify(table, entry(2)),
+        Step::Used(table),
+        Step::Modify(table, entry(3)),
+        Step::Used(table),
+    ];
+    agree(&program, &steps);
 }
 
 #[test]

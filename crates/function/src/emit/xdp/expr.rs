@@ -19,7 +19,7 @@ impl Plan<'_> {
             ExprKind::Unary(Unary::Not, of) => format!("(u64)!({})", self.value(of)),
             ExprKind::Unary(Unary::Complement, of) => masked(&format!("~({})", self.value(of)), width),
             ExprKind::Unary(Unary::Negate, of) => {
-                masked(&format!("({} - {})", number(0, width), self.value(of)), width)
+                masked(&arithmetic("-", "sub128", width, &number(0, width), &self.value(of)), width)
             }
             ExprKind::Binary(op, left, right) => self.binary(expr.ty, *op, left, right),
             ExprKind::Slice { of, low, .. } => {
@@ -55,10 +55,9 @@ impl Plan<'_> {
             format!("{kind}{name}{wide}({l}, {r}, {width})")
         };
         match op {
-            Binary::Add => masked(&plain("+"), width),
-            Binary::Sub => masked(&plain("-"), width),
-            Binary::Mul if width > 64 => masked(&format!("mul128({l}, {r})"), width),
-            Binary::Mul => masked(&plain("*"), width),
+            Binary::Add => masked(&arithmetic("+", "add128", width, &l, &r), width),
+            Binary::Sub => masked(&arithmetic("-", "sub128", width, &l, &r), width),
+            Binary::Mul => masked(&arithmetic("*", "mul128", width, &l, &r), width),
             Binary::AddSaturating => saturating("add_sat"),
             Binary::SubSaturating => saturating("sub_sat"),
             Binary::And => plain("&"),
@@ -104,6 +103,11 @@ impl Plan<'_> {
     pub(super) fn valid(&self, header: u32) -> String {
         self.held(&format!("valid_{}", self.headers[header as usize].name))
     }
+}
+
+/// A sum, difference or product, of more than 64 bits by a function of prelude.h.
+fn arithmetic(op: &str, wide: &str, width: u16, left: &str, right: &str) -> String {
+    if width > 64 { format!("{wide}({left}, {right})") } else { format!("({left} {op} {right})") }
 }
 
 /// A value of a width as one of another: the types that they are worked out in may differ.

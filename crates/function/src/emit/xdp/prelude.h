@@ -153,6 +153,24 @@ static __always_inline u128 mask_of128(int width)
 	return width >= 128 ? ~(u128)0 : ((u128)1 << width) - 1;
 }
 
+/* Sums in halves: of one of 128 bits the compiler makes products where a number is added to itself often enough, and
+ * those it can't have here. */
+static __always_inline u128 add128(u128 a, u128 b)
+{
+	u64 low = (u64)a + (u64)b;
+	u64 high = (u64)(a >> 64) + (u64)(b >> 64) + (low < (u64)a);
+
+	return (u128)high << 64 | low;
+}
+
+static __always_inline u128 sub128(u128 a, u128 b)
+{
+	u64 low = (u64)a - (u64)b;
+	u64 high = (u64)(a >> 64) - (u64)(b >> 64) - ((u64)a < (u64)b);
+
+	return (u128)high << 64 | low;
+}
+
 /* With the sign in all higher bits. */
 static __always_inline u64 sext(u64 x, int width)
 {
@@ -163,7 +181,7 @@ static __always_inline u128 sext128(u128 x, int width)
 {
 	u128 sign = (u128)1 << (width - 1);
 
-	return (x ^ sign) - sign;
+	return sub128(x ^ sign, sign);
 }
 
 static __always_inline u64 uadd_sat(u64 a, u64 b, int width)
@@ -200,26 +218,26 @@ static __always_inline u64 ssub_sat(u64 a, u64 b, int width)
 
 static __always_inline u128 uadd_sat128(u128 a, u128 b, int width)
 {
-	u128 sum = a + b, most = mask_of128(width);
+	u128 sum = add128(a, b), most = mask_of128(width);
 
 	return sum < a || sum > most ? most : sum;
 }
 
 static __always_inline u128 usub_sat128(u128 a, u128 b, int width)
 {
-	return a > b ? a - b : 0;
+	return a > b ? sub128(a, b) : 0;
 }
 
 static __always_inline u128 sadd_sat128(u128 a, u128 b, int width)
 {
-	u128 sign = (u128)1 << (width - 1), sum = (a + b) & mask_of128(width);
+	u128 sign = (u128)1 << (width - 1), sum = add128(a, b) & mask_of128(width);
 
 	return !(~(a ^ b) & (a ^ sum) & sign) ? sum : a & sign ? sign : sign - 1;
 }
 
 static __always_inline u128 ssub_sat128(u128 a, u128 b, int width)
 {
-	u128 sign = (u128)1 << (width - 1), rest = (a - b) & mask_of128(width);
+	u128 sign = (u128)1 << (width - 1), rest = sub128(a, b) & mask_of128(width);
 
 	return !((a ^ b) & (a ^ rest) & sign) ? rest : a & sign ? sign : sign - 1;
 }
