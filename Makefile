@@ -9,42 +9,47 @@ SEEDS ?= 2000
 # TESTBED=1 puts every party on a host of its own, on links of 1 Gbit/s.
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
+PARTS = -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
 demo:
-	$(CARGO) build --release -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
+	$(CARGO) build --release $(PARTS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall \
 	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(or $(CARGO_TARGET_DIR),target)/release/pathcall) \
 	  demo $(if $(TESTBED),--testbed $(BED))
 
+# One build for all tests, with every feature; the kernel's program is left out, and so it is said, where what it
+# takes is lacking.
+FEATURES = pathcall-rpc/otel,pathcall-sim/mutants,pathcall-conformance/mutants
+XDP_FEATURES = pathcall-xdp/planted,pathcall-element/xdp,pathcall/xdp,pathcall-bench/xdp
+ALL_FEATURES = $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEATURES))
+
 test: lint
-	$(CARGO) test --workspace --features pathcall-rpc/otel
+	$(CARGO) test --workspace --features $(ALL_FEATURES)
 	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
-	$(MAKE) mutants
 	$(MAKE) sim
-	$(MAKE) xdp
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --features pathcall-rpc/otel --all-targets -- -D warnings
-	$(CARGO) clippy -p pathcall-sim -p pathcall-conformance --features mutants --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --features $(ALL_FEATURES) --all-targets -- -D warnings
 
 # Faulty networks from seeds; every result is checked.
 sim:
-	$(CARGO) build --release -p pathcall
+	$(CARGO) build --release $(PARTS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim clone --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim function --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
-# executions those that are in the switch program.
+# executions those that are in the switch program. `make test` has them, too.
 mutants:
-	$(CARGO) test --release -p pathcall-sim -p pathcall-conformance --features mutants --test mutants --test delegate_mutants \
-	  --test delegate_loss --test clone_mutants --test clone_performance --test function_mutants --test p4
+	$(CARGO) test --workspace --features $(ALL_FEATURES) --test '*mutants' --test p4
 
-# The switch program in the kernel: held to the reference, and run as an element. Needs root, clang and more;
-# says what is lacking.
+# The switch program in the kernel: held to the reference, and run as an element. `make test` has it, too.
 xdp:
-	bpf/test
+	bpf/lacking
+	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
+	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test function --test packets \
+	  --test passing --test planted --test processors --test veth --test calls --test xdp
 
 # The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that
 # are killed: flat memory, descriptors and tasks. `make test` has a short one of those.

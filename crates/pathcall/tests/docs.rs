@@ -106,7 +106,7 @@ fn every_command_in_the_pages_works() {
         let place = format!("{page}: {}", words.join(" "));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words[..] {
-            // This build may be without: `bpf/test` runs these tests with the feature `xdp`.
+            // This build may be without: `make test` has the feature `xdp`.
             ["pathcall", what, ..] if words.contains(&"--xdp") => {
                 let test = if what == "program" { "tests/cli.rs" } else { "tests/xdp.rs" };
                 let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(test)).expect("a test");
@@ -156,7 +156,7 @@ fn every_command_in_the_pages_works() {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
             ["cargo", "build", "--release", "-p", package, "--features", feature] => {
-                has(&place, "bpf/test", &format!("-p {package} --features {feature} "));
+                has(&place, "Makefile", &format!("{package}/{feature},"));
             }
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);

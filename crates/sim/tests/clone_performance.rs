@@ -1,5 +1,4 @@
-//! The paper's figures of clone, at its scale, in virtual time (NetClone §5.2 to §5.4, §5.6). Some eight million calls:
-//! `make mutants` runs them, in a release build.
+//! The paper's figures of clone, at its scale, in virtual time (NetClone §5.2 to §5.4, §5.6). Some eight million calls.
 
 use std::time::Duration;
 

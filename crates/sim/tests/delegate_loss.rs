@@ -9,8 +9,7 @@ use pathcall_sim::random::Chance;
 const LOSS: Chance = Chance::percent(1);
 /// As many times the time without loss as the slowest in a hundred may take.
 const SLOWER: u32 = 3;
-/// In builds that are not for speed fewer: `make mutants` makes all.
-const CALLS: usize = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
+const CALLS: usize = 20_000;
 
 fn setting(delay_us: u64, pause_us: u64, loss: Chance) -> Setting {
     let (delay, pause) = (Duration::from_micros(delay_us), Duration::from_micros(pause_us));

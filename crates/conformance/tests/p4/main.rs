@@ -18,7 +18,7 @@ use pathcall_function::{Report, Sources, ir};
 use pathcall_program::{Profile, Program, Size};
 
 /// Frames that are compared if not told otherwise.
-const FRAMES: u64 = if cfg!(debug_assertions) { 10_000 } else { 200_000 };
+const FRAMES: u64 = 200_000;
 /// Memory that the program is compiled for: as much as any file of the corpus asks for.
 const MEMORY: Size = Size { rows: 32, lanes: 2048, slots: 32 };
 

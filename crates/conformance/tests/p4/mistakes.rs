@@ -166,7 +166,6 @@ const MISTAKES: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "long without optimisation: `make mutants` runs it")]
 fn every_mistake_in_the_text_is_found() {
     let mut missed = Vec::new();
     for (file, from, to) in MISTAKES {

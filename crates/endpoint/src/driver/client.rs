@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
-use super::shared::Shared;
+use super::shared::{Owned, Shared};
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use eager::Eager;
@@ -41,23 +41,12 @@ pub struct MapHandle {
     ended: watch::Receiver<Option<bool>>,
 }
 
-/// What all clones share: its end is theirs.
+/// What all clones share.
+#[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared<Caller>>,
+    shared: Owned<Caller>,
     next: AtomicU64,
     eager: Eager,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
 }
 
 impl MapHandle {
@@ -91,7 +80,7 @@ impl MapHandle {
             tell.send_replace(Some(idle));
         });
         Self {
-            caller: Arc::new(Handle { shared, next: AtomicU64::new(0), eager: Eager::default() }),
+            caller: Arc::new(Handle { shared: Owned(shared), next: AtomicU64::new(0), eager: Eager::default() }),
             busy_poll: Duration::ZERO,
             reach,
             ended,
@@ -120,7 +109,7 @@ impl MapHandle {
     /// A way to have its frames carried that does not keep it running.
     #[must_use]
     pub fn feed(&self) -> Feed {
-        Feed(Arc::clone(&self.caller.shared))
+        Feed(Arc::clone(&self.caller.shared.0))
     }
 
     /// Resolves when the task has ended: some time after the last handle was dropped, when the server

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
-use super::shared::Shared;
+use super::shared::{Owned, Shared};
 use crate::map::server::books::{Entered, Entry};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
@@ -47,23 +47,8 @@ pub struct NamedCall {
 /// A handle to the owner of one application; it stops when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
-    owner: Arc<Handle>,
+    owner: Arc<Owned<Owner>>,
     silent: watch::Receiver<Option<u64>>,
-}
-
-/// What all clones share: its end is theirs.
-struct Handle(Arc<Shared<Owner>>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
 }
 
 impl ServerHandle {
@@ -85,7 +70,7 @@ impl ServerHandle {
         };
         let shared = Shared::new(owner, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { owner: Arc::new(Handle(shared)), silent }
+        Self { owner: Arc::new(Owned(shared)), silent }
     }
 
     /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
@@ -168,17 +153,17 @@ impl ServerHandle {
     /// What this owner has done so far.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        self.owner.0.lock().party.server.stats()
+        self.owner.lock().party.server.stats()
     }
 
     /// What of that was carried in streams.
     #[must_use]
     pub fn carried(&self) -> CarriedStats {
-        self.owner.0.lock().party.carried
+        self.owner.lock().party.carried
     }
 
     fn command(&self, command: Command) -> Result<(), CallError> {
-        self.owner.0.command(command).map_err(|_| CallError::Closed)
+        self.owner.command(command).map_err(|_| CallError::Closed)
     }
 }
 

@@ -1,6 +1,8 @@
 //! A party and its link, shared by those who command it and by the task that receives for it.
 
+use std::fmt;
 use std::future::{pending, poll_fn};
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -31,6 +33,29 @@ pub(super) struct Shared<P> {
     wake: Notify,
     readiness: Readiness,
     origin: Clock,
+}
+
+/// What all clones of a handle share: with the last of them its party is closed.
+pub(super) struct Owned<P: Party>(pub(super) Arc<Shared<P>>);
+
+impl<P: Party> Deref for Owned<P> {
+    type Target = Shared<P>;
+
+    fn deref(&self) -> &Shared<P> {
+        &self.0
+    }
+}
+
+impl<P: Party> Drop for Owned<P> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl<P: Party> fmt::Debug for Owned<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned").finish_non_exhaustive()
+    }
 }
 
 pub(super) struct State<P> {

@@ -1,7 +1,6 @@
 //! A caller: [`CallerHandle::ask`] from anywhere, frames by one socket.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::Party;
 use super::super::link::Link;
-use super::super::shared::Shared;
+use super::super::shared::{Owned, Shared};
 use super::{Desk, Table};
 use crate::clone::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure, To};
 
@@ -46,22 +45,11 @@ pub struct CallerHandle {
     busy_poll: Duration,
 }
 
-/// What all clones share: its end is theirs.
+/// What all clones share.
+#[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared<Calls>>,
+    shared: Owned<Calls>,
     next: AtomicU64,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
 }
 
 impl CallerHandle {
@@ -80,7 +68,7 @@ impl CallerHandle {
         };
         let shared = Shared::new(calls, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { handle: Arc::new(Handle { shared, next: AtomicU64::new(0) }), busy_poll: Duration::ZERO }
+        Self { handle: Arc::new(Handle { shared: Owned(shared), next: AtomicU64::new(0) }), busy_poll: Duration::ZERO }
     }
 
     /// Calls look for their answers themselves for so long before they wait. Tasks that are ready have

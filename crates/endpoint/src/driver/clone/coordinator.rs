@@ -1,6 +1,5 @@
 //! A coordinator on a socket: LÆDGE, to be compared with (NetClone §2.2).
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -8,28 +7,13 @@ use pathcall_wire::{Instant, TokenKey};
 
 use super::super::Party;
 use super::super::link::Link;
-use super::super::shared::Shared;
+use super::super::shared::{Owned, Shared};
 use super::{Desk, Learnt, Table, sender};
 use crate::clone::{Coordinator, CoordinatorConfig, CoordinatorStats, To};
 
 /// A handle to a coordinator; it stops when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct CoordinatorHandle(Arc<Handle>);
-
-/// What all clones share: its end is theirs.
-struct Handle(Arc<Shared<Desked>>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
-}
+pub struct CoordinatorHandle(Arc<Owned<Desked>>);
 
 impl CoordinatorHandle {
     /// Starts the coordinator on the current tokio runtime. `key` is what signs the pool's frames, if they carry
@@ -41,19 +25,19 @@ impl CoordinatorHandle {
         let desked = Desked { coordinator, table, desk: Desk::new(key), callers: Learnt::default() };
         let shared = Shared::new(desked, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self(Arc::new(Handle(shared)))
+        Self(Arc::new(Owned(shared)))
     }
 
     /// The pool has changed.
     pub fn renew(&self, table: Table) {
         // One that has stopped serves nobody.
-        let _ = self.0.0.command(table);
+        let _ = self.0.command(table);
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> CoordinatorStats {
-        self.0.0.lock().party.coordinator.stats()
+        self.0.lock().party.coordinator.stats()
     }
 }
 

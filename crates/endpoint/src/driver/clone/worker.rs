@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::super::Party;
 use super::super::link::Link;
-use super::super::shared::Shared;
+use super::super::shared::{Owned, Shared};
 use super::{Desk, Learnt, Table, sender, switch_id};
 use crate::clone::{MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 
@@ -27,22 +27,7 @@ enum Command {
 
 /// A handle to a server's queue; it stops when the last clone is dropped.
 #[derive(Debug, Clone)]
-pub struct WorkerHandle(Arc<Handle>);
-
-/// What all clones share: its end is theirs.
-struct Handle(Arc<Shared<Queue>>);
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").finish_non_exhaustive()
-    }
-}
+pub struct WorkerHandle(Arc<Owned<Queue>>);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -124,24 +109,24 @@ impl WorkerHandle {
         let shared = Shared::new(queue, link);
         tokio::spawn(Arc::clone(&shared).run());
         let replies = Replies(Arc::clone(&shared));
-        (Self(Arc::new(Handle(shared))), Works { orders, replies })
+        (Self(Arc::new(Owned(shared))), Works { orders, replies })
     }
 
     /// The pool has changed; this server is at place `sid`.
     pub fn renew(&self, table: Table, sid: u16) {
-        let _ = self.0.0.command(Command::Renew(table, sid));
+        let _ = self.0.command(Command::Renew(table, sid));
     }
 
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.0.0.lock().party.worker.stats()
+        self.0.lock().party.worker.stats()
     }
 
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.0.lock().party.worker.waiting()
+        self.0.lock().party.worker.waiting()
     }
 }
 
