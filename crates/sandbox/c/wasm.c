@@ -47,7 +47,8 @@ __attribute__((noinline)) void wasm_rt_trap(wasm_rt_trap_t trap)
         [WASM_RT_TRAP_EXHAUSTION] = PC_STACK,
     };
     uint8_t reason = (size_t)trap < sizeof reasons ? reasons[trap] : 0;
-    current->at = (uintptr_t)__builtin_return_address(0);
+    /* Not the instruction that it would go on with: the call. */
+    current->at = (uintptr_t)__builtin_return_address(0) - 1;
     pc_leave(current, reason ? reason : PC_OTHER);
     __builtin_unreachable();
 }
@@ -96,14 +97,15 @@ void wasm_rt_allocate_funcref_table(wasm_rt_funcref_table_t *table, uint32_t ele
 
 void wasm_rt_free_funcref_table(wasm_rt_funcref_table_t *table) { free(table->data); }
 
-/* What the guest calls. */
-u64 Z_envZ_pc_host(struct Z_env_instance_t *env, u32 op, u32 which, u32 in, u32 in_bytes, u32 out, u32 out_bytes,
+/* What the guest calls; not a part of it, so that it returns to the guest's own line. */
+__attribute__((noinline)) u64 Z_envZ_pc_host(struct Z_env_instance_t *env, u32 op, u32 which, u32 in, u32 in_bytes, u32 out, u32 out_bytes,
                    u64 value)
 {
     wasm_rt_memory_t *memory = &env->guest.w2c_memory;
+    env->room.at = (uintptr_t)__builtin_return_address(0) - 1;
     if (in_bytes > PC_INPUT_MAX || (in_bytes && (in < NULL_BYTES || (u64)in + in_bytes > memory->size)) ||
         (out_bytes && (out < NULL_BYTES || (u64)out + out_bytes > memory->size)))
-        wasm_rt_trap(WASM_RT_TRAP_OOB);
+        pc_leave(&env->room, PC_BOUNDS);
     return pc_ask(&env->room, op, which, memory->data + in, in_bytes, memory->data + out, out_bytes, value);
 }
 

@@ -1,7 +1,7 @@
 //! From a guest's C to a library or program, by the compilers of the machine.
 //!
 //! ```text
-//! Wasm     guest.c ─ clang ─► guest.o ─ wasm-ld ─► guest.wasm ─ wasm2c ─► C ─ cc, with c/wasm.c ─► guest.so
+//! Wasm     guest.c ─ clang ─► guest.o ─ wasm-ld ─► guest.wasm ─ wasm2c ─► C, with lines ─ cc, with c/wasm.c ─► guest.so
 //! Native   guest.c ─ cc, with c/native.c ─► guest.so
 //! Process  guest.c ─ cc, with c/child.c, no libc ─► guest
 //! ```
@@ -9,6 +9,7 @@
 //! What was built is kept under a name made of everything that went into it, and found again. The compilers' errors come
 //! back as [`Message`]s, with the places that the text's `#line` gave them.
 
+mod lines;
 mod tools;
 
 use std::fs;
@@ -34,6 +35,8 @@ const ROOM_H: &str = include_str!("../c/room.h");
 const WASM_C: &str = include_str!("../c/wasm.c");
 const NATIVE_C: &str = include_str!("../c/native.c");
 const CHILD_C: &str = include_str!("../c/child.c");
+/// Decides on the result, too.
+const LINES_RS: &str = include_str!("build/lines.rs");
 const FREESTANDING_C: &str = include_str!("../c/freestanding.c");
 
 /// Which room a guest runs in.
@@ -170,18 +173,25 @@ impl Built {
             return None;
         }
         let tool = tools::path_of(&["addr2line"])?;
-        // Not the instruction that it would have gone on with, but the one before.
-        let at = format!("{:#x}", at - u64::from(self.kind == Kind::Wasm));
-        let said = Command::new(tool).arg("-e").arg(&self.file).arg(at).output().ok()?;
-        let said = String::from_utf8(said.stdout).ok()?;
-        let line = said.lines().next()?.split(" (").next()?;
-        let (file, line) = line.rsplit_once(':')?;
-        let line: u32 = line.parse().ok().filter(|line| *line > 0)?;
-        let file = file.rsplit('/').next()?;
-        // A place in what was generated helps nobody.
-        let ours = ["guest.c", "wasm.c", "native.c", "child.c", "room.h", "freestanding.c", "??"].contains(&file);
-        (!ours).then(|| format!("{file}:{line}"))
+        let said = Command::new(tool).args(["-i", "-e"]).arg(&self.file).arg(format!("{at:#x}")).output().ok()?;
+        // From the innermost function on, of those that became one.
+        String::from_utf8(said.stdout).ok()?.lines().find_map(|line| {
+            let (file, line) = line.split(" (").next()?.rsplit_once(':')?;
+            let line: u32 = line.parse().ok().filter(|line| *line > 0)?;
+            (!is_generated(file)).then(|| format!("{}:{line}", base(file)))
+        })
     }
+}
+
+fn base(file: &str) -> &str {
+    file.rsplit('/').next().unwrap_or(file)
+}
+
+/// Whether a place there helps nobody who wrote the guest: our own files, and names in angle brackets.
+fn is_generated(file: &str) -> bool {
+    let file = base(file);
+    let ours = ["guest.c", "guest.h", "wasm.c", "native.c", "child.c", "room.h", "freestanding.c", "??"];
+    ours.contains(&file) || file.starts_with('<')
 }
 
 /// Where one guest is being built; gone when it is done or has failed.
@@ -222,14 +232,16 @@ impl Work {
             .map_err(|error| self.failed("guest.c", error))?;
         self.run(&tools.wasm2c, &["guest.wasm", "-n", "guest", "-o", "guest.c"], false)?;
         let text = fs::read_to_string(self.dir.join("guest.c")).map_err(|error| self.failed("guest.c", error))?;
-        self.write("guest.c", &checked(&text)?)?;
+        let wasm = fs::read(self.dir.join("guest.wasm")).map_err(|error| self.failed("guest.wasm", error))?;
+        self.write("guest.c", &checked(&text, &wasm)?)?;
         self.write("room.h", ROOM_H)?;
         self.write("wasm.c", WASM_C)?;
         let frame = format!("-Werror=frame-larger-than={FRAME_BYTES_MAX}");
         let include = format!("-I{}", tools.include.display());
         let cc = ["-O2", "-g1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-fvisibility=hidden", "-w", &frame, &include];
         // Traps keep the place of their own.
-        let cc = [&cc[..], &["-fno-crossjumping", "-fno-math-errno", "wasm.c", "-o", "guest.so", "-lm"]].concat();
+        let apart = ["-fno-crossjumping", "-fno-tree-tail-merge"];
+        let cc = [&cc[..], &apart, &["-fno-math-errno", "wasm.c", "-o", "guest.so", "-lm"]].concat();
         self.run(&tools.cc, &cc, false)
     }
 
@@ -298,10 +310,11 @@ const GUEST_FLAGS: [&str; 8] = [
     "-Werror=return-type",
 ];
 
-/// C from wasm2c, with a look at the stack in each function; refused if it is not of the form that `c/wasm.c` knows.
-fn checked(text: &str) -> Result<String, BuildError> {
+/// C from wasm2c, with lines and with a look at the stack in each function; refused if it is not of the form that
+/// `c/wasm.c` knows.
+fn checked(text: &str, wasm: &[u8]) -> Result<String, BuildError> {
     let unknown = |said: String| BuildError::Step { tool: "wasm2c".into(), said };
-    if !text.contains("Z_guestZ_pc_enter") || !text.contains("FUNC_PROLOGUE;") {
+    if !text.contains("Z_guestZ_pc_enter") || !text.contains(lines::PROLOGUE) {
         return Err(unknown("it writes another form of C than that of wabt 1.0.32 (Debian 12)".into()));
     }
     let wide =
@@ -309,7 +322,9 @@ fn checked(text: &str) -> Result<String, BuildError> {
     if let Some(line) = text.lines().find(wide) {
         return Err(unknown(format!("a function has more than {SIGNATURE_MAX} parameters: {}", line.trim())));
     }
-    Ok(text.replace("FUNC_PROLOGUE;", "PC_ENTER"))
+    // What is one step of the guest's is code of its line, not of a function's beside it.
+    let text = text.replace("static inline ", "static inline __attribute__((always_inline)) ");
+    Ok(lines::with_lines(wasm, &text).replace(lines::PROLOGUE, "PC_ENTER"))
 }
 
 /// The errors among what a compiler or linker said.
@@ -343,7 +358,7 @@ fn messages(said: &str) -> Vec<Message> {
 fn name(kind: Kind, source: Source<'_>, tools: &Tools) -> String {
     let mut hash = SipHasher13::new();
     hash.write_u8(kind as u8);
-    for text in [source.text, ROOM_H, WASM_C, NATIVE_C, CHILD_C, FREESTANDING_C, include_str!("build.rs")] {
+    for text in [source.text, ROOM_H, WASM_C, NATIVE_C, CHILD_C, FREESTANDING_C, include_str!("build.rs"), LINES_RS] {
         hash.write_usize(text.len());
         hash.write(text.as_bytes());
     }

@@ -107,26 +107,29 @@ fn answers(guest: &mut Guest) {
 }
 
 #[test]
-fn a_guest_in_wasm_is_left_with_the_reason() {
+fn a_guest_in_wasm_is_left_with_the_reason_and_the_line() {
     let Some(built) = built(Kind::Wasm) else { return };
     let mut guest = open(&built);
     is_well(&mut guest, 2);
     answers(&mut guest);
-    for (entry, argument, reason) in [
-        (1, 1 << 28, Reason::Bounds),
-        (2, 1, Reason::Divide),
-        (3, 1, Reason::Bounds),
-        (4, 0, Reason::Unreachable),
-        (5, 100_000_000, Reason::Bounds),
-        (6, 0, Reason::Time),
-        (7, 0, Reason::Indirect),
-        (10, 0, Reason::Bounds),
-        (11, 0, Reason::Bounds),
-        (12, 0, Reason::Time),
-        (13, 0, Reason::Bounds),
+    for (entry, argument, reason, line) in [
+        (1, 1 << 28, Reason::Bounds, 105),
+        (2, 1, Reason::Divide, 106),
+        (3, 1, Reason::Bounds, 107),
+        (4, 0, Reason::Unreachable, 108),
+        (5, 100_000_000, Reason::Bounds, 0),
+        (6, 0, Reason::Time, 110),
+        (7, 0, Reason::Indirect, 111),
+        (10, 0, Reason::Bounds, 114),
+        (11, 0, Reason::Bounds, 115),
+        (12, 0, Reason::Time, 116),
+        (13, 0, Reason::Bounds, 117),
     ] {
-        let (got, _) = trapped(&mut guest, &built, entry, argument);
+        let (got, at) = trapped(&mut guest, &built, entry, argument);
         assert!(got == reason || (entry == 5 && got == Reason::Stack), "entry {entry}: {got:?}, not {reason:?}");
+        if line > 0 {
+            assert_eq!(at, Some(format!("guest.p4c:{line}")), "entry {entry}");
+        }
     }
 }
 

@@ -83,9 +83,9 @@ impl Face {
     }
 
     fn write(&self, program: &Program, handler: &Handler, place: Place<'_>) -> Result<String, FaceError> {
-        let mut c = String::from("#line 1 \"pathcall.h\"\n");
+        let mut c = String::from("#line 1 \"<pathcall.h>\"\n");
         c.push_str(include_str!("pathcall.h"));
-        c.push_str("#line 1 \"function.h\"\n");
+        c.push_str("#line 1 \"<function.h>\"\n");
         structure(&mut c, "request", &self.request);
         structure(&mut c, "response", &self.response);
         for table in &self.tables {
@@ -102,11 +102,11 @@ impl Face {
         c.push_str(&handler.defines);
         source(&mut c, &handler.state, place);
         c.push_str(
-            "#line 1 \"handler.h\"\nstatic void pc_handle(const struct request *req, struct response *res)\n{\n",
+            "#line 1 \"<handler.h>\"\nstatic void pc_handle(const struct request *req, struct response *res)\n{\n",
         );
         c.push_str("(void)req; (void)res;\n");
         source(&mut c, &handler.body, place);
-        c.push_str("#line 1 \"enter.h\"\n}\n");
+        c.push_str("#line 1 \"<enter.h>\"\n}\n");
         self.enter(&mut c, handler, &names);
         Ok(c)
     }

@@ -23,12 +23,13 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pathcall_sandbox::{BuildError, Built, Guest, Kind, OpenError, Reason, Source, Trap};
+use pathcall_sandbox::{Built, Guest, OpenError, Source, Trap};
 
 use crate::ir::Program;
 use crate::mirror::Mirror;
 use crate::mirror::layout::{ENTRY_BYTES_MAX, LayoutError};
 pub use face::{Face, Place};
+pub use pathcall_sandbox::{BuildError, Kind, Message, Reason};
 use world::Call;
 pub use world::World;
 
@@ -174,6 +175,17 @@ pub fn cache_dir() -> PathBuf {
         .join("handlers")
 }
 
+/// Builds `program`'s handler without running it: whether its C is right. Where it is kept, [`Handler::start`] finds it.
+///
+/// # Errors
+/// What its face, the compilers, or their lack say.
+pub fn build(program: &Program, place: Place<'_>, kind: Option<Kind>, cache: &Path) -> Result<(), StartError> {
+    let face = Face::new(program, place)?;
+    let kind = kind.map_or_else(Kind::best, Ok).map_err(BuildError::from)?;
+    pathcall_sandbox::build(kind, Source { text: &face.text }, cache)?;
+    Ok(())
+}
+
 impl Handler {
     /// Builds and starts `program`'s handler; what is built is kept in `cache`.
     pub fn start(
@@ -259,6 +271,12 @@ impl Handler {
     }
 
     /// Its last traps.
+    #[must_use]
+    pub fn trapped(&self) -> &[Trapped] {
+        &self.trapped
+    }
+
+    /// The same, which are forgotten then.
     pub fn take_trapped(&mut self) -> Vec<Trapped> {
         std::mem::take(&mut self.trapped)
     }

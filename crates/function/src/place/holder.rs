@@ -209,6 +209,11 @@ impl Holder {
         self.additions.push((table, entry));
     }
 
+    /// An operator takes an entry out: one that still waits to be added never comes.
+    pub fn forget(&mut self, table: TableId, keys: &[Match]) {
+        self.additions.retain(|(other, entry)| (*other, entry.keys.as_slice()) != (table, keys));
+    }
+
     /// The handler has added, changed or removed an entry: what the element has of it is wrong from now on. The numbers
     /// that the response says it with; they are recalled.
     pub fn changed(&mut self, mirror: &impl Mirror, table: TableId, keys: &[Match]) -> Vec<EntryNumber> {

@@ -209,6 +209,14 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control_now();
     }
 
+    /// An operator takes an entry of a mirrored table out, at every server; the element follows.
+    pub fn remove(&mut self, table: TableId, keys: &[Match]) {
+        self.servers.iter_mut().flatten().for_each(|server| {
+            server.remove(table, keys);
+        });
+        self.control_now();
+    }
+
     /// A server is gone, with all that it had.
     pub fn kill(&mut self, id: ServerId) -> Option<Server<H>> {
         self.servers.get_mut(usize::from(id)).and_then(Option::take)

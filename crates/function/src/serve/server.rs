@@ -292,6 +292,14 @@ impl<H: Handler> Server<H> {
         self.holder.add(&self.handler, table, entry);
     }
 
+    /// An operator takes an entry out; what the element has of it is recalled. False: there was none.
+    pub fn remove(&mut self, table: TableId, keys: &[Match]) -> bool {
+        self.holder.forget(table, keys);
+        let removed = self.handler.remove(table, keys);
+        self.changes(None);
+        removed
+    }
+
     /// Time has passed.
     pub fn expire(&mut self, now_us: u64) {
         self.handler.expire(now_us / 1000);

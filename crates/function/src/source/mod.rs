@@ -3,8 +3,10 @@
 mod condition;
 mod directive;
 mod expand;
+mod lines;
 mod preprocess;
 
+pub use lines::Lines;
 pub(crate) use preprocess::read;
 
 use crate::ir::Span;
@@ -111,6 +113,28 @@ impl Sources {
         let before = text.get(..at.start as usize).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         (1 + before.matches('\n').count(), 1 + before[line_start..].chars().count())
+    }
+
+    /// Where that line and column, both from 1, are in the file of this name; of one that was read twice, the first.
+    #[must_use]
+    pub fn at(&self, name: &str, line: usize, column: usize) -> Option<Span> {
+        let file = self.files.iter().position(|file| file.name == name)?;
+        let text = &self.files[file].text;
+        let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+        let line = text.get(before..)?.lines().next()?;
+        let within = line.char_indices().map(|(at, _)| at).nth(column.saturating_sub(1)).unwrap_or(line.len());
+        let end = line[within..].find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(line.len() - within);
+        let start = before + within;
+        Some(Span { file: file as u16, start: start as u32, end: (start + end.max(1)) as u32 })
+    }
+
+    /// Names and texts of all files that do not come with Pathcall, each once.
+    pub fn written(&self) -> impl Iterator<Item = (&str, &str)> {
+        let once = |(at, file): &(usize, &File)| {
+            let is_built_in = file.folder.is_none() && file.name.starts_with('<');
+            !is_built_in && self.files[..*at].iter().all(|before| before.name != file.name)
+        };
+        self.files.iter().enumerate().filter(once).map(|(_, file)| (&*file.name, &*file.text))
     }
 
     /// Reads the file that was named.

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use pathcall_function::handler::{self, BuildError, Kind, Message, StartError};
 use pathcall_function::ir::Program;
 use pathcall_function::split::balance::Sizes;
 use pathcall_function::split::{Split, Target};
@@ -70,7 +71,16 @@ pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
         Command::Build(args) => (&args.source, &|read| build::build(args, read)),
         Command::Run(args) => (&args.source, &|read| run::run(args, read)),
     };
-    match Read::new(source) {
+    let kind = match &args.command {
+        Command::Explain(_) => None,
+        Command::Run(args) => Some(args.kind()),
+        Command::Check(_) | Command::Build(_) => Some(None),
+    };
+    let read = Read::new(source).and_then(|read| match kind {
+        Some(kind) => read.compile_handler(kind).map(|()| read),
+        None => Ok(read),
+    });
+    match read {
         Ok(read) => after(&read).map(|()| ExitCode::SUCCESS),
         Err(mistakes) => {
             eprintln!("{mistakes}");
@@ -117,6 +127,37 @@ impl Read {
             }
         };
         Ok(Self { sources, program, split })
+    }
+
+    /// Whether the C of its handler is right, for this room or the best one. Without compilers nobody can say.
+    fn compile_handler(&self, kind: Option<Kind>) -> Result<(), String> {
+        if self.split.is_none() {
+            return Ok(());
+        }
+        let built = handler::build(&self.program, &|at| self.place(at), kind, &handler::cache_dir());
+        match built {
+            Ok(()) => Ok(()),
+            Err(StartError::Build(BuildError::Compile(messages))) => {
+                // In the manner of the program's own mistakes, where they stand in its files.
+                let at = |message: &Message| {
+                    let (file, line, column) = message.at.as_ref()?;
+                    let at = self.sources.at(file, *line as usize, *column as usize)?;
+                    Some(Diagnostic::new(at, message.text.clone()))
+                };
+                let placed: Vec<_> = messages.iter().filter_map(at).collect();
+                let others = messages.iter().filter(|message| at(message).is_none());
+                let mut text: Vec<String> = others.map(|message| format!("error: {message}")).collect();
+                if !placed.is_empty() {
+                    text.insert(0, Report(&placed, &self.sources).to_string());
+                }
+                Err(text.join("\n"))
+            }
+            Err(StartError::Build(BuildError::Lacking(lacking))) => {
+                eprintln!("warning: the handler's C is not compiled: {lacking}");
+                Ok(())
+            }
+            Err(other) => Err(format!("error: {other}")),
+        }
     }
 
     /// `file:line:column`, as the C compiler is to know it.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use pathcall_function::emit::{p4, xdp};
 use pathcall_function::handler::Face;
+use pathcall_function::source::Lines;
 use pathcall_function::split::layout::{Field, Layout};
 use serde_json::{Value, json};
 
@@ -41,10 +42,36 @@ pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
         files.push(("handler.c", face.text));
         files.push(("layout.json", format!("{:#}\n", layout(&split.layout))));
     }
-    for (name, text) in files {
-        write(&args.out.join(name), &text)?;
+    for (name, text) in &files {
+        write(&args.out.join(name), text)?;
     }
-    Ok(())
+    print(&lines(read, &files))
+}
+
+/// Lines of code that were written, and those that were made of them for each target.
+fn lines(read: &Read, files: &[(&str, String)]) -> String {
+    let code = |name: &str| {
+        let file = files.iter().find(|(other, _)| *other == name);
+        file.map_or(0, |(_, text)| Lines::of(text).code)
+    };
+    // A handler's C is mostly the author's own.
+    let own = read.program.handler.as_ref();
+    let own = own.map_or(0, |of| Lines::of(&of.state.text).code + Lines::of(&of.body.text).code);
+    let handler = code("handler.c").saturating_sub(own);
+    let mut text = written(read);
+    for (target, name) in [("XDP", "element.bpf.c"), ("P4", "element.p4")] {
+        let element = code(name);
+        let servers = if read.split.is_some() { format!(" and {handler} for servers") } else { String::new() };
+        text.push_str(&format!("generated  {:>5} lines of code for {target}: {element}{servers}\n", element + handler));
+    }
+    text
+}
+
+/// Lines that the author wrote, in all files of his own.
+pub(super) fn written(read: &Read) -> String {
+    let mut lines = Lines::default();
+    read.sources.written().for_each(|(_, text)| lines += Lines::of(text));
+    format!("written    {:>5} lines of code, {} with comments and blank lines\n", lines.code, lines.all)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

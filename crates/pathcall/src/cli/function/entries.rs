@@ -12,11 +12,22 @@ use std::net::Ipv4Addr;
 
 use pathcall_function::ir::{ActionId, Entry, Match, MatchKind, Program, TableId};
 
+/// An entry, and the line that it stands in, from 1.
+pub(super) struct Given {
+    pub(super) line: usize,
+    pub(super) table: TableId,
+    pub(super) entry: Entry,
+}
+
 /// Reads all lines; of the first that is wrong, its number and what is.
-pub(super) fn entries(program: &Program, text: &str) -> Result<Vec<(TableId, Entry)>, String> {
+pub(super) fn entries(program: &Program, text: &str) -> Result<Vec<Given>, String> {
     let lines = text.lines().enumerate().map(|(at, line)| (at, line.split('#').next().unwrap_or("").trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty());
-    lines.map(|(at, line)| entry(program, line).map_err(|why| format!("line {}: {why}", at + 1))).collect()
+    let given = |(at, line)| match entry(program, line) {
+        Ok((table, entry)) => Ok(Given { line: at + 1, table, entry }),
+        Err(why) => Err(format!("line {}: {why}", at + 1)),
+    };
+    lines.map(given).collect()
 }
 
 fn entry(program: &Program, line: &str) -> Result<(TableId, Entry), String> {

@@ -62,6 +62,7 @@ pub(super) fn explain(read: &Read) -> Result<(), Failure> {
         kib(tables),
         kib(registers)
     );
+    out.push_str(&super::build::written(read));
     for warning in &report.warnings {
         let _ = writeln!(out, "warning: {warning}");
     }

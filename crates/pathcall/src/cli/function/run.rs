@@ -1,45 +1,50 @@
 //! `pathcall function run`: a capture in, a capture out, and what ran where.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::fs::File;
-use std::io::{BufReader, BufWriter};
+mod captures;
+mod report;
+mod sink;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use pathcall_function::exec::{Execution, Output, Reason};
-use pathcall_function::handler::{self, Handler};
+use pathcall_function::exec::Execution;
+use pathcall_function::handler::{self, Handler, Kind};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::ir::{Entry, TableId};
 use pathcall_function::place::{self, Strategy};
 use pathcall_function::run::{Config, System};
-use pathcall_function::split::{Event, Split};
-use pcap_file::TsResolution;
-use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter, RawPcapPacket};
+use pathcall_function::split::Split;
 
-use super::{Read, Source, entries};
+use super::entries::{self, Given};
+use super::{Read, Source};
 use crate::cli::failure::Failure;
 use crate::cli::print;
+use captures::Captures;
+use sink::Sink;
 
 /// When the first packet comes: groups and ranges are there by then.
 const START_US: u64 = 1_000_000;
+/// Each server is at a port of its own.
+const SERVERS_MAX: i64 = 255;
 
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Packets that come in
-    #[arg(long, value_name = "FILE")]
-    pcap: PathBuf,
+    /// Packets that come in, at this port of the element; several captures are merged by their times
+    #[arg(long, value_name = "[PORT=]FILE", required = true, value_parser = captures::named)]
+    pcap: Vec<captures::Named>,
     /// Where packets that leave are written
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Servers
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    servers: u16,
-    /// The element's port that packets come in at
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    /// Where digests are written, a line of JSON each
+    #[arg(long, value_name = "FILE")]
+    digests: Option<PathBuf>,
+    /// Servers [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=SERVERS_MAX))]
+    servers: Option<u16>,
+    /// The port of captures that name none
+    #[arg(long, value_name = "PORT", default_value_t = 0, value_parser = captures::port)]
     port: u16,
     /// Entries of tables, a line each: TABLE KEY… ACTION ARGUMENT…
     #[arg(long, value_name = "FILE")]
@@ -50,52 +55,21 @@ pub(super) struct RunArgs {
     /// Microseconds of the way to a server, and of the way back
     #[arg(long, value_name = "US", default_value_t = 10)]
     delay_us: u64,
+    /// Run the handler in this process, contained by nothing: only one that you trust
+    #[arg(long)]
+    native: bool,
 }
 
-/// What came out.
-struct Sink {
-    writer: PcapWriter<BufWriter<File>>,
-    at: Duration,
-    ports: BTreeMap<u16, u64>,
-    dropped: BTreeMap<Reason, u64>,
-    digests: BTreeMap<String, u64>,
-    failed: Option<pcap_file::PcapError>,
-}
-
-impl Sink {
-    fn take(&mut self, output: Output<'_>) {
-        match output {
-            Output::Packet { port, bytes } => {
-                *self.ports.entry(port).or_default() += 1;
-                let packet = PcapPacket::new(self.at, bytes.len() as u32, bytes);
-                if let Err(error) = self.writer.write_packet(&packet) {
-                    self.failed.get_or_insert(error);
-                }
-            }
-            Output::Dropped(reason) => *self.dropped.entry(reason).or_default() += 1,
-            Output::Digest { name, .. } => *self.digests.entry(name.to_owned()).or_default() += 1,
-        }
+impl RunArgs {
+    /// The room that is asked for.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        self.native.then_some(Kind::Native)
     }
 }
 
 /// Runs the function.
 pub(super) fn run(args: &RunArgs, read: &Read) -> Result<(), Failure> {
-    let wrong = |path: &Path| {
-        let path = path.to_owned();
-        move |source: pcap_file::PcapError| Failure::Capture { path, source }
-    };
-    let open = |path: &Path| File::open(path).map_err(|source| Failure::File { path: path.to_owned(), source });
-    let mut reader = PcapReader::new(BufReader::new(open(&args.pcap)?)).map_err(wrong(&args.pcap))?;
-    let created = File::create(&args.out).map_err(|source| Failure::File { path: args.out.clone(), source })?;
-    let header = PcapHeader { datalink: reader.header().datalink, ..PcapHeader::default() };
-    let mut sink = Sink {
-        writer: PcapWriter::with_header(BufWriter::new(created), header).map_err(wrong(&args.out))?,
-        at: Duration::ZERO,
-        ports: BTreeMap::new(),
-        dropped: BTreeMap::new(),
-        digests: BTreeMap::new(),
-        failed: None,
-    };
+    distinct(args)?;
     let entries = match &args.entries {
         None => Vec::new(),
         Some(path) => {
@@ -104,33 +78,41 @@ pub(super) fn run(args: &RunArgs, read: &Read) -> Result<(), Failure> {
                 .map_err(|why| Failure::Function(format!("{}: {why}", path.display())))?
         }
     };
+    let mut captures = Captures::open(&args.pcap, args.port)?;
     let mut machine = Machine::new(args, read, &entries)?;
-    let (mut first, mut packets) = (None, 0u64);
-    let resolution = reader.header().ts_resolution;
-    // As they are: captures that cut packets say so of each, which the checked way takes for a mistake.
-    while let Some(packet) = reader.next_raw_packet() {
-        let packet = packet.map_err(wrong(&args.pcap))?;
-        let at = timestamp(&packet, resolution);
-        let first = *first.get_or_insert(at);
-        let now_us = START_US + at.saturating_sub(first).as_micros() as u64;
-        packets += 1;
+    let mut sink = Sink::create(&args.out, args.digests.as_deref())?;
+    let (mut first, mut came) = (None, report::Came::default());
+    while let Some(packet) = captures.next()? {
+        let first = *first.get_or_insert(packet.at);
+        let now_us = START_US + packet.at.saturating_sub(first).as_micros() as u64;
+        came.packets += 1;
+        came.cut += u64::from(packet.is_cut);
         machine.until(now_us, first, &mut sink);
-        sink.at = at;
-        machine.process(now_us, args.port, &packet.data, &mut sink);
+        sink.at = packet.at;
+        machine.process(now_us, packet.port, &packet.bytes, &mut sink);
     }
     machine.finish(first.unwrap_or_default(), &mut sink);
-    if let Some(error) = sink.failed.take() {
-        return Err(wrong(&args.out)(error));
-    }
-    print(&report(packets, &sink, &machine))
+    sink.finish()?;
+    print(&report::report(&came, &sink, &machine, &read.program))
 }
 
-fn timestamp(packet: &RawPcapPacket<'_>, resolution: TsResolution) -> Duration {
-    let fraction = match resolution {
-        TsResolution::MicroSecond => Duration::from_micros(packet.ts_frac.into()),
-        TsResolution::NanoSecond => Duration::from_nanos(packet.ts_frac.into()),
-    };
-    Duration::from_secs(packet.ts_sec.into()) + fraction
+/// No file is written that is read, or written twice.
+fn distinct(args: &RunArgs) -> Result<(), Failure> {
+    let same = |a: &Path, b: &Path| a == b || a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b));
+    let read = args.pcap.iter().map(|named| &named.file).chain(&args.entries).chain([&args.source.file]);
+    let outputs = [("--out", Some(&args.out)), ("--digests", args.digests.as_ref())];
+    for (option, path) in outputs.iter().filter_map(|(option, path)| Some((option, (*path)?))) {
+        if read.clone().any(|read| same(read, path)) {
+            let why = format!("{} is read: choose another file for {option}", path.display());
+            return Err(Failure::Function(why));
+        }
+    }
+    match &args.digests {
+        Some(path) if same(path, &args.out) => {
+            Err(Failure::Function(format!("{}: --out and --digests are one file", path.display())))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What runs it: all parts, or, without a handler, an element alone.
@@ -140,21 +122,32 @@ enum Machine {
 }
 
 impl Machine {
-    fn new(args: &RunArgs, read: &Read, entries: &[(TableId, Entry)]) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::Function(why);
+    fn new(args: &RunArgs, read: &Read, entries: &[Given]) -> Result<Self, Failure> {
+        let wrong = |given: &Given, why: String| {
+            let path = args.entries.as_deref().unwrap_or(Path::new(""));
+            Failure::Function(format!("{}: line {}: {why}", path.display(), given.line))
+        };
+        // All of them are the operator's: what does not fit is wrong, also where servers would leave it out.
+        let mut whole = Interpreter::new(&read.program).map_err(|error| Failure::Function(error.to_string()))?;
+        for given in entries {
+            whole.insert(given.table, &given.entry).map_err(|error| wrong(given, error.to_string()))?;
+        }
         let Some(split) = &read.split else {
-            let mut element = Interpreter::new(&read.program).map_err(|error| failed(error.to_string()))?;
-            for (table, entry) in entries {
-                element.insert(*table, entry).map_err(|error| failed(error.to_string()))?;
+            if let Some(option) =
+                [(args.servers.is_some(), "--servers"), (args.native, "--native")].iter().find(|o| o.0)
+            {
+                let why = format!("{} has no handler, so no servers: leave {} out", read.program.name, option.1);
+                return Err(Failure::Function(why));
             }
-            return Ok(Self::Alone(Box::new(element)));
+            return Ok(Self::Alone(Box::new(whole)));
         };
         let mut system = Self::system(args, read, split)?;
-        for (table, entry) in entries {
-            if read.program.tables[table.0 as usize].mirrored {
-                system.add(*table, entry);
+        for given in entries {
+            if read.program.tables[given.table.0 as usize].mirrored {
+                system.add(given.table, &given.entry);
             } else {
-                system.execution_mut().insert(*table, entry).map_err(|error| failed(error.to_string()))?;
+                let inserted = system.execution_mut().insert(given.table, &given.entry);
+                inserted.map_err(|error| wrong(given, error.to_string()))?;
             }
         }
         system.advance(START_US - 1, &mut |_| {});
@@ -163,11 +156,12 @@ impl Machine {
 
     fn system(args: &RunArgs, read: &Read, split: &Split) -> Result<System<Handler, Interpreter>, Failure> {
         let element = Interpreter::new(&split.element).map_err(|error| Failure::Function(error.to_string()))?;
-        let (settings, cache) = (handler::Config::default(), handler::cache_dir());
+        let (settings, cache) =
+            (handler::Config { kind: args.kind(), ..handler::Config::default() }, handler::cache_dir());
         let failed = |error: handler::StartError| Failure::Function(error.to_string());
         let first = Handler::start(&read.program, &|at| read.place(at), &settings, &cache, 0).map_err(failed)?;
         let mut servers = Vec::new();
-        for _ in 1..args.servers.max(1) {
+        for _ in 1..args.servers.unwrap_or(1) {
             servers.push(first.another(&read.program, &settings, 0).map_err(failed)?);
         }
         servers.insert(0, first);
@@ -203,38 +197,4 @@ impl Machine {
             self.until(at, first, sink);
         }
     }
-}
-
-fn report(packets: u64, sink: &Sink, machine: &Machine) -> String {
-    let mut text = format!("in       {packets} packets\n");
-    for (port, count) in &sink.ports {
-        let _ = writeln!(text, "out      {count} packets at port {port}");
-    }
-    for (reason, count) in &sink.dropped {
-        let _ = writeln!(text, "dropped  {count}: {reason}");
-    }
-    for (name, count) in &sink.digests {
-        let _ = writeln!(text, "told     {count} {name}");
-    }
-    let Machine::Parts(system) = machine else { return text };
-    let requests = system.events(Event::Request);
-    let _ = writeln!(text, "element  {} packets alone, {requests} by servers", packets.saturating_sub(requests));
-    for (at, server) in system.servers().enumerate() {
-        let stats = server.stats();
-        let _ = writeln!(
-            text,
-            "server {} {} requests, {} ended by the handler, {} lost in traps",
-            at + 1,
-            stats.requests,
-            stats.ended,
-            stats.trapped
-        );
-    }
-    let placed = system.placed();
-    let _ = writeln!(
-        text,
-        "placed   {} entries; {} left unused, {} for larger flows",
-        placed.placed, placed.aged, placed.replaced
-    );
-    text
 }

@@ -1,0 +1,126 @@
+//! Each mistake in one clear line: what, where, what to do.
+
+use std::path::Path;
+
+use super::{folder, functions, packets, pathcall, write};
+
+#[track_caller]
+fn fails(folder: &Path, args: &[&str], expected: &str) {
+    let output = pathcall(folder, args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{args:?} works");
+    assert!(
+        stderr.trim_end() == expected || stderr.contains(expected) && args.contains(&"--port"),
+        "{args:?}: {stderr}"
+    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+}
+
+#[test]
+fn captures_that_are_none_are_named() {
+    let folder = folder("captures");
+    let function = functions("snat.p4c");
+    let file = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("written");
+    let tcp = std::fs::read(functions("tcp.pcap")).expect("a capture");
+    file("empty", b"");
+    file("text", b"no capture at all, but a text");
+    file("ng", &[0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0]);
+    file("packed", &[0x1f, 0x8b, 8, 0]);
+    file("short", &tcp[..tcp.len() - 1]);
+    let mut cooked = tcp.clone();
+    cooked[20] = 113;
+    file("cooked", &cooked);
+    for (name, expected) in [
+        ("none", "pathcall: none: No such file or directory (os error 2)"),
+        ("empty", "pathcall: empty: is empty: expected a capture (pcap)"),
+        ("text", "pathcall: text: is no capture: expected pcap, as tcpdump -w writes it"),
+        ("ng", "pathcall: ng: is pcapng: make it pcap with: editcap -F pcap IN OUT"),
+        ("packed", "pathcall: packed: is compressed: unpack it with gunzip first"),
+        ("short", "pathcall: short: ends in the middle of packet 600"),
+        (
+            "cooked",
+            "pathcall: cooked: has frames of link type LINUX_SLL: functions see Ethernet; capture at one interface, not at \
+             `any`",
+        ),
+    ] {
+        fails(&folder, &["run", &function, "--pcap", name, "--out", "out.pcap"], expected);
+    }
+}
+
+#[test]
+fn no_file_is_written_that_is_read() {
+    let folder = folder("distinct");
+    let function = functions("trd.p4c");
+    let all = packets(functions("tcp.pcap").as_ref());
+    write(&folder.join("in.pcap"), &all);
+    let run = |more: &[&'static str], expected| {
+        fails(&folder, &[&["run", &function, "--pcap", "in.pcap"][..], more].concat(), expected);
+    };
+    run(&["--out", "./in.pcap"], "pathcall: ./in.pcap is read: choose another file for --out");
+    run(&["--out", "o", "--digests", "in.pcap"], "pathcall: in.pcap is read: choose another file for --digests");
+    run(&["--out", "o", "--digests", "o"], "pathcall: o: --out and --digests are one file");
+    assert_eq!(packets(&folder.join("in.pcap")), all, "it is as it was");
+}
+
+#[test]
+fn ports_and_servers_have_bounds() {
+    let folder = folder("bounds");
+    let (function, tcp) = (functions("trd.p4c"), functions("tcp.pcap"));
+    let run = |more: &[&str], expected: &str| {
+        let output = pathcall(&folder, &[&["run", &function, "--out", "o"][..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(expected), "{more:?}: {stderr}");
+    };
+    let beyond = "is no port of the element: it has 0 to 255, those behind are its servers'";
+    run(&["--pcap", &format!("256={tcp}")], beyond);
+    run(&["--pcap", &tcp, "--port", "300"], beyond);
+    run(&["--pcap", "1="], "expected a file, as in --pcap in.pcap or --pcap 1=in.pcap");
+    run(&["--pcap", &tcp, "--servers", "0"], "0 is not in 1..=255");
+    run(&["--pcap", &tcp, "--placement", "best"], "best");
+    run(&[], "--pcap");
+}
+
+#[test]
+fn entries_that_do_not_fit_are_named_with_their_line() {
+    let folder = folder("entries");
+    let (function, tcp) = (functions("fib.p4c"), functions("tcp.pcap"));
+    for (text, expected) in [
+        ("routse 0 10.0.0.0/8 to_group 1", "line 1: there is no table \"routse\""),
+        ("\n# one\nroutes 0 10.0.0.0/8 to_gruop 1", "line 3: table pre.routes has no action \"to_gruop\""),
+        ("routes 0 10.0.0.0/8 to_group", "line 1: table pre.routes: expected 1 arguments, got 0"),
+        ("routes 0 10.0.0.0/8 to_group 70000", "line 1: table pre.routes: argument 0x11170 does not fit 16 bits"),
+        ("routes 0 10.0.0.0/33 to_group 1", "line 1: table pre.routes: prefix 0x21 does not fit 32 bits"),
+        ("routes 0 10.0.0/8 to_group 1", "line 1: \"10.0.0\" is no number and no address"),
+        (
+            "routes 0 10.0.0.0/8 to_group 1\nroutes 0 10.0.0.0/8 to_group 2",
+            "line 2: table pre.routes has an entry with these keys",
+        ),
+        ("groups 1 spread", "line 1: table post.groups: expected 2 arguments, got 0"),
+    ] {
+        std::fs::write(folder.join("routes.txt"), text).expect("written");
+        let args = ["run", &function, "--pcap", &tcp, "--out", "out.pcap", "--entries", "routes.txt"];
+        fails(&folder, &args, &format!("pathcall: routes.txt: {expected}"));
+    }
+}
+
+#[test]
+fn mistakes_in_c_are_shown_where_they_stand() {
+    let folder = folder("c");
+    let text = std::fs::read_to_string(functions("smooth.p4c")).expect("a function");
+    let wrong = text.replace("s->mean += WEIGHT * away;", "s->maen += WEIGHT * away;").replace("sqrtf(", "sqrtq(");
+    assert_ne!(text, wrong);
+    std::fs::write(folder.join("wrong.p4c"), wrong).expect("written");
+    for command in [
+        &["check", "wrong.p4c"][..],
+        &["build", "wrong.p4c", "-o", "built"],
+        &["run", "wrong.p4c", "--pcap", "none", "--out", "none"],
+        &["run", "wrong.p4c", "--pcap", "none", "--out", "none", "--native"],
+    ] {
+        let output = pathcall(&folder, command);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(stderr.contains("wrong.p4c:21:12\n") && stderr.contains("s->maen += WEIGHT * away;"), "{stderr}");
+        assert!(stderr.contains("wrong.p4c:25:22\n") && stderr.contains("sqrtq"), "{stderr}");
+        assert!(!folder.join("built").exists() && !folder.join("none").exists(), "nothing is written");
+    }
+}
