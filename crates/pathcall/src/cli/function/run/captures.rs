@@ -110,15 +110,24 @@ impl Capture {
         let packet = match self.reader.next_raw_packet() {
             None => return Ok(None),
             Some(Ok(packet)) => packet,
-            Some(Err(PcapError::IncompleteBuffer)) => {
+            Some(Err(error)) if is_end(&error) => {
                 let (path, read) = (self.path.display(), self.read);
                 return Err(Failure::Function(format!("{path}: ends in the middle of packet {}", read + 1)));
             }
+            Some(Err(PcapError::IoError(source))) => return Err(Failure::File { path: self.path.clone(), source }),
             Some(Err(source)) => return Err(Failure::Capture { path: self.path.clone(), source }),
         };
         self.read += 1;
         let (at, is_cut) = (timestamp(&packet, resolution), packet.orig_len > packet.incl_len);
         Ok(Some(Arrived { at, port: self.port, bytes: packet.data.into_owned(), is_cut }))
+    }
+}
+
+fn is_end(error: &PcapError) -> bool {
+    match error {
+        PcapError::IncompleteBuffer => true,
+        PcapError::IoError(error) => error.kind() == std::io::ErrorKind::UnexpectedEof,
+        _ => false,
     }
 }
 
