@@ -69,8 +69,8 @@ fn a_fault_loses_its_packet_and_says_where() {
         assert_eq!(counts(&folder.join("out.pcap")), [(7, 1), (7, 2), (7, 1), (9, 1), (7, 2)], "port {port}: {said}");
         assert!(said.contains("server 1 6 requests, 0 ended by the handler, 1 lost in traps\n"), "{said}");
         assert!(said.contains(&format!("trapped  1: {reason}, at server 1\n")), "{said}");
-        let place = format!("handler ended at f.p4c:{line} in remote_handler: {reason}; started anew");
-        assert!(said.contains(&place), "expected {place:?}: {said}");
+        let place = |line| format!("handler ended at f.p4c:{line} in remote_handler: {reason}; started anew");
+        assert!(lines.iter().any(|line| said.contains(&place(line))), "at {lines:?}: {said}");
     }
 }
 

@@ -38,7 +38,11 @@ pub enum Placed {
 
 /// A kind for each segment, one after the other: each leaves before the next one comes.
 pub fn kinds(segments: &[Segment], placed: Placed) -> Vec<Kind> {
-    let mut sources = Sources::default();
+    kinds_with(Sources::default(), segments, placed)
+}
+
+/// The same of the function with these names defined.
+pub fn kinds_with(mut sources: Sources, segments: &[Segment], placed: Placed) -> Vec<Kind> {
     let program = compile(&mut sources, super::path("trd.p4c").as_path());
     let program = program.unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
     // Windows of 4 ms: connections are placed while they last.

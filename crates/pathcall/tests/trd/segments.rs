@@ -76,6 +76,11 @@ impl Segment {
         self.sent_again && !self.is_keep_alive()
     }
 
+    /// IPv4's.
+    pub fn identification(&self) -> u16 {
+        u16::from_be_bytes([self.bytes[18], self.bytes[19]])
+    }
+
     pub fn is_keep_alive(&self) -> bool {
         self.ahead == Some(-1) && self.length <= 1 && self.flags & (SYN | FIN | RST) == 0
     }
