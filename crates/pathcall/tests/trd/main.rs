@@ -30,9 +30,12 @@ fn capture(name: &str) -> PathBuf {
     path(&format!("captures/{name}.pcap"))
 }
 
+/// A capture's segments, each with its kind.
+type Judged = (Vec<Segment>, Vec<Kind>);
+
 /// The segments of a capture, and what TRD says of them with all connections at servers.
-fn judged(name: &str) -> (Vec<Segment>, Vec<Kind>) {
-    static JUDGED: OnceLock<BTreeMap<&str, (Vec<Segment>, Vec<Kind>)>> = OnceLock::new();
+fn judged(name: &str) -> Judged {
+    static JUDGED: OnceLock<BTreeMap<&str, Judged>> = OnceLock::new();
     let judge = |name: &'static str| {
         let segments = segments(&capture(name));
         let kinds = function::kinds(&segments, function::Placed::Nothing);

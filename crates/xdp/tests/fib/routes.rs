@@ -80,7 +80,9 @@ impl Routes {
         let from = 1 + random.index(every - 1);
         let gone: Vec<_> =
             self.all().enumerate().filter(|(at, _)| *at == 0 || at % every == from).map(|(_, held)| held).collect();
-        gone.iter().for_each(|(prefix, _)| drop(self.held.remove(prefix)));
+        for (prefix, _) in &gone {
+            self.held.remove(prefix);
+        }
         gone
     }
 }
