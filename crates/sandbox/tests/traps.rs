@@ -164,18 +164,21 @@ fn a_native_guest_that_faults_or_loops_ends_its_call() {
     let mut guest = open(&built);
     is_well(&mut guest, 2);
     answers(&mut guest);
-    for (entry, argument, reason) in [
-        (1, 1 << 30, Reason::Bounds),
-        (2, 1, Reason::Divide),
-        (3, 1, Reason::Bounds),
-        (4, 0, Reason::Unreachable),
-        (5, 100_000_000, Reason::Bounds),
-        (6, 0, Reason::Time),
-        (12, 0, Reason::Time),
-        (13, 0, Reason::Bounds),
+    for (entry, argument, reason, line) in [
+        (1, 1 << 30, Reason::Bounds, 105),
+        (2, 1, Reason::Divide, 106),
+        (3, 1, Reason::Bounds, 107),
+        (4, 0, Reason::Unreachable, 108),
+        (5, 100_000_000, Reason::Bounds, 0),
+        (6, 0, Reason::Time, 110),
+        (12, 0, Reason::Time, 0),
+        (13, 0, Reason::Bounds, 0),
     ] {
-        let (got, _) = trapped(&mut guest, &built, entry, argument);
+        let (got, at) = trapped(&mut guest, &built, entry, argument);
         assert_eq!(got, reason, "entry {entry}");
+        if line > 0 {
+            assert_eq!(at, Some(format!("guest.p4c:{line}")), "entry {entry}");
+        }
     }
 }
 

@@ -267,7 +267,7 @@ fn a_trap_loses_its_packet_and_nothing_else() {
             assert!(got == Outcome::Trapped(reason) || stack, "{kind:?}, {what}: {got:?}, not {reason:?}");
             let trapped = handler.take_trapped();
             assert_eq!((trapped.len(), trapped[0].during), (1, "remote_handler"));
-            if kind != Kind::Native && line.is_some() {
+            if line.is_some() {
                 assert_eq!(trapped[0].line.as_deref(), line, "{}", trapped[0]);
             }
             // Fresh memory, with what `remote_start` found in the table, which is still there.
