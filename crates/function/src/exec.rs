@@ -13,6 +13,8 @@ use crate::ir::{ActionId, CounterId, Entry, Match, RegisterId, TableId};
 pub const PACKET_MAX: usize = 65_535;
 /// How often one packet, with all its copies, may come in once more.
 pub const RECIRCULATIONS_MAX: usize = 8;
+/// How often a parser may go back to a state before it ends with `ParserTimeout` (P4_16 core).
+pub const PARSER_ROUNDS_MAX: u32 = 4096;
 /// Clones that one packet may leave.
 pub const CLONES_MAX: usize = 8;
 

@@ -6,7 +6,7 @@ use super::code::{Code, Op, Range, V};
 use super::hash::hash;
 use super::memory::{Call, Memory};
 use super::{CLONES_MAX, Remote, Verdict};
-use crate::exec::Output;
+use crate::exec::{Output, PARSER_ROUNDS_MAX};
 use crate::ir::{HeaderId, SlotId};
 
 /// Errors of a parser (P4_16 core).
@@ -14,8 +14,6 @@ const PACKET_TOO_SHORT: u16 = 1;
 const HEADER_TOO_SHORT: u16 = 4;
 const PARSER_TIMEOUT: u16 = 5;
 const INVALID_ARGUMENT: u16 = 6;
-/// Jumps backwards that one block may take: parsers may go round (header stacks), and packets are bounded.
-const BACKWARD_MAX: u32 = 4096;
 
 /// How a block ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,7 +135,7 @@ impl Machine {
                 Op::SetValid { header, valid } => self.set_valid(code, header, valid),
                 Op::Jump { to } => {
                     backward += u32::from(to < at);
-                    if backward > BACKWARD_MAX {
+                    if backward > PARSER_ROUNDS_MAX {
                         return Ended::Rejected(PARSER_TIMEOUT);
                     }
                     at = to;

@@ -6,13 +6,17 @@
 //!             └─────► steps: packets, entries, registers ────────────────┴─► two executions ─► the same?
 //! ```
 //!
+//! [`function`] has a handler too, for what holds a split to another.
+//!
 //! Fewer bytes, and smaller ones, make simpler programs: whoever shrinks the string shrinks the program.
 
 mod expr;
+mod function;
 mod program;
 mod statement;
 mod step;
 
+pub use function::function;
 pub use program::{Limits, program};
 pub use step::{Effect, Step, first_difference, steps};
 

@@ -18,38 +18,19 @@ pub struct Limits {
 
 /// How deep expressions and statements nest.
 const EXPR_DEPTH: usize = 3;
-const BLOCK_DEPTH: usize = 2;
+pub(super) const BLOCK_DEPTH: usize = 2;
 /// Ports that packets leave by, besides the one that drops them.
 pub(super) const PORTS: usize = 4;
 
 /// A program by these choices.
 #[must_use]
 pub fn program(choices: &mut Choices<'_>, limits: Limits) -> Program {
-    let mut made = Made { program: empty(), limits, of_checksums: false, writable: Vec::new(), results: Vec::new() };
+    let mut made = Made::new(limits);
     made.slots(choices);
-    made.headers(choices);
-    made.memory(choices);
-    made.parser(choices);
-    made.tables(choices);
-    let fields: Vec<SlotId> = made.fields_of_16_bits();
-    made.of_checksums = true;
-    for _ in 0..choices.below(3) {
-        let verify = made.checksum(choices, &fields, true);
-        made.program.verify.extend(verify);
-    }
-    made.of_checksums = false;
-    // What comes in leaves again, by a port of its own, unless the program says otherwise.
-    let port = made.standard(Standard::EgressSpec);
-    let out = Expr::constant(Ty::Bit(9), choices.below(PORTS) as u128);
-    made.program.ingress = vec![stmt(StmtKind::Assign { to: port, value: out })];
+    made.storage(choices);
     let ingress = made.block(choices, BLOCK_DEPTH, Place::Ingress, 8);
     made.program.ingress.extend(ingress);
-    made.program.egress = made.block(choices, 1, Place::Egress, 3);
-    made.of_checksums = true;
-    for _ in 0..choices.below(3) {
-        let compute = made.checksum(choices, &fields, false);
-        made.program.compute.extend(compute);
-    }
+    made.leave(choices);
     made.program
 }
 
@@ -88,6 +69,8 @@ pub(super) enum Place {
 pub(super) struct Made {
     pub(super) program: Program,
     pub(super) limits: Limits,
+    /// Whether it is to be split: packets have to be as they came when they go to a server.
+    pub(super) split: bool,
     /// Whether what is made stands in a control for checksums.
     of_checksums: bool,
     /// Slots that statements write.
@@ -97,6 +80,41 @@ pub(super) struct Made {
 }
 
 impl Made {
+    pub(super) fn new(limits: Limits) -> Self {
+        let (program, writable, results) = (empty(), Vec::new(), Vec::new());
+        Self { program, limits, split: false, of_checksums: false, writable, results }
+    }
+
+    /// Everything in front of the ingress.
+    pub(super) fn storage(&mut self, choices: &mut Choices<'_>) {
+        self.headers(choices);
+        self.memory(choices);
+        self.parser(choices);
+        self.tables(choices);
+        let fields = self.fields_of_16_bits();
+        self.of_checksums = true;
+        for _ in 0..choices.below(3) {
+            let verify = self.checksum(choices, &fields, true);
+            self.program.verify.extend(verify);
+        }
+        self.of_checksums = false;
+        // What comes in leaves again, by a port of its own, unless the program says otherwise.
+        let port = self.standard(Standard::EgressSpec);
+        let out = Expr::constant(Ty::Bit(9), choices.below(PORTS) as u128);
+        self.program.ingress = vec![stmt(StmtKind::Assign { to: port, value: out })];
+    }
+
+    /// Everything behind it.
+    pub(super) fn leave(&mut self, choices: &mut Choices<'_>) {
+        self.program.egress = self.block(choices, 1, Place::Egress, 3);
+        let fields = self.fields_of_16_bits();
+        self.of_checksums = true;
+        for _ in 0..choices.below(3) {
+            let compute = self.checksum(choices, &fields, false);
+            self.program.compute.extend(compute);
+        }
+    }
+
     pub(super) fn slot(&mut self, name: String, ty: Ty, kind: SlotKind) -> SlotId {
         self.program.slots.push(Slot { name, ty, kind });
         SlotId(self.program.slots.len() as u32 - 1)
@@ -107,7 +125,7 @@ impl Made {
         SlotId(found.expect("all are made first") as u32)
     }
 
-    fn slots(&mut self, choices: &mut Choices<'_>) {
+    pub(super) fn slots(&mut self, choices: &mut Choices<'_>) {
         let standard = [
             (Standard::IngressPort, "ingress_port", 9),
             (Standard::EgressSpec, "egress_spec", 9),
@@ -154,7 +172,7 @@ impl Made {
         }
         let count = self.program.headers.len() as u32;
         self.program.deparser = (0..count).map(HeaderId).collect();
-        if count > 2 && choices.one_of(4) {
+        if count > 2 && choices.one_of(4) && !self.split {
             self.program.deparser.swap(1, 2);
         }
     }
@@ -199,7 +217,7 @@ impl Made {
                     let error = 1 + choices.below(6) as u16;
                     body.push(stmt(StmtKind::Require { condition: self.any(choices, Ty::Bool), error }));
                 }
-                if i > 0 && choices.one_of(6) {
+                if i > 0 && choices.one_of(6) && !self.split {
                     body.push(stmt(StmtKind::Advance(self.octets(choices))));
                 }
                 let header = HeaderId(i as u32);

@@ -28,6 +28,9 @@ impl Made {
             7 => {
                 // The Ethernet header stays.
                 let header = HeaderId(1 + choices.below(self.program.headers.len() - 1) as u32);
+                if self.split && self.program.headers[header.0 as usize].varbit_bits_max.is_some() {
+                    return None;
+                }
                 StmtKind::SetValid { header, valid: choices.one_of(2) }
             }
             8..=10 if place == Place::Ingress && !self.program.tables.is_empty() => {
@@ -66,7 +69,8 @@ impl Made {
     /// What becomes of the packet when it leaves.
     fn leaving(&mut self, choices: &mut Choices<'_>, place: Place) -> Option<Stmt> {
         let small = |value: u128, width| Expr::constant(Ty::Bit(width), value);
-        Some(stmt(match choices.below(4) {
+        let least = if self.split && place != Place::Egress { 2 } else { 0 };
+        Some(stmt(match choices.below(4).max(least) {
             0 => StmtKind::Truncate(small(choices.pick(&[0, 14, 15, 20, 60]), 32)),
             1 if place != Place::Egress => {
                 // Once, mostly.

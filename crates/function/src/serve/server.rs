@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
 
 use super::{Change, Handler, Outcome};
-use crate::interp::bits;
-use crate::ir::{Entry, Match, RegisterId, TableId};
+use crate::interp::{Call, Interpreter, Verdict, bits};
+use crate::ir::{Entry, Match, RegisterId, SlotId, TableId};
 use crate::place::{EntryNumber, Given, Holder, HolderOutput, ServerId};
 use crate::scale::Version;
 use crate::split::layout::{Field, Layout};
@@ -51,8 +51,32 @@ pub struct Server<H> {
     /// The newest version, and the buckets that are this server's in it.
     group: (Version, BTreeSet<u16>),
     request: Vec<u128>,
+    /// Which of the request's parameters each of the header's is.
+    sent: Vec<usize>,
+    /// Those that are worked out here.
+    made_here: Option<MadeHere>,
     response: Vec<u128>,
     stats: Stats,
+}
+
+/// Works out parameters that a request does not bring (CLIP §IV-C).
+#[derive(Debug)]
+struct MadeHere {
+    interpreter: Box<Interpreter>,
+    /// Which parameter of the request each is.
+    params: Vec<(usize, SlotId)>,
+}
+
+impl MadeHere {
+    fn make(&mut self, packet: &[u8], request: &mut [u128]) {
+        let params = &self.params;
+        let mut take = |call: &mut Call<'_>| {
+            params.iter().for_each(|(at, slot)| request[*at] = call.get(*slot));
+            // It has served its purpose: nothing leaves.
+            Verdict::Drop
+        };
+        self.interpreter.process_with(0, 0, packet, &mut take, &mut |_| {});
+    }
 }
 
 /// The version and the bucket that a flow came with.
@@ -91,8 +115,16 @@ impl<H: Handler> Server<H> {
         };
         let acting = balance.tables.iter().flat_map(|table| &table.actions);
         let index_args = acting.filter_map(|acting| Some((acting.of_server, acting.index_arg?))).collect();
+        let params = &split.handler.request;
+        let param = |slot: SlotId| params.iter().position(|param| *param == slot).expect("a parameter of the request");
+        let made_here = split.on_server.as_ref().map(|of| MadeHere {
+            interpreter: Box::new(Interpreter::new(&of.program).expect("a part of a program that runs")),
+            params: of.slots.iter().map(|slot| (param(*slot), *slot)).collect(),
+        });
         let mut server = Self {
-            request: vec![0; layout.request.len()],
+            request: vec![0; params.len()],
+            sent: layout.request.iter().map(|field| param(field.slot.expect("a value"))).collect(),
+            made_here,
             response: vec![0; layout.response.len()],
             holder: Holder::new(id),
             handler,
@@ -132,8 +164,11 @@ impl<H: Handler> Server<H> {
         }
         self.stats.requests += 1;
         let header = frame.header();
-        for (value, field) in self.request.iter_mut().zip(&self.layout.request) {
-            *value = field.read(header);
+        for (at, field) in self.sent.iter().zip(&self.layout.request) {
+            self.request[*at] = field.read(header);
+        }
+        if let Some(made_here) = &mut self.made_here {
+            made_here.make(frame.packet(), &mut self.request);
         }
         let entry = (self.fields.entry.read(header) as EntryNumber).checked_sub(1);
         let came = (self.fields.version.read(header) as Version, self.fields.bucket.read(header) as u16);

@@ -5,7 +5,7 @@ use super::flow::{self, Places};
 use crate::ir::{HeaderId, Program, SlotId, SlotKind, Standard, Transition};
 
 /// What goes with a request because the part behind needs it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Carried {
     /// Slots that the part before may have written.
     pub slots: Vec<SlotId>,
@@ -14,7 +14,7 @@ pub struct Carried {
 }
 
 /// Values that differ when the packet comes back, whoever wrote them.
-const OF_ITS_ARRIVAL: [Standard; 4] =
+pub const OF_ITS_ARRIVAL: [Standard; 4] =
     [Standard::IngressPort, Standard::PacketLength, Standard::IngressTimestamp, Standard::InstanceType];
 
 /// What has to go with a request (liveness, §IV-B).
@@ -32,7 +32,7 @@ pub fn carried(program: &Program, parts: &Parts) -> Carried {
 }
 
 /// What is read from the handler's return on; the parser runs once more before.
-fn live_behind(program: &Program, parts: &Parts) -> Places {
+pub fn live_behind(program: &Program, parts: &Parts) -> Places {
     let exit = flow::live_after_ingress(program);
     let live = flow::live_before(program, &parts.behind, exit.clone(), &exit);
     let mut live = flow::live_before(program, &parts.trailing, live, &exit);

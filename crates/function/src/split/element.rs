@@ -12,15 +12,16 @@ use pathcall_wire::function::{FunctionFlags, REQUEST, RESPONSE, VERSION};
 
 use super::balance::Balance;
 use super::build::{Build, and, assign, cast, either, not, set_valid, stmt, valid, when};
-use super::carried::{Carried, read_by_parser};
+use super::carried::{OF_ITS_ARRIVAL, read_by_parser};
 use super::find::{self, Parts, changed_headers};
 use super::flow::{self, Places};
 use super::headers::Headers;
 use super::layout::Layout;
+use super::postpone::Made as Postponing;
 use super::{Event, Generated, SteeredKey, Target};
 use crate::ir::{
-    Binary, Block, DROP_PORT, Expr, ExprKind, MatchKind, Program, SlotId, Standard, State, StateId, Stmt, StmtKind,
-    Transition, Ty, Value,
+    Binary, Block, DROP_PORT, Expr, ExprKind, HeaderId, MatchKind, Program, SlotId, SlotKind, Standard, State, StateId,
+    Stmt, StmtKind, Transition, Ty, Value,
 };
 
 /// `pc.kind`: what came.
@@ -35,25 +36,28 @@ pub struct Made {
     pub program: Program,
     pub layout: Layout,
     pub generated: Generated,
+    /// The headers of the parameters, both ways, if there are both.
+    pub aligned: Option<(HeaderId, HeaderId)>,
 }
 
 /// Builds the program.
-pub fn element(whole: &Program, parts: Parts, carried: &Carried, target: &Target) -> Made {
+pub fn element(of: &Postponing, target: &Target) -> Made {
+    let whole = &of.program;
     let mut program = whole.clone();
     program.handler = None;
     let balance = Balance::new(&mut program, &target.sizes);
     let mut build = Build { program };
-    let headers = Headers::new(&mut build, whole, carried, &balance, target);
+    let headers = Headers::new(&mut build, of, &balance, target);
     let vars = Vars::new(&mut build);
     let generated = Generated::new(&mut build, &vars, balance, find::steered_keys(whole));
     let in_parser = read_by_parser(whole);
     let mut element = Element { build, whole, headers, vars, generated, in_parser };
     element.parser();
-    element.blocks(parts);
+    element.blocks(of);
     let Element { mut build, headers, generated, .. } = element;
     let ours = [Some(headers.eth), Some(headers.head), headers.req, headers.res, headers.carried];
     build.program.deparser = ours.into_iter().flatten().chain(build.program.deparser).collect();
-    Made { program: build.program, layout: headers.layout, generated }
+    Made { program: build.program, layout: headers.layout, generated, aligned: headers.req.zip(headers.res) }
 }
 
 struct Element<'a> {
@@ -188,8 +192,8 @@ impl Element<'_> {
         *body = noted;
     }
 
-    fn blocks(&mut self, parts: Parts) {
-        let mut parts = parts;
+    fn blocks(&mut self, of: &Postponing) {
+        let mut parts = of.parts.clone();
         for block in [&mut parts.before, &mut parts.leading, &mut parts.otherwise] {
             self.mirrored(block);
         }
@@ -198,11 +202,12 @@ impl Element<'_> {
         fly.extend(self.depart(restored));
         let mut ours = saved;
         ours.extend(parts.before);
+        let stay: Block = of.here.iter().cloned().chain(parts.otherwise).collect();
         match parts.condition {
-            Some(condition) => ours.push(either(condition, fly, parts.otherwise)),
+            Some(condition) => ours.push(either(condition, fly, stay)),
             None => ours.extend(fly),
         }
-        let mut back = self.arrive();
+        let mut back = self.arrive(&of.back);
         back.extend(parts.trailing);
         let build = &self.build;
         let came = not(build.is(self.vars.kind, ORIGINAL));
@@ -319,8 +324,8 @@ impl Element<'_> {
         (params(&handler.flow), params(&handler.request))
     }
 
-    /// A response becomes the packet again.
-    fn arrive(&self) -> Block {
+    /// A response becomes the packet again; `postponed` is worked out from it as it came first.
+    fn arrive(&self, postponed: &Block) -> Block {
         let (build, vars, headers) = (&self.build, &self.vars, &self.headers);
         let balance = &self.generated.balance;
         let [_, function, guard, flags, version] = headers.head_fields[..] else { unreachable!("five fields") };
@@ -343,6 +348,10 @@ impl Element<'_> {
         );
         let ended = Expr::binary(Ty::Bool, Binary::Ne, ended, Expr::constant(Ty::Bit(8), 0));
         block.push(when(ended, self.end(Event::Ended)));
+        let of_arrival = |slot: SlotId| matches!(build.program.slots[slot.0 as usize].kind, SlotKind::Standard(field) if OF_ITS_ARRIVAL.contains(&field));
+        let (first, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(slot, _)| of_arrival(*slot));
+        block.extend(first.iter().map(|(slot, from)| build.copy(*slot, *from)));
+        block.extend(postponed.iter().cloned());
         for (header, from) in &headers.valid {
             block.push(either(build.is(*from, 1), vec![set_valid(*header, true)], vec![set_valid(*header, false)]));
         }

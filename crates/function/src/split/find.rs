@@ -9,7 +9,7 @@ use super::{Refused, SteeredKey, Warning};
 use crate::ir::{Block, Expr, HeaderId, Program, RegisterId, SlotKind, Span, Stmt, StmtKind, TableId, Transition};
 
 /// The ingress, taken apart at the call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Parts {
     /// What comes before the branch with the call.
     pub before: Block,
@@ -136,7 +136,8 @@ fn as_it_came(program: &Program) -> Result<(), Refused> {
     Ok(())
 }
 
-fn targets(next: &Transition) -> Vec<usize> {
+/// The states that a transition may go to.
+pub fn targets(next: &Transition) -> Vec<usize> {
     match next {
         Transition::Accept | Transition::Reject(_) => vec![],
         Transition::To(state) => vec![state.0 as usize],

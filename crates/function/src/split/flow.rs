@@ -9,7 +9,7 @@
 use crate::ir::{Block, Expr, ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, Stmt, StmtKind, TableId};
 
 /// A set of places.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Places {
     bits: Vec<u64>,
     slots: usize,
@@ -53,6 +53,30 @@ impl Places {
     pub fn join(&mut self, other: &Self) {
         for (mine, other) in self.bits.iter_mut().zip(&other.bits) {
             *mine |= other;
+        }
+    }
+
+    /// Whether the two have a place in common.
+    pub fn meets(&self, other: &Self) -> bool {
+        self.bits.iter().zip(&other.bits).any(|(mine, other)| mine & other != 0)
+    }
+
+    /// Whether there is none in it.
+    pub fn is_empty(&self) -> bool {
+        self.bits.iter().all(|bits| *bits == 0)
+    }
+
+    /// Takes out what the other has not.
+    pub fn keep(&mut self, other: &Self) {
+        for (mine, other) in self.bits.iter_mut().zip(&other.bits) {
+            *mine &= other;
+        }
+    }
+
+    /// Takes out what the other has.
+    pub fn subtract(&mut self, other: &Self) {
+        for (mine, other) in self.bits.iter_mut().zip(&other.bits) {
+            *mine &= !other;
         }
     }
 
@@ -198,48 +222,60 @@ pub fn standard(program: &Program, field: Standard) -> Option<SlotId> {
 
 /// Places that are read behind the ingress.
 pub fn live_after_ingress(program: &Program) -> Places {
-    let mut live = Places::none(program);
-    for header in &program.deparser {
-        live.add_valid(*header);
-        program.headers[header.0 as usize].fields.iter().for_each(|field| live.add(*field));
-    }
-    let mut walker = Live::new(program);
-    live = walker.whole(&program.compute, live);
-    let spec = standard(program, Standard::EgressSpec);
-    spec.iter().for_each(|slot| live.add(*slot));
-    live = walker.whole(&program.egress, live);
-    for field in [Standard::EgressPort, Standard::EgressRid] {
-        standard(program, field).iter().for_each(|slot| live.remove(*slot));
-    }
-    spec.iter().for_each(|slot| live.add(*slot));
-    standard(program, Standard::McastGroup).iter().for_each(|slot| live.add(*slot));
-    live
+    Live::new(program).after_ingress()
 }
 
-/// Places that are read from the start of `block` on, if those in `after` are read behind it and `exit` at an `exit`.
+/// Places that are read from the start of `block`, a piece of the ingress, on, if those in `after` are read behind it and
+/// `exit` at an `exit`. A `return` that stands in no body of its own ends the ingress as well.
 pub fn live_before(program: &Program, block: &[Stmt], after: Places, exit: &Places) -> Places {
-    let mut walker = Live::new(program);
-    let at_return = after.clone();
-    walker.block(block, after, &at_return, exit)
+    Live::new(program).block(block, after, exit, exit)
 }
 
-/// The most bits of slots that are live at once anywhere in the block; as [`live_before`].
-pub fn peak_bits(program: &Program, block: &[Stmt], after: Places, exit: &Places) -> u32 {
+/// The most bits of slots that are needed at once anywhere from the ingress on, fields of headers only where `counted` has
+/// the header's validity.
+pub fn peak_bits(program: &Program, counted: &Places) -> u32 {
     let mut walker = Live::new(program);
-    walker.peak = walker.bits(&after);
-    let at_return = after.clone();
-    walker.block(block, after, &at_return, exit);
+    for (at, slot) in program.slots.iter().enumerate() {
+        if matches!(slot.kind, SlotKind::Field { header, .. } if !counted.has_valid(header)) {
+            walker.uncounted.add(SlotId(at as u32));
+        }
+    }
+    let after = walker.after_ingress();
+    walker.note(&after);
+    walker.block(&program.ingress, after.clone(), &after, &after);
     walker.peak
 }
 
-struct Live<'a> {
+/// Goes backwards through statements, from what is needed behind them to what is needed before.
+pub struct Live<'a> {
     program: &'a Program,
+    uncounted: Places,
     peak: u32,
 }
 
 impl<'a> Live<'a> {
-    fn new(program: &'a Program) -> Self {
-        Self { program, peak: 0 }
+    pub fn new(program: &'a Program) -> Self {
+        Self { program, uncounted: Places::none(program), peak: 0 }
+    }
+
+    /// From the deparser back to the end of the ingress.
+    fn after_ingress(&mut self) -> Places {
+        let program = self.program;
+        let mut live = Places::none(program);
+        for header in &program.deparser {
+            live.add_valid(*header);
+            program.headers[header.0 as usize].fields.iter().for_each(|field| live.add(*field));
+        }
+        live = self.whole(&program.compute, live);
+        let spec = standard(program, Standard::EgressSpec);
+        spec.iter().for_each(|slot| live.add(*slot));
+        live = self.whole(&program.egress, live);
+        for field in [Standard::EgressPort, Standard::EgressRid] {
+            standard(program, field).iter().for_each(|slot| live.remove(*slot));
+        }
+        spec.iter().for_each(|slot| live.add(*slot));
+        standard(program, Standard::McastGroup).iter().for_each(|slot| live.add(*slot));
+        live
     }
 
     fn whole(&mut self, block: &[Stmt], after: Places) -> Places {
@@ -250,16 +286,18 @@ impl<'a> Live<'a> {
     fn block(&mut self, block: &[Stmt], mut live: Places, at_return: &Places, at_exit: &Places) -> Places {
         for stmt in block.iter().rev() {
             live = self.stmt(stmt, live, at_return, at_exit);
-            self.peak = self.peak.max(self.bits(&live));
+            self.note(&live);
         }
         live
     }
 
-    fn bits(&self, live: &Places) -> u32 {
-        live.slots().map(|slot| u32::from(self.program.width(slot))).sum()
+    fn note(&mut self, live: &Places) {
+        let counted = live.slots().filter(|slot| !self.uncounted.has(*slot));
+        self.peak = self.peak.max(counted.map(|slot| u32::from(self.program.width(slot))).sum());
     }
 
-    fn stmt(&mut self, stmt: &Stmt, mut live: Places, at_return: &Places, at_exit: &Places) -> Places {
+    /// What is needed before a statement.
+    pub fn stmt(&mut self, stmt: &Stmt, mut live: Places, at_return: &Places, at_exit: &Places) -> Places {
         let program = self.program;
         match &stmt.kind {
             StmtKind::Assign { to, .. } | StmtKind::Read { to, .. } | StmtKind::Hash { to, .. } => {

@@ -3,8 +3,8 @@
 use super::Target;
 use super::balance::Balance;
 use super::build::Build;
-use super::carried::Carried;
 use super::layout::{Area, FIXED, Layout};
+use super::postpone::Made as Postponing;
 use crate::ir::{HeaderId, Program, SlotId, Ty};
 
 /// What a handler's C calls that wants to know where the last header lies.
@@ -33,7 +33,8 @@ pub struct Headers {
 }
 
 impl Headers {
-    pub fn new(build: &mut Build, whole: &Program, carried: &Carried, balance: &Balance, target: &Target) -> Self {
+    pub fn new(build: &mut Build, of: &Postponing, balance: &Balance, target: &Target) -> Self {
+        let (whole, carried) = (&of.program, &of.carried);
         let typed = |fields: &[(&str, u16)]| -> Vec<(String, Ty)> {
             fields.iter().map(|(name, width)| ((*name).to_owned(), Ty::Bit(*width))).collect()
         };
@@ -42,7 +43,9 @@ impl Headers {
         let (head, head_fields) = build.header("pc.head", &typed(&fixed));
         let handler = whole.handler.as_ref();
         let (request, response) = handler.map_or((&[][..], &[][..]), |h| (&h.request, &h.response));
-        let (mut req, mut res) = (area(whole, request), area(whole, response));
+        let later = |slot: &SlotId| of.on_server.as_ref().is_some_and(|on_server| on_server.slots.contains(slot));
+        let request: Vec<SlotId> = request.iter().filter(|slot| !later(slot)).copied().collect();
+        let (mut req, mut res) = (area(whole, &request), area(whole, response));
         let params = req.bytes().max(res.bytes());
         req.fill(params);
         res.fill(params);

@@ -25,7 +25,7 @@ pub struct Layout {
     pub length: usize,
     /// Bytes of the parameters, behind the fixed part.
     pub params: usize,
-    /// The request's parameters, as the program's handler has them.
+    /// The request's parameters, as the program's handler has them, without those that servers work out.
     pub request: Vec<Field>,
     /// The response's, at the same place.
     pub response: Vec<Field>,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! ir::Program ─► find ─► flow (what has to travel) ─► layout (the header) ─► element (the program)
-//!    with a handler                                                            │ balance (§V, around it)
-//!                                                                              └► report (what runs where, sizes)
+//!    with a handler        ▲ postpone (§IV-C)                                  │ balance (§V, around it)
+//!                          └───── fit ◄── vector (does it fit the target?) ◄───┴► report (what runs where, sizes)
 //! ```
 //!
 //! [`split`] is the way in. What it makes is plain IR again, but for the handler's C, which goes to servers as it is.
@@ -13,12 +13,15 @@ pub mod build;
 mod carried;
 mod element;
 mod find;
+mod fit;
 mod flow;
 mod headers;
 pub mod layout;
+mod postpone;
 pub mod report;
+pub mod vector;
 
-use crate::ir::{ActionId, CounterId, Handler, Program, RegisterId, Span, TableId};
+use crate::ir::{ActionId, CounterId, Handler, Program, RegisterId, SlotId, Span, TableId};
 use balance::{Balance, Sizes};
 use layout::Layout;
 use report::Report;
@@ -30,7 +33,8 @@ pub struct Target {
     pub function: u16,
     /// How large the parts around it are; also how many entries of a mirrored table the element holds.
     pub sizes: Sizes,
-    /// Bits of values that the element's pipeline can hold at once (a packet header vector); none: any number.
+    /// Bits of values that the element's pipeline can hold at once (its header vector, as [`vector`] counts it); none: any
+    /// number. Values are postponed only if it takes that to fit.
     pub phv_bits: Option<u32>,
 }
 
@@ -43,10 +47,21 @@ pub struct Split {
     pub layout: Layout,
     /// What servers run.
     pub handler: Handler,
+    /// What they work out before it, for each request.
+    pub on_server: Option<OnServer>,
     /// What the compiler added to the element's program that others have to fill.
     pub generated: Generated,
     /// What runs where, and why.
     pub report: Report,
+}
+
+/// Parameters of the request that are not sent: a server works them out from the packet (§IV-C).
+#[derive(Debug, Clone, PartialEq)]
+pub struct OnServer {
+    /// Parses the packet, makes the parameters, calls.
+    pub program: Program,
+    /// The parameters that it has when it calls.
+    pub slots: Vec<SlotId>,
 }
 
 /// Generated parts of the element's program that a controller fills.
@@ -151,13 +166,23 @@ pub enum Refused {
         /// There.
         at: Span,
     },
-    /// The element can't hold all values at once.
-    #[error("{needed} bits of values are needed at once, and the target holds {bits}")]
+    /// The element can't hold all values at once, whatever is postponed.
+    #[error(
+        "the element holds {} B of values at once ({} B before {postponed} were postponed), and the target's header vector \
+         {} B: have the parser take fewer headers (the largest: {largest}), or keep less in variables",
+        needed.div_ceil(8), whole.div_ceil(8), bits / 8
+    )]
     Phv {
-        /// Bits that are needed.
+        /// Bits that are needed, with all postponed that can be.
         needed: u32,
+        /// Bits that are needed without.
+        whole: u32,
         /// Bits there are.
         bits: u32,
+        /// Values that were postponed.
+        postponed: usize,
+        /// The largest headers.
+        largest: String,
     },
 }
 
@@ -197,14 +222,8 @@ pub fn split(program: &Program, target: &Target) -> Result<Split, Refused> {
     let parts = find::parts(program)?;
     find::check(program, &parts)?;
     let warnings = find::warnings(program, &parts);
-    let carried = carried::carried(program, &parts);
-    let report = report::Report::new(program, &parts, &carried, warnings);
-    let made = element::element(program, parts, &carried, target);
-    let report = report.of(&made.program, &made.layout);
-    if let Some(bits) = target.phv_bits
-        && report.phv_bits > bits
-    {
-        return Err(Refused::Phv { needed: report.phv_bits, bits });
-    }
-    Ok(Split { element: made.program, layout: made.layout, handler, generated: made.generated, report })
+    let fit::Fitted { of, made, bits, bits_whole } = fit::fit(program, &parts, target)?;
+    let report = Report::new(&of, warnings).of(&made.program, &made.layout, (bits_whole, bits));
+    let (element, layout, generated) = (made.program, made.layout, made.generated);
+    Ok(Split { element, layout, handler, on_server: of.on_server, generated, report })
 }

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use super::Warning;
-use super::carried::Carried;
-use super::find::Parts;
 use super::flow;
 use super::layout::Layout;
+use super::postpone::Made as Postponing;
 use crate::ir::{Block, Program, RegisterId, SlotId, Span, Stmt, StmtKind};
 
 /// Where something runs.
@@ -41,6 +40,42 @@ pub struct Travels {
     pub bits: u16,
 }
 
+/// When a value is worked out that need not be held from the part before on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Later {
+    /// In front of the part behind, and nowhere else.
+    Behind,
+    /// There too, when the packet is back: the part before needs it itself.
+    AgainBehind,
+    /// On the server, in front of the handler.
+    Server,
+}
+
+impl Later {
+    /// What became of it.
+    #[must_use]
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Behind => "worked out from the packet in front of the part behind; it does not travel",
+            Self::AgainBehind => "worked out from the packet once more when it is back; it does not travel",
+            Self::Server => "worked out from the packet on the server; it is not sent",
+        }
+    }
+}
+
+/// A value that was postponed to fit the target's header vector (CLIP §IV-C).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Postponed {
+    /// Its name.
+    pub name: String,
+    /// Its width, bits.
+    pub bits: u16,
+    /// What assigns it.
+    pub at: Vec<Span>,
+    /// When it is worked out instead.
+    pub to: Later,
+}
+
 /// The report of a split.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
@@ -50,8 +85,10 @@ pub struct Report {
     pub carried: Vec<Travels>,
     /// Bytes of the header: all of it, the parameters, what the parts around the function send.
     pub header_bytes: (usize, usize, usize),
-    /// Bits of values that the element needs at once, at most.
-    pub phv_bits: u32,
+    /// Values that were postponed.
+    pub postponed: Vec<Postponed>,
+    /// Bits of values that the element holds at once, at most ([`super::vector`]): if nothing were postponed, and as it is.
+    pub phv_bits: (u32, u32),
     /// Stages that a pipeline needs at least, by what depends on what: before, and with the parts around the function.
     pub stages: (u32, u32),
     /// Bits of tables (keys and arguments), and of registers, in the element.
@@ -62,7 +99,8 @@ pub struct Report {
 
 impl Report {
     /// What is known before the element's program is made.
-    pub(super) fn new(program: &Program, parts: &Parts, carried: &Carried, warnings: Vec<Warning>) -> Self {
+    pub(super) fn new(of: &Postponing, warnings: Vec<Warning>) -> Self {
+        let (program, parts, carried) = (&of.program, &of.parts, &of.carried);
         let mut lines = Vec::new();
         let mut note = |block: &Block, place| {
             for stmt in flow::flat(program, block).into_iter().filter(|stmt| stmt.at != Span::default()) {
@@ -72,6 +110,8 @@ impl Report {
         note(&program.verify, Place::Before);
         note(&parts.before, Place::Before);
         note(&parts.leading, Place::Before);
+        note(&of.back, Place::Behind);
+        of.on_server.iter().for_each(|on_server| note(&on_server.program.ingress, Place::Server));
         for block in [&parts.trailing, &parts.otherwise, &parts.behind, &program.egress, &program.compute] {
             note(block, Place::Behind);
         }
@@ -89,15 +129,15 @@ impl Report {
         let mut stages = Stages::new(program);
         stages.block(&program.ingress, 0);
         stages.block(&program.egress, 0);
-        Self { lines, carried: values.chain(validity).collect(), stages: (stages.last, 0), warnings, ..Self::default() }
+        let (carried, postponed) = (values.chain(validity).collect(), of.postponed.clone());
+        Self { lines, carried, postponed, stages: (stages.last, 0), warnings, ..Self::default() }
     }
 
     /// With the element's program and the header.
-    pub(super) fn of(mut self, element: &Program, layout: &Layout) -> Self {
+    pub(super) fn of(mut self, element: &Program, layout: &Layout, phv_bits: (u32, u32)) -> Self {
         let travelling = layout.travelling.iter().map(|field| field.bytes().len()).sum();
         self.header_bytes = (layout.length, layout.params, travelling);
-        let after = flow::live_after_ingress(element);
-        self.phv_bits = flow::peak_bits(element, &element.ingress, after.clone(), &after);
+        self.phv_bits = phv_bits;
         let mut stages = Stages::new(element);
         stages.block(&element.ingress, 0);
         stages.block(&element.egress, 0);

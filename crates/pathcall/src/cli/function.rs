@@ -55,12 +55,18 @@ struct Source {
     /// As #define NAME VALUE before the first line
     #[arg(short = 'D', value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Bytes of values that the element holds at once: refuse what needs more
-    #[arg(long, value_name = "BYTES")]
+    /// Bytes of values that the element can hold at once, as 200 or 200B: values are postponed until it fits
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     phv: Option<u32>,
     /// Entries of each mirrored table that the element holds
     #[arg(long, value_name = "N", default_value_t = 65_536)]
     element_entries: u32,
+}
+
+/// `200` or `200B`.
+fn bytes(text: &str) -> Result<u32, String> {
+    let number = text.strip_suffix('B').unwrap_or(text);
+    number.parse().map_err(|_| format!("expected bytes, as 200 or 200B, found `{text}`"))
 }
 
 /// Mistakes are printed in the manner of compilers, so that editors find their places.
@@ -98,6 +104,8 @@ struct Read {
     program: Program,
     /// None: it has no handler, and runs in the element as it is.
     split: Option<Split>,
+    /// Bytes of the target's header vector.
+    phv: Option<u32>,
 }
 
 impl Read {
@@ -126,7 +134,7 @@ impl Read {
                 });
             }
         };
-        Ok(Self { sources, program, split })
+        Ok(Self { sources, program, split, phv: source.phv })
     }
 
     /// Whether the C of its handler is right, for this room or the best one. Without compilers nobody can say.

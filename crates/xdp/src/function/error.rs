@@ -11,6 +11,9 @@ pub enum Error {
     /// The program has something that XDP can't do.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// No execution takes the program.
+    #[error(transparent)]
+    Program(#[from] pathcall_function::interp::CompileError),
     /// There is no compiler.
     #[error("no clang found (tried {tried}): install it (Debian: clang-19), or name it in CLANG")]
     NoCompiler {

@@ -43,8 +43,6 @@ pub enum Lost {
     NoWayIn,
     /// A digest found the buffer full.
     DigestLost,
-    /// Its parser went round too often.
-    Looped,
     /// Its parser moved by parts of a byte.
     OddBits,
     /// It came in once more too often.
@@ -53,8 +51,8 @@ pub enum Lost {
 
 impl Lost {
     /// All there are.
-    pub const ALL: [Self; 7] =
-        [Self::Dropped, Self::NoRoom, Self::NoWayIn, Self::DigestLost, Self::Looped, Self::OddBits, Self::Recirculated];
+    pub const ALL: [Self; 6] =
+        [Self::Dropped, Self::NoRoom, Self::NoWayIn, Self::DigestLost, Self::OddBits, Self::Recirculated];
 }
 
 /// A function in the kernel. Dropping it detaches it, and its memory is gone.

@@ -7,8 +7,10 @@
 //!                                                   └► which construct it refuses    └─ tables, registers, digests
 //! ```
 //!
-//! It is an [`Execution`](pathcall_function::exec::Execution): held to the interpreter packet for packet.
+//! It is an [`Execution`](pathcall_function::exec::Execution): held to the interpreter packet for packet. A program that
+//! has what XDP can't do runs in user space, all of it ([`Anywhere`]).
 
+mod anywhere;
 mod compile;
 mod error;
 mod execution;
@@ -16,6 +18,7 @@ mod load;
 mod log;
 mod root;
 
+pub use anywhere::Anywhere;
 pub use compile::compile;
 pub use error::{Error, Refused};
 pub use load::{Config, Lost, XdpFunction};

@@ -65,7 +65,7 @@ fn compiled(header: &str, tables: &str, apply: &str) -> Program {
 }
 
 /// Does these steps in the kernel as in the interpreter.
-fn agree(program: &Program, steps: &[Step]) {
+pub(super) fn agree(program: &Program, steps: &[Step]) {
     for storage in [None, Some(Storage::Scratch)] {
         let config = Config { testing: true, local_port: None, storage };
         let Some(mut kernel) = super::permitted(XdpFunction::load(program, &config)) else { return };

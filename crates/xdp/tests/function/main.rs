@@ -2,8 +2,11 @@
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure. `CASES` says how many programs.
 
+mod anywhere;
 mod differ;
+mod floats;
 mod live;
+mod loops;
 mod planted;
 mod root;
 mod split;

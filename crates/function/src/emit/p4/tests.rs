@@ -6,11 +6,18 @@ use proptest::prelude::*;
 
 use super::emit;
 use crate::exec::{Count, Execution, Output, Reason, TableError};
+use crate::fixtures::Tables;
 use crate::interp::Interpreter;
 use crate::ir::{ActionId, CounterId, Entry, Match, Program, RegisterId, TableId};
 use crate::random::{Choices, Limits, first_difference, program, steps};
+use crate::run::{Config, System};
+use crate::serve::Outcome;
 use crate::split::{Target, split};
 use crate::{Input, Report, Sources, compile};
+use bits::{BITS, check, packet};
+
+#[path = "../../../tests/floats/bits.rs"]
+mod bits;
 
 const LIMITS: Limits = Limits { copies: true, generated: false };
 /// Steps that a program is put through.
@@ -140,5 +147,39 @@ fn elements_of_functions_are_read_back() {
         let mut first = Interpreter::new(&element).expect("well-typed");
         let found = first_difference(&element, &steps, &mut first, &mut Renumbered::of(&element, &again));
         assert_eq!(found, None, "{name}");
+    }
+}
+
+/// Floats that are no ordinary numbers, through P4 text that was read back (CLIP §IV-C).
+#[test]
+fn floats_are_their_bits_in_p4_text() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/floats.p4c");
+    let mut sources = Sources::default();
+    let whole = compile(&mut sources, Path::new(path)).unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
+    let split = split(&whole, &Target { function: 1, ..Target::default() }).expect("a function");
+    let again = read_back(&emit(&split.element).expect("can be said")).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let server = Tables::new(&whole, |_, request, response| {
+        let [_, value, second] = request else { unreachable!("three parameters") };
+        let number = f32::from_bits(*value as u32);
+        let kinds = [number.is_nan(), number.is_infinite(), number <= 0.0, number > 0.0];
+        let kind = kinds.iter().rev().fold(0, |all, one| all << 1 | u128::from(*one));
+        response.copy_from_slice(&[*value, (number * 2.0).to_bits().into(), *second, kind]);
+        Outcome::Respond
+    });
+    let element = Renumbered::of(&split.element, &again);
+    let mut system = System::new(split, element, vec![server], 1, &Config::default(), |_| 10);
+    system.advance(100_000, &mut |_| {});
+    let mut before = 0;
+    for (at, value) in BITS.into_iter().enumerate() {
+        let mut left = Vec::new();
+        let mut take = |output: Output<'_>| {
+            if let Output::Packet { bytes, .. } = output {
+                left.push(bytes.to_vec());
+            }
+        };
+        system.process(101_000 + 100 * at as u64, 0, &packet(value), &mut take);
+        system.finish(&mut take);
+        check(value, before, &left);
+        before = value;
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! States of the parser are labels, slots are variables, tables are maps. Headers are read where they are looked at,
 //! and written where they may have changed; only if their places change are they all written anew. What XDP can't do
-//! is refused by its name ([`Unsupported`]): then the program runs in user space.
+//! is refused by its name ([`unsupported`]): then the whole program runs in user space. Handing over single packets would
+//! not be right: its tables and registers are in one place, and packets would overtake each other.
 //!
 //! For `clang -O2 -g -target bpf -mcpu=v3`.
 
@@ -22,12 +23,14 @@ mod parser;
 mod plan;
 mod stmt;
 mod table;
+mod unsupported;
 
 pub use layout::{DigestLayout, KeyLayout, Layout, Place, RegisterLayout, TableLayout};
+pub use unsupported::{Unsupported, unsupported};
 
 use std::fmt::Write;
 
-use crate::ir::{Binary, ExprKind, Program, Span, Standard, StmtKind};
+use crate::ir::{Program, Span, Standard, StmtKind};
 use plan::Plan;
 
 /// Where a packet's values are held.
@@ -57,7 +60,9 @@ impl Storage {
             );
             branches += usize::from(branch);
         });
-        if words <= WORDS && branches <= BRANCHES { Self::Locals } else { Self::Scratch }
+        // Of a loop the verifier sees an end if nothing changes in it that it follows.
+        let loops = plan::loops(program);
+        if words <= WORDS && branches <= BRANCHES && !loops { Self::Locals } else { Self::Scratch }
     }
 }
 
@@ -93,18 +98,6 @@ pub struct Origin {
     pub at: Span,
 }
 
-/// A program that can't run in the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{construct} can't run in the kernel's element: {why}")]
-pub struct Unsupported {
-    /// What.
-    pub construct: String,
-    /// Why not, or what helps.
-    pub why: &'static str,
-    /// Where it stands in the source.
-    pub at: Span,
-}
-
 impl Emitted {
     /// What a line of the text was made from.
     #[must_use]
@@ -117,15 +110,18 @@ impl Emitted {
 /// Writes a program in C.
 ///
 /// # Errors
-/// [`Unsupported`] names what the kernel can't do.
+/// The first of what [`unsupported`] lists.
 pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported> {
-    refuse(program)?;
+    if let Some(first) = unsupported(program).into_iter().next() {
+        return Err(first);
+    }
     let plan = Plan::of(program, options);
     let mut emitter = Emitter {
         plan,
         text: String::new(),
         lines: 0,
         depth: 0,
+        state: 0,
         labels: 0,
         returns: Vec::new(),
         exit: "ingress_done",
@@ -136,41 +132,14 @@ pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported>
     Ok(Emitted { text: emitter.text, layout: emitter.plan.layout, origins: emitter.origins })
 }
 
-/// What the kernel's element never does.
-fn refuse(program: &Program) -> Result<(), Unsupported> {
-    let mut found = None;
-    let group =
-        program.slots.iter().position(|slot| matches!(slot.kind, crate::ir::SlotKind::Standard(Standard::McastGroup)));
-    crate::emit::walk::statements(program, &mut |stmt| {
-        let refused = match &stmt.kind {
-            StmtKind::Remote => ("remote_handler", "split the function first"),
-            StmtKind::Clone { .. } => ("clone", "run this program in user space"),
-            StmtKind::Steer { .. } => ("steer", "split the function first"),
-            // Setting it to 0 is what it is anyway.
-            StmtKind::Assign { to, value } if Some(to.0 as usize) == group && value.kind != ExprKind::Const(0) => {
-                ("standard_metadata.mcast_grp", "run this program in user space")
-            }
-            StmtKind::Update { op, .. }
-                if !matches!(op, Binary::Add | Binary::Sub | Binary::And | Binary::Or | Binary::Xor) =>
-            {
-                ("an update of a register", "it adds, subtracts, or works bit by bit")
-            }
-            _ => return,
-        };
-        found.get_or_insert(Unsupported { construct: refused.0.to_owned(), why: refused.1, at: stmt.at });
-    });
-    match found {
-        Some(unsupported) => Err(unsupported),
-        None => Ok(()),
-    }
-}
-
 /// Writes the file, line by line.
 struct Emitter<'a> {
     plan: Plan<'a>,
     text: String,
     lines: u32,
     depth: usize,
+    /// The parser's state that is being written.
+    state: u32,
     /// Labels so far: they are numbered.
     labels: u32,
     /// Where `return` goes, of the bodies around: label, and whether anything goes there.
@@ -221,6 +190,9 @@ impl Emitter<'_> {
         self.line(&format!("/* Function {name}, for XDP. Made by pathcall; not to be edited. */"));
         for line in include_str!("prelude.h").lines() {
             self.line(line);
+        }
+        if self.plan.loops() {
+            include_str!("loops.h").lines().for_each(|line| self.line(line));
         }
         self.line("");
         self.hash_tables();
@@ -277,8 +249,8 @@ impl Emitter<'_> {
         if self.plan.recirculates {
             self.line("__u32 zero = 0, *passes = bpf_map_lookup_elem(&passes_here, &zero);");
         }
-        if self.plan.looping.contains(&true) {
-            self.line("__u32 steps = 0;");
+        if self.plan.loops() {
+            self.line("u64 rounds;");
         }
         let members = self.members();
         match self.plan.options.storage {

@@ -12,8 +12,8 @@ const NO_MATCH: u16 = 2;
 const HEADER_TOO_SHORT: u16 = 4;
 /// `ParserInvalidArgument`.
 const INVALID_ARGUMENT: u16 = 6;
-/// How often a packet may come by states that a loop begins with.
-const LOOPS_MAX: u32 = 64;
+/// `ParserTimeout`.
+const TIMEOUT: u16 = 5;
 /// Bits that a packet may have.
 const BITS_MAX: u32 = 8 * 4096;
 
@@ -22,20 +22,24 @@ impl Emitter<'_> {
         let program = self.plan.program;
         // A `return` or an `exit` leaves the state's body for nowhere else.
         self.exit = "parsed";
+        let loops = self.plan.loops();
+        if loops {
+            self.line(&format!("bpf_iter_num_new(ROUNDS, 0, {});", crate::exec::PARSER_ROUNDS_MAX));
+        }
         for (i, state) in program.parser.states.iter().enumerate() {
             self.construct(format!("state {}", state.name), state.body.first().map_or_else(Default::default, |s| s.at));
             self.line("");
             self.line(&format!("state_{i}:; /* {} */", comment(&state.name)));
-            if self.plan.looping[i] {
-                self.line(&format!("if (++steps > {LOOPS_MAX})"));
-                self.line("\treturn lose(LOOPED);");
-            }
+            self.state = i as u32;
             self.body(&state.body)?;
             self.braced("", |this| this.transition(&state.next));
         }
         self.construct("the parser's end", Default::default());
         self.line("");
         self.line("parsed:;");
+        if loops {
+            self.line("bpf_iter_num_destroy(ROUNDS);");
+        }
         if let Some(slot) = self.plan.standard(crate::ir::Standard::ParserError) {
             let line = format!("{} = error;", self.plan.slot(slot));
             self.line(&line);
@@ -50,7 +54,13 @@ impl Emitter<'_> {
                 self.line(&format!("error = {error};"));
                 self.line("goto parsed;");
             }
-            Transition::To(StateId(state)) => self.line(&format!("goto state_{state};")),
+            Transition::To(StateId(state)) => {
+                // As the interpreter counts: what goes back.
+                if self.plan.loops() && *state <= self.state {
+                    self.fail("!bpf_iter_num_next(ROUNDS)", TIMEOUT);
+                }
+                self.line(&format!("goto state_{state};"));
+            }
             Transition::Select { keys, cases } => {
                 self.look_ahead(&keys.iter().collect::<Vec<_>>());
                 let label = self.label();
@@ -136,8 +146,13 @@ impl Emitter<'_> {
         self.variable(&format!("bits_{label}"), by);
         let too_short = format!("bits_{label} > {BITS_MAX} || {cur} * 8 + (__u32)bits_{label} > length * 8");
         self.fail(&too_short, TOO_SHORT);
-        self.line(&format!("if (bits_{label} & 7)"));
-        self.line("\treturn lose(ODD_BITS);");
+        let loops = self.plan.loops();
+        self.braced(&format!("if (bits_{label} & 7)"), |this| {
+            if loops {
+                this.line("bpf_iter_num_destroy(ROUNDS);");
+            }
+            this.line("return lose(ODD_BITS);");
+        });
         self.line(&format!("{cur} = WITHIN({cur} + bits_{label} / 8);"));
     }
 }

@@ -14,7 +14,7 @@ const TAKEN: &[&str] = &[
     "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed",
     "sizeof", "static", "struct", "switch", "typedef", "typeof", "union", "unsigned", "void", "volatile", "while",
     "data", "end", "at", "cur", "error", "xdp", "config", "tested", "ports", "ways", "lost", "digests", "scratch",
-    "program", "slots", "length", "same", "steps", "v", "s", "e", "key", "cell", "out", "again", "keep", "passes",
+    "program", "slots", "length", "same", "rounds", "v", "s", "e", "key", "cell", "out", "again", "keep", "passes",
     "zero", "only", "place", "to", "field", "hash", "base", "max", "index", "told", "longer", "came", "first",
     "pipeline", "function", "crc32", "crc16", "after", "operand", "sum", "crc", "way", "LICENSE",
 ];
@@ -47,8 +47,8 @@ pub(super) struct Plan<'a> {
     /// Names of slots in C.
     names: Vec<String>,
     pub(super) headers: Vec<HeaderPlan>,
-    /// States that a loop begins with.
-    pub(super) looping: Vec<bool>,
+    /// Whether its parser may come to a state again.
+    looping: bool,
     /// Whether what leaves is what came, with other values at the same places, whatever the packet is.
     pub(super) fixed: bool,
     /// Whether packets may come in once more.
@@ -90,7 +90,7 @@ impl<'a> Plan<'a> {
                 ..HeaderPlan::default()
             })
             .collect();
-        let (looping, fixed, read) = (vec![false; program.parser.states.len()], false, Vec::new());
+        let (looping, fixed, read) = (loops(program), false, Vec::new());
         let (mut recirculates, mut truncates) = (false, false);
         walk::statements(program, &mut |stmt| {
             recirculates |= matches!(stmt.kind, StmtKind::Recirculate);
@@ -98,7 +98,6 @@ impl<'a> Plan<'a> {
         });
         let mut plan = Self { program, options, layout, names, headers, looping, fixed, recirculates, truncates, read };
         plan.find_fields();
-        plan.find_loops(StateId(0), &mut vec![Visit::Never; program.parser.states.len()]);
         plan.fixed = plan.keeps_layout();
         plan
     }
@@ -124,6 +123,11 @@ impl<'a> Plan<'a> {
     /// Whether anything reads the slot.
     pub(super) fn is_read(&self, slot: SlotId) -> bool {
         self.read[slot.0 as usize]
+    }
+
+    /// Whether its parser may come to a state again.
+    pub(super) fn loops(&self) -> bool {
+        self.looping
     }
 
     /// The slot of a standard field, if the program has it.
@@ -190,25 +194,10 @@ impl<'a> Plan<'a> {
         self.read = read;
     }
 
-    fn find_loops(&mut self, state: StateId, visits: &mut [Visit]) {
-        let at = state.0 as usize;
-        visits[at] = Visit::Now;
-        let mut next = Vec::new();
-        targets(&self.program.parser.states[at].next, &mut next);
-        for to in next {
-            match visits[to.0 as usize] {
-                Visit::Never => self.find_loops(to, visits),
-                Visit::Now => self.looping[to.0 as usize] = true,
-                Visit::Before => {}
-            }
-        }
-        visits[at] = Visit::Before;
-    }
-
     /// Whether each way through the parser takes headers in the order in which they leave, and nothing makes them
     /// valid or not.
     fn keeps_layout(&self) -> bool {
-        let mut moves = self.looping.contains(&true);
+        let mut moves = self.looping;
         walk::statements(self.program, &mut |stmt| {
             moves |= matches!(stmt.kind, StmtKind::SetValid { .. } | StmtKind::Advance(_));
         });
@@ -235,6 +224,25 @@ impl<'a> Plan<'a> {
         targets(&of.next, &mut next);
         holds && next.into_iter().all(|to| self.in_order(to, least, seen))
     }
+}
+
+/// Whether a program's parser may come to a state again.
+pub(super) fn loops(program: &Program) -> bool {
+    fn from(program: &Program, state: StateId, visits: &mut [Visit]) -> bool {
+        let at = state.0 as usize;
+        visits[at] = Visit::Now;
+        let mut next = Vec::new();
+        targets(&program.parser.states[at].next, &mut next);
+        let again = next.into_iter().any(|to| match visits[to.0 as usize] {
+            Visit::Never => from(program, to, visits),
+            Visit::Now => true,
+            Visit::Before => false,
+        });
+        visits[at] = Visit::Before;
+        again
+    }
+    let mut visits = vec![Visit::Never; program.parser.states.len()];
+    !visits.is_empty() && from(program, StateId(0), &mut visits)
 }
 
 #[derive(Clone, Copy)]

@@ -80,8 +80,6 @@ enum lost {
 	NO_WAY_IN,
 	/* A digest found the buffer full; the packet goes on. */
 	DIGEST_LOST,
-	/* Its parser went round too often. */
-	LOOPED,
 	/* Its parser moved by parts of a byte. */
 	ODD_BITS,
 	/* It came in once more too often. */

@@ -6,7 +6,8 @@ use clap::Args;
 use pathcall_function::emit::{p4, xdp};
 use pathcall_function::handler::Face;
 use pathcall_function::source::Lines;
-use pathcall_function::split::layout::{Field, Layout};
+use pathcall_function::split::Split;
+use pathcall_function::split::layout::Field;
 use serde_json::{Value, json};
 
 use super::{Read, Source};
@@ -27,20 +28,23 @@ pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).map_err(|source| Failure::File { path: args.out.clone(), source })?;
     let element = read.split.as_ref().map_or(&read.program, |split| &split.element);
     let wrong = |what: &str, why: String| Failure::Function(format!("{what}: {why}"));
-    let mut files = vec![
-        ("element.p4", p4::emit(element).map_err(|error| wrong("element.p4", error.to_string()))?),
-        (
-            "element.bpf.c",
-            xdp::emit(element, xdp::Options::default())
-                .map_err(|error| wrong("element.bpf.c", error.to_string()))?
-                .text,
-        ),
-    ];
+    let mut files = vec![("element.p4", p4::emit(element).map_err(|error| wrong("element.p4", error.to_string()))?)];
+    match xdp::unsupported(element).first() {
+        None => {
+            let emitted = xdp::emit(element, xdp::Options::default());
+            files.push(("element.bpf.c", emitted.map_err(|error| wrong("element.bpf.c", error.to_string()))?.text));
+        }
+        // The rest is of use without it.
+        Some(first) => {
+            let (line, _) = read.sources.position(first.at);
+            print(&format!("no element.bpf.c: line {line}: {first}; this element runs in user space\n"))?;
+        }
+    }
     if let Some(split) = &read.split {
         let face =
             Face::new(&read.program, &|at| read.place(at)).map_err(|error| wrong("handler.c", error.to_string()))?;
         files.push(("handler.c", face.text));
-        files.push(("layout.json", format!("{:#}\n", layout(&split.layout))));
+        files.push(("layout.json", format!("{:#}\n", layout(split))));
     }
     for (name, text) in &files {
         write(&args.out.join(name), text)?;
@@ -79,7 +83,9 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     print(&format!("{}  {} lines\n", path.display(), text.lines().count()))
 }
 
-fn layout(layout: &Layout) -> Value {
+fn layout(split: &Split) -> Value {
+    let layout = &split.layout;
+    let on_server = split.on_server.iter().flat_map(|of| of.slots.iter().map(|slot| of.program.slot_name(*slot)));
     let fields = |fields: &[Field]| -> Vec<Value> {
         let field = |f: &Field| json!({ "name": f.name, "offset_bits": f.offset_bits, "bits": f.ty.width() });
         fields.iter().map(field).collect()
@@ -88,6 +94,7 @@ fn layout(layout: &Layout) -> Value {
         "function": layout.function,
         "bytes": layout.length,
         "request": fields(&layout.request),
+        "worked_out_on_server": on_server.collect::<Vec<_>>(),
         "response": fields(&layout.response),
         "travelling": fields(&layout.travelling),
         "carried": fields(&layout.carried),

@@ -2,16 +2,63 @@
 
 use std::fmt::Write;
 
+use pathcall_function::emit::xdp::unsupported;
+use pathcall_function::ir::Program;
 use pathcall_function::split::report::Place;
 
 use super::Read;
 use crate::cli::failure::Failure;
 use crate::cli::print;
 
+/// Whether the element may be the kernel's, and if not, why.
+fn executions(read: &Read, element: &Program, out: &mut String) {
+    let lacking = unsupported(element);
+    let place = if lacking.is_empty() { "in the kernel (XDP), or in user space" } else { "in user space, all of it:" };
+    let _ = writeln!(out, "the element runs                    {place}");
+    for one in lacking {
+        let (line, _) = read.sources.position(one.at);
+        let _ = writeln!(out, "  not in the kernel  {} (line {line}): {}", one.construct, one.why);
+    }
+}
+
+/// What the header vector holds, and what was postponed for it.
+fn vector(read: &Read, out: &mut String) {
+    let Some(split) = &read.split else { return };
+    let (whole, bits) = split.report.phv_bits;
+    let _ = write!(out, "values at once in the element       {bits} bits, {} B", bits.div_ceil(8));
+    if let Some(phv) = read.phv {
+        let _ = write!(out, " of {phv} B");
+    }
+    if split.report.postponed.is_empty() {
+        out.push('\n');
+        return;
+    }
+    let _ = writeln!(out, "; {} B before these were postponed:", whole.div_ceil(8));
+    for value in &split.report.postponed {
+        let mut lines: Vec<String> = Vec::new();
+        for at in &value.at {
+            let (line, _) = read.sources.position(*at);
+            let name = if at.file == 0 { String::new() } else { format!("{}:", read.sources.name(at.file)) };
+            lines.push(format!("{name}{line}"));
+        }
+        lines.dedup();
+        let _ = writeln!(
+            out,
+            "  postponed  {} ({} bits, line {}): {}",
+            value.name,
+            value.bits,
+            lines.join(", "),
+            value.to.what()
+        );
+    }
+}
+
 /// Prints the source with where each line runs, then sizes.
 pub(super) fn explain(read: &Read) -> Result<(), Failure> {
     let Some(split) = &read.split else {
-        return print(&format!("{}: no handler: all of it runs in the element\n", read.program.name));
+        let mut out = format!("{}: no handler: all of it runs in the element\n", read.program.name);
+        executions(read, &read.program, &mut out);
+        return print(&out);
     };
     let report = &split.report;
     let mut places: Vec<Option<Place>> = vec![None; read.sources.text(0).lines().count()];
@@ -48,7 +95,8 @@ pub(super) fn explain(read: &Read) -> Result<(), Failure> {
             value.name, value.bits
         );
     }
-    let _ = writeln!(out, "values at once in the element       {} bits", report.phv_bits);
+    vector(read, &mut out);
+    executions(read, &split.element, &mut out);
     let _ = writeln!(
         out,
         "stages by dependency, at least      {} of the function, {} with placement and forwarding",

@@ -1,0 +1,10 @@
+
+/* Of parsers that go round, in programs that have them: an iterator, which the verifier follows however often it is asked
+ * (Linux 6.4). */
+#ifndef bpf_for
+struct bpf_iter_num;
+extern int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end) __ksym;
+extern int *bpf_iter_num_next(struct bpf_iter_num *it) __ksym;
+extern void bpf_iter_num_destroy(struct bpf_iter_num *it) __ksym;
+#endif
+#define ROUNDS ((struct bpf_iter_num *)&rounds)

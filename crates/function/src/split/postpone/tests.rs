@@ -1,0 +1,212 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Cases, TestRunner};
+
+use crate::exec::Output;
+use crate::fixtures::Tables;
+use crate::interp::Interpreter;
+use crate::ir::Program;
+use crate::place::Strategy as Placement;
+use crate::random::{Choices, Effect, Step, function, steps};
+use crate::run::{Config, System};
+use crate::serve::Outcome;
+use crate::split::balance::Sizes;
+use crate::split::report::Later;
+use crate::split::{Refused, Split, Target, split};
+use crate::{Input, Report, Sources, compile, place};
+
+fn target(phv_bits: Option<u32>) -> Target {
+    let sizes = Sizes { entries: 8, cells_log2: 6, flows_log2: 6, filter_log2: 6, ..Sizes::default() };
+    Target { function: 3, sizes, phv_bits }
+}
+
+/// With `body` for what is before, and `behind`.
+fn compiled(request: &str, metadata: &str, locals: &str, body: &str, behind: &str) -> Program {
+    let text = format!(
+        "#include <inet.p4>\nrequest {{ @flow bit<32> who; {request} }}\nresponse {{ bit<8> said; }}\n\
+         void remote_handler(in request req, out response res) {{ }}\nstruct metadata {{ {metadata} }}\n\
+         control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight, \
+         out request req, out response res) {{\n{locals}\napply {{\nreq.who = hdr.ipv4.srcAddr;\n{body}\n\
+         flight = hdr.udp.isValid();\n}} }}\n\
+         control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) {{\n\
+         apply {{\nsm.egress_spec = 1;\n{behind}\n}} }}\n#include <pipeline.p4>\n"
+    );
+    let mut sources = Sources::default();
+    compile(&mut sources, Input::Text { name: "f.p4c".into(), text })
+        .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)))
+}
+
+/// The split with the least header vector that can be, and the one without a bound.
+fn tightest(program: &Program) -> (Split, Split) {
+    let whole = split(program, &target(None)).expect("can be split");
+    match split(program, &target(Some(1))) {
+        Err(Refused::Phv { needed, .. }) => (whole, split(program, &target(Some(needed))).expect("so much it needs")),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn postponed(split: &Split) -> Vec<(&str, Later)> {
+    let mut all: Vec<_> = split.report.postponed.iter().map(|value| (value.name.as_str(), value.to)).collect();
+    all.sort_unstable_by_key(|(name, _)| *name);
+    all
+}
+
+const HASH: &str = "bit<16> port = hdr.tcp.isValid() ? hdr.tcp.srcPort : hdr.udp.srcPort;\n\
+                    hash(md.hop, HashAlgorithm.crc32, (bit<16>)0, { hdr.ipv4.srcAddr, hdr.ipv4.dstAddr, port }, 32w100);";
+
+/// The paper's example: the index of the next hop by a hash that only the part behind looks at.
+#[test]
+fn a_hash_for_the_part_behind_is_worked_out_there() {
+    let program = compiled("", "bit<16> hop;", "", HASH, "if (md.hop > 50) { sm.egress_spec = 2; }");
+    let (whole, tight) = tightest(&program);
+    assert_eq!(whole.report.carried.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["hdr.hop"].map(|_| "md.hop"));
+    assert_eq!(whole.report.postponed, []);
+    assert_eq!(postponed(&tight), [("md.hop", Later::Behind)]);
+    assert_eq!((tight.report.carried.len(), tight.report.postponed[0].at.len()), (0, 1));
+    assert!(tight.report.phv_bits.1 + 16 <= tight.report.phv_bits.0, "{:?}", tight.report.phv_bits);
+    assert!(tight.layout.length < whole.layout.length);
+    let hashes = tight.element.to_string().matches("md.hop = 0 + Crc32(").count();
+    assert_eq!(hashes, 2, "when it is back, and when it was not away; not before");
+}
+
+#[test]
+fn what_the_part_before_reads_stays_there_too() {
+    let body = format!("{HASH}\nif (md.hop == 7) {{ req.who = 7; }}");
+    let (_, tight) = tightest(&compiled("", "bit<16> hop;", "", &body, "if (md.hop > 50) { sm.egress_spec = 2; }"));
+    assert_eq!(postponed(&tight), [("md.hop", Later::AgainBehind)]);
+}
+
+#[test]
+fn a_parameter_that_only_the_handler_reads_is_made_on_the_server() {
+    let body = "req.all = hdr.ipv4.srcAddr ++ hdr.ipv4.dstAddr; req.length = sm.packet_length;";
+    let (whole, tight) = tightest(&compiled("bit<64> all; bit<32> length;", "", "", body, ""));
+    assert_eq!(postponed(&tight), [("req.all", Later::Server), ("req.length", Later::Server)]);
+    assert_eq!((whole.layout.request.len(), tight.layout.request.len()), (3, 1));
+    assert!(tight.layout.length + 12 <= whole.layout.length);
+    assert_eq!(tight.handler.request.len(), 3, "the handler sees no difference");
+}
+
+#[test]
+fn what_a_table_or_register_or_the_clock_said_travels() {
+    let locals = "register<bit<32>>(4) cells; action set(bit<32> to) { md.of_table = to; }\n\
+                  table t { key = { hdr.ipv4.dstAddr: exact; } actions = { set; } }";
+    let body = "t.apply(); bit<32> cell; cells.read(cell, 1); md.of_register = cell + 1;\n\
+                md.of_clock = (bit<32>)sm.ingress_global_timestamp;\n\
+                if (md.of_table == 4) { md.under = (bit<32>)hdr.ipv4.ttl; } else { md.under = 8; }";
+    let metadata = "bit<32> of_table; bit<32> of_register; bit<32> of_clock; bit<32> under;";
+    let behind = "hdr.ipv4.dstAddr = md.of_table ^ md.of_register ^ md.of_clock ^ md.under;";
+    let (_, tight) = tightest(&compiled("", metadata, locals, body, behind));
+    assert_eq!(postponed(&tight), []);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_in_words() {
+    let program = compiled("", "bit<16> hop;", "", HASH, "if (md.hop > 50) { sm.egress_spec = 2; }");
+    let refused = split(&program, &target(Some(40 * 8))).expect_err("40 B hold nothing");
+    let text = refused.to_string();
+    assert!(text.contains("B before 1 were postponed") && text.contains("hdr.ipv6, 40 B"), "{text}");
+}
+
+/// A handler that makes its response of its request, and ends a few packets.
+fn mix(_: &mut Tables, request: &[u128], response: &mut [u128]) -> Outcome {
+    let sum = request.iter().fold(7u128, |sum, value| sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*value));
+    let part = |at: usize| sum.rotate_left(at as u32 * 40) ^ request[at % request.len()];
+    response.iter_mut().enumerate().for_each(|(at, value)| *value = part(at));
+    if sum % 13 == 0 { Outcome::Drop(1) } else { Outcome::Respond }
+}
+
+/// All that a split function does with these steps.
+fn play(program: &Program, split: &Split, steps: &[Step]) -> Vec<Effect> {
+    let place = place::Config { strategy: Placement::None, ..place::Config::default() };
+    let config = Config { place, report_every: Duration::from_secs(1000), ..Config::default() };
+    let element = Interpreter::new(&split.element).expect("runs");
+    let mut system = System::new(split.clone(), element, vec![Tables::new(program, mix)], 1, &config, |_| 70);
+    system.advance(50_000, &mut |output| panic!("nothing came in: {output:?}"));
+    let mut effects = Vec::new();
+    for (at, step) in steps.iter().enumerate() {
+        let mut take = |output: Output<'_>| {
+            effects.push(match output {
+                Output::Packet { port, bytes } => Effect::Packet(port, bytes.to_vec()),
+                Output::Digest { name, values } => Effect::Digest(name.to_owned(), values.to_vec()),
+                Output::Dropped(reason) => Effect::Dropped(reason),
+            });
+        };
+        match step {
+            Step::Packet { port, bytes, .. } => system.process(50_000 + 100 * at as u64, *port, bytes, &mut take),
+            other => effects.extend(other.apply(system.execution_mut())),
+        }
+    }
+    system.finish(&mut |output| {
+        if let Output::Packet { port, bytes } = output {
+            effects.push(Effect::Packet(port, bytes.to_vec()));
+        }
+    });
+    effects
+}
+
+/// What differs between a function without a bound and with ever smaller ones; how many values were postponed, and how
+/// many packets left.
+fn differs(choices: &[u8]) -> Result<[usize; 2], String> {
+    let (mut of_program, mut of_steps) = Choices::new(choices).split(180);
+    let program = function(&mut of_program);
+    let once = steps(&program, &mut of_steps, 60);
+    let steps: Vec<Step> = once.iter().chain(&once).cloned().collect();
+    let whole = match split(&program, &target(None)) {
+        Ok(whole) => whole,
+        Err(refused) => return Err(refused.to_string()),
+    };
+    let expected = play(&program, &whole, &steps);
+    let left = expected.iter().filter(|effect| matches!(effect, Effect::Packet(..))).count();
+    let (mut budget, mut moved) = (whole.report.phv_bits.1, 0);
+    // The first step down, some between, the last.
+    for step in [1, 24, 120, 1, 1] {
+        budget = budget.saturating_sub(step);
+        let tight = match split(&program, &target(Some(budget))) {
+            Ok(tight) => tight,
+            Err(Refused::Phv { needed, .. }) => split(&program, &target(Some(needed))).map_err(|e| e.to_string())?,
+            Err(other) => return Err(other.to_string()),
+        };
+        moved = moved.max(tight.report.postponed.len());
+        let found = play(&program, &tight, &steps);
+        if let Some(at) = expected.iter().zip(&found).position(|(one, other)| one != other) {
+            let told = &tight.report.postponed;
+            return Err(format!(
+                "effect {at}, {told:?}:\nexpected {:?}\ngot      {:?}\n{program}\n{}",
+                expected[at],
+                found[at],
+                tight.element.block(&tight.element.ingress)
+            ));
+        }
+        if expected.len() != found.len() {
+            return Err(format!("{} effects instead of {}", found.len(), expected.len()));
+        }
+        if tight.report.phv_bits.1 > budget {
+            break;
+        }
+    }
+    Ok([moved, left])
+}
+
+#[test]
+fn ever_smaller_budgets_change_no_packet() {
+    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60);
+    let (moved, left) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+    let config = Cases { cases, failure_persistence: None, ..Cases::default() };
+    let run = TestRunner::new(config).run(&prop::collection::vec(any::<u8>(), 400..2500), |choices| {
+        let [more, packets] = differs(&choices).map_err(TestCaseError::fail)?;
+        moved.set(moved.get() + more);
+        left.set(left.get() + packets);
+        Ok(())
+    });
+    if let Err(error) = run {
+        panic!("{error}");
+    }
+    println!("{} values postponed, {} packets left", moved.get(), left.get());
+    assert!(
+        moved.get() as u32 > cases / 2 && left.get() as u32 > cases,
+        "{} values, {} packets",
+        moved.get(),
+        left.get()
+    );
+}

@@ -1,0 +1,85 @@
+//! Floats are IEEE 754's bits in the element and floats in the handler (CLIP §IV-C): those that are no ordinary numbers
+//! come back as they went.
+
+use std::path::Path;
+
+use pathcall_function::exec::{Execution, Output};
+use pathcall_function::handler::{Config as Settings, Handler, StartError};
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::Program;
+use pathcall_function::run::{Config, Oracle, System};
+use pathcall_function::split::{Split, Target, split};
+use pathcall_function::{Report, Sources, compile};
+use pathcall_sandbox::{BuildError, Kind};
+
+#[path = "floats/bits.rs"]
+mod bits;
+
+use bits::{BITS, check, packet};
+
+fn program() -> Program {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/floats.p4c");
+    let mut sources = Sources::default();
+    compile(&mut sources, path.as_path()).unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)))
+}
+
+fn start(program: &Program, kind: Kind) -> Option<Handler> {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers");
+    let settings = Settings { kind: Some(kind), ..Settings::default() };
+    match Handler::start(program, &|_| None, &settings, &cache, 0) {
+        Ok(handler) => Some(handler),
+        Err(StartError::Build(BuildError::Lacking(lacking))) => {
+            assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
+            eprintln!("skipped: {kind:?}: {lacking}");
+            None
+        }
+        Err(error) => panic!("{kind:?}: {error}"),
+    }
+}
+
+fn through(split: &Split, element: impl Execution, handler: Handler) {
+    let mut system = System::new(split.clone(), element, vec![handler], 1, &Config::default(), |_| 10);
+    system.advance(100_000, &mut |_| {});
+    let mut before = 0;
+    for (at, value) in BITS.into_iter().enumerate() {
+        let mut left = Vec::new();
+        let mut take = |output: Output<'_>| {
+            if let Output::Packet { bytes, .. } = output {
+                left.push(bytes.to_vec());
+            }
+        };
+        system.process(101_000 + 100 * at as u64, 0, &packet(value), &mut take);
+        system.finish(&mut take);
+        check(value, before, &left);
+        before = value;
+    }
+}
+
+#[test]
+fn in_parts_in_every_room() {
+    let program = program();
+    let split = split(&program, &Target { function: 1, ..Target::default() }).expect("can be split");
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        let Some(handler) = start(&program, kind) else { continue };
+        through(&split, Interpreter::new(&split.element).expect("runs"), handler);
+    }
+}
+
+#[test]
+fn in_one_piece() {
+    let program = program();
+    let handler = start(&program, Kind::Wasm).or_else(|| start(&program, Kind::Native));
+    let Some(handler) = handler else { return };
+    let mut whole = Oracle::new(&program, handler).expect("runs");
+    let mut before = 0;
+    for value in BITS {
+        let mut left = Vec::new();
+        whole.process(1000, 0, &packet(value), &mut |output| {
+            if let Output::Packet { bytes, .. } = output {
+                left.push(bytes.to_vec());
+            }
+        });
+        check(value, before, &left);
+        before = value;
+    }
+}
