@@ -140,6 +140,16 @@ impl Sink {
         self.0.len() >= DIAGNOSTICS_MAX
     }
 
+    /// Whether this was said before, of whatever place.
+    pub fn has(&self, message: &str) -> bool {
+        self.0.iter().any(|diagnostic| diagnostic.message == message)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -33,7 +33,39 @@ const HOLES: [(&str, &str); 5] = [
     ("body", ""),
 ];
 
+/// A function with holes: their names begin with `f.`.
+const FUNCTION: &str = "#include <inet.p4>
+request {@f.request}
+response { bit<8> verdict; }@f.top
+void remote_handler(in request req, out response res) {@f.handler}
+struct metadata { bit<16> port; }
+control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight, out request req, out response res) {@f.locals
+    apply {@f.before
+        flight = hdr.udp.isValid();
+    }
+}
+control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) {
+    apply {@f.behind
+        sm.egress_spec = 1;
+    }
+}
+#include <pipeline.p4>
+";
+const OF_FUNCTION: [(&str, &str); 6] = [
+    ("f.request", " @flow bit<32> host; "),
+    ("f.top", ""),
+    ("f.handler", " res->verdict = 1; "),
+    ("f.locals", ""),
+    ("f.before", ""),
+    ("f.behind", ""),
+];
+
 fn program(hole: &str, piece: &str) -> String {
+    if hole.starts_with("f.") {
+        return OF_FUNCTION.iter().fold(FUNCTION.to_owned(), |text, (name, usual)| {
+            text.replace(&format!("@{name}"), if *name == hole { piece } else { usual })
+        });
+    }
     HOLES.iter().fold(FRAME.to_owned(), |text, (name, usual)| {
         text.replace(&format!("@{name}"), if *name == hole { piece } else { usual })
     })
@@ -50,6 +82,7 @@ fn told(name: &str, text: &str) -> String {
 #[test]
 fn the_frame_without_a_mistake_compiles() {
     assert_eq!(told("frame.p4", &program("", "")), "nothing is wrong\n");
+    assert_eq!(told("frame.p4c", &program("f.", "")), "nothing is wrong\n");
 }
 
 /// Files have cases, each behind a line `=== hole`; a case `=== whole` is a program of its own.
@@ -67,7 +100,8 @@ fn mistakes_are_told_as_they_were() {
         let mut found = String::new();
         for case in text.split("=== ").skip(1) {
             let (hole, piece) = case.split_once('\n').expect("a hole");
-            assert!(hole == "whole" || HOLES.iter().any(|(name, _)| *name == hole), "{hole}");
+            let known = || HOLES.iter().chain(&OF_FUNCTION).any(|(name, _)| *name == hole);
+            assert!(hole == "whole" || known(), "{hole}");
             let program =
                 if hole == "whole" { piece.to_owned() } else { program(hole, &format!("\n{}", piece.trim_end())) };
             found += &format!("=== {hole}\n{piece}---\n{}\n", told("bad.p4", &program));

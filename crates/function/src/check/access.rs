@@ -7,6 +7,21 @@ use crate::ast::{self, ExprKind};
 use crate::diag::{Diagnostic, Reported};
 use crate::ir::{Expr, Span, Ty};
 
+/// How many fields a hint names.
+const FIELDS_NAMED: usize = 8;
+
+/// What there is, in words.
+fn fields(of: &super::types::Struct) -> String {
+    let mut names: Vec<&str> = of.fields.iter().take(FIELDS_NAMED).map(|field| &*field.name).collect();
+    if of.fields.len() > FIELDS_NAMED {
+        names.push("…");
+    }
+    match names.as_slice() {
+        [] => "it has none".to_owned(),
+        names => format!("its fields are {}", names.join(", ")),
+    }
+}
+
 impl<'a> Checker<'a> {
     /// `of.name`
     pub(super) fn member(&mut self, of: &ast::Expr, name: &ast::Name, at: Span) -> Checked<Val> {
@@ -36,7 +51,7 @@ impl<'a> Checker<'a> {
                     return self.fail(match (&*name.text, closest(&name.text, known)) {
                         ("isValid" | "setValid" | "setInvalid", _) => wrong.hint("it is called: write `()` behind it"),
                         (_, Some(known)) => wrong.hint(format!("there is `{known}`")),
-                        _ => wrong,
+                        _ => wrong.hint(fields(&of)),
                     });
                 };
                 Ok(part)

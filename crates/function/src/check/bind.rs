@@ -61,7 +61,10 @@ impl<'a> Checker<'a> {
     fn ordered<'x>(&mut self, params: &[ast::Param], args: &'x [ast::Arg], at: Span) -> Checked<Vec<&'x ast::Expr>> {
         if args.len() != params.len() {
             let usage: Vec<&str> = params.iter().map(|param| &*param.name.text).collect();
-            let wrong = Diagnostic::new(at, format!("expected {} arguments, found {}", params.len(), args.len()));
+            let mut wrong = Diagnostic::new(at, format!("expected {} arguments, found {}", params.len(), args.len()));
+            if let Some(first) = params.first().filter(|first| first.name.at.file != at.file) {
+                wrong = wrong.also(first.name.at, "its parameters are declared here");
+            }
             return self.fail(wrong.hint(format!("its parameters are ({})", usage.join(", "))));
         }
         if args.iter().all(|arg| arg.name.is_none()) {

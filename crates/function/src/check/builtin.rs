@@ -54,6 +54,12 @@ impl<'a> Checker<'a> {
                 Ok(Item::Register(RegisterId(self.program.registers.len() as u32 - 1), ty))
             }
             "counter" => {
+                if let Some(wrong) = instance.annotations.iter().find(|annotation| &*annotation.name.text == "mirrored")
+                {
+                    let wrong = Diagnostic::new(wrong.name.at, "a counter that is mirrored");
+                    return self
+                        .fail(wrong.hint("`@mirrored` stands before tables and registers; count in a register"));
+                }
                 let [size, kind] = self.arguments(&instance.args, "counter(1024, CounterType.packets)", at)?;
                 let size = self.count(&size.value, "the size of a counter", CELLS_MAX)?;
                 self.expr(&kind.value)?;

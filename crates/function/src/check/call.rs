@@ -78,6 +78,10 @@ impl<'a> Checker<'a> {
             Some(Item::Wrong) => return Err(Reported),
             Some(Item::Table(_)) => ("a table", "`apply`"),
             Some(Item::Instance(_) | Item::Control(_) | Item::Parser(_)) => ("a control or parser", "`apply`"),
+            None if &*method.text == "apply" && matches!(object.kind, ExprKind::Name(_)) => {
+                let ExprKind::Name(name) = &object.kind else { return Err(Reported) };
+                return self.unknown(object.at, name, "table or control");
+            }
             _ => return self.method_of_value(object, method, args, at),
         };
         let wrong = Diagnostic::new(method.at, format!("{what} has no `{}`", method.text));

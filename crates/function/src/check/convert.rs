@@ -35,6 +35,7 @@ impl Checker<'_> {
         let wrong = Diagnostic::new(at, format!("expected `{to}`, found {}", value.describe()));
         let from = value.ty();
         let wrong = match (from.as_ref().map(Type::base), to.base()) {
+            (_, Type::Bool) if matches!(value, Val::Num(_)) => wrong.hint("write `true` or `false`"),
             (Some(Type::Bit(_) | Type::Int(_)), Type::Bool) => wrong.hint("compare it: `x != 0`, `x == 1`"),
             (Some(Type::Bool), Type::Bit(width)) if *width > 1 => {
                 wrong.hint(format!("write `(bit<{width}>)(bit<1>)` before it"))

@@ -17,6 +17,7 @@ impl<'a> Checker<'a> {
             let name = ast::Name { text: name.into(), at: Span::default() };
             self.bind(&name, Item::Type(ty));
         }
+        let complete = self.complete(declarations);
         let mut main = None;
         for declaration in declarations {
             if let Decl::Instance(instance) = declaration
@@ -29,6 +30,10 @@ impl<'a> Checker<'a> {
                 continue;
             }
             self.declaration(declaration);
+        }
+        if !complete {
+            // Whatever uses them would be told again.
+            return;
         }
         match main {
             Some(main) => drop(self.package(main)),
@@ -43,6 +48,36 @@ impl<'a> Checker<'a> {
             None => {}
         }
         self.unused(declarations);
+    }
+
+    /// Whether a handler, its request and its response are there, or none of them.
+    fn complete(&mut self, declarations: &[Decl]) -> bool {
+        let (mut request, mut response, mut handler) = (None, None, None);
+        for declaration in declarations {
+            match declaration {
+                Decl::Request { at, .. } => request = request.or(Some(*at)),
+                Decl::Response { at, .. } => response = response.or(Some(*at)),
+                Decl::Handler { at, .. } => handler = handler.or(Some(*at)),
+                _ => {}
+            }
+        }
+        let lacking = match (request, response, handler) {
+            (None, _, Some(at)) => {
+                (at, "`remote_handler` without a `request`", "request { bit<32> addr; }, what goes to it")
+            }
+            (_, None, Some(at)) => {
+                (at, "`remote_handler` without a `response`", "response { bit<8> verdict; }, what it gives")
+            }
+            (Some(at), _, None) | (None, Some(at), None) => (
+                at,
+                "parameters without a `remote_handler`",
+                "void remote_handler(in request req, out response res) { C }",
+            ),
+            _ => return true,
+        };
+        let (at, what, hint) = lacking;
+        self.tell(Diagnostic::new(at, what).hint(format!("declare one: {hint}")));
+        false
     }
 
     fn declaration(&mut self, declaration: &'a Decl) {

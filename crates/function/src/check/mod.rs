@@ -240,14 +240,30 @@ impl<'a> Checker<'a> {
     /// Complains of a name that stands for nothing.
     fn unknown<T>(&mut self, at: Span, name: &str, what: &str) -> Checked<T> {
         let wrong = Diagnostic::new(at, format!("no {what} `{name}`"));
+        // A type that is lacking is lacking wherever it is used.
+        if what == "type" && self.sink.has(&wrong.message) {
+            return Err(Reported);
+        }
         let known: Vec<&str> = self.scopes.iter().flat_map(|scope| scope.keys()).map(|name| &**name).collect();
         let wrong = match (name, closest(name, known)) {
             ("NoAction" | "packet_in" | "packet_out", _) => wrong.hint("write #include <core.p4>"),
             ("standard_metadata_t" | "HashAlgorithm" | "CounterType" | "CloneType", _) => {
                 wrong.hint("write #include <v1model.p4>")
             }
+            ("metadata", _) if what == "type" => wrong.hint("declare one, empty if there is none: struct metadata { }"),
+            ("pre_processing", _) => wrong.hint(
+                "what is before the handler: control pre_processing(inout inet_t hdr, inout metadata md, \
+                 inout standard_metadata_t sm, out bool flight, out request req, out response res) { … }",
+            ),
+            ("post_processing", _) => wrong.hint(
+                "what is behind the handler: control post_processing(inout inet_t hdr, inout metadata md, \
+                 inout standard_metadata_t sm, in response res) { … }",
+            ),
             (_, Some(known)) => wrong.hint(format!("there is `{known}`")),
-            _ => wrong,
+            _ => match of_c(name).filter(|_| what == "type") {
+                Some(hint) => wrong.hint(hint),
+                None => wrong,
+            },
         };
         self.fail(wrong)
     }
@@ -333,8 +349,25 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// What to write instead of a type that is C's.
+fn of_c(name: &str) -> Option<String> {
+    let bits = |prefix: &str| name.strip_prefix(prefix)?.strip_suffix("_t")?.parse::<u16>().ok();
+    match name {
+        "double" => Some("floats have 32 bits: `float`".to_owned()),
+        "char" => Some("write `bit<8>`".to_owned()),
+        "short" => Some("write `int<16>`".to_owned()),
+        "long" => Some("write `int<64>`".to_owned()),
+        "unsigned" => Some("write `bit<32>`".to_owned()),
+        _ => match (bits("uint"), bits("int")) {
+            (Some(bits), _) => Some(format!("write `bit<{bits}>`")),
+            (None, Some(bits)) => Some(format!("write `int<{bits}>`")),
+            _ => None,
+        },
+    }
+}
+
 /// The known name that was probably meant.
-fn closest<'n>(name: &str, known: Vec<&'n str>) -> Option<&'n str> {
+pub(crate) fn closest<'n>(name: &str, known: Vec<&'n str>) -> Option<&'n str> {
     // Of short names, all others are near.
     let bound = name.len().div_ceil(4) - usize::from(name.len() < 3);
     let near = known.into_iter().filter(|known| known.len().abs_diff(name.len()) <= bound);

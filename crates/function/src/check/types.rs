@@ -240,6 +240,7 @@ impl Checker<'_> {
             self.tell(match &ty {
                 Type::Struct(_) if header => wrong.hint("write the struct's fields into the header"),
                 Type::Varbit(_) => wrong.hint("a varbit is in a header"),
+                Type::String => wrong.hint("an element has no text: write the bits of it, or a number for each"),
                 _ => wrong,
             });
         }

@@ -2,7 +2,7 @@
 
 use super::{Parsed, Parser};
 use crate::ast::{Annotation, Control, Expr, Key, Local, Table};
-use crate::diag::Diagnostic;
+use crate::diag::{Diagnostic, Reported};
 use crate::lex::Kind;
 
 /// Properties of tables that the subset has not, and what to do instead.
@@ -25,6 +25,7 @@ impl Parser<'_> {
         let params = self.params()?;
         let constructor = if self.is("(") { self.params()? } else { Vec::new() };
         let mut body = None;
+        let well = self.sink.len();
         let locals = self.braced(|parser| {
             if parser.is("apply") && parser.ahead(1).kind.is("{") {
                 let at = parser.step().at;
@@ -49,6 +50,10 @@ impl Parser<'_> {
             Ok(Some(Local::Stmt(parser.statement()?)))
         })?;
         let Some(body) = body else {
+            // It may be there, in what could not be read.
+            if self.sink.len() > well {
+                return Err(Reported);
+            }
             let wrong = Diagnostic::new(name.at, format!("control `{}` has no `apply`", name.text));
             return self.fail(wrong.hint("write `apply { }`, also if nothing is done"));
         };

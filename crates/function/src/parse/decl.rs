@@ -78,6 +78,10 @@ impl Parser<'_> {
             "state" if next.is("{") => self.state_variables()?,
             "partition" => self.partition()?,
             "void" if next.is("remote_handler") => self.remote_handler()?,
+            "remote_handler" => {
+                let wrong = Diagnostic::new(at, "`remote_handler` without `void` before it");
+                return self.fail(wrong.hint("void remote_handler(in request req, out response res) { C }"));
+            }
             word if REFUSED.iter().any(|(refused, _)| *refused == word) => {
                 let hint = REFUSED.iter().find(|(refused, _)| *refused == word).map_or("", |(_, hint)| hint);
                 let wrong = Diagnostic::new(at, format!("`{word}` is not in the subset")).hint(hint);

@@ -2,6 +2,7 @@
 
 use super::{DEPTH_MAX, KEYWORDS, Parsed, Parser};
 use crate::ast::{Arg, Expr, ExprKind, Name, Operator};
+use crate::diag::Diagnostic;
 use crate::ir::{Binary, Span, Unary};
 use crate::lex::Kind;
 use std::rc::Rc;
@@ -151,6 +152,12 @@ impl Parser<'_> {
         loop {
             let depth = expr.depth;
             if self.eat(".") {
+                if matches!((&expr.kind, self.kind()), (ExprKind::Number(..), Kind::Number(..) | Kind::NoNumber(_))) {
+                    self.step();
+                    let wrong = Diagnostic::new(self.since(start), "a number with a fraction");
+                    return self
+                        .fail(wrong.hint("an element only carries floats: say its bits, `(float)32w0x3FC00000`"));
+                }
                 let name = self.member()?;
                 let at = self.since(start);
                 expr = self.node(ExprKind::Member(Box::new(expr), name), at, depth)?;

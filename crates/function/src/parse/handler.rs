@@ -2,6 +2,7 @@
 
 use super::{Parsed, Parser};
 use crate::ast::Decl;
+use crate::diag::Diagnostic;
 use crate::ir::Span;
 use crate::lex::Kind;
 
@@ -22,12 +23,15 @@ impl Parser<'_> {
 
     /// `{ C }`
     fn c(&mut self) -> Parsed<Span> {
-        self.expect("{")?;
+        let open = self.expect("{")?;
         if *self.kind() != Kind::C {
             return self.unexpected("C");
         }
         let c = self.step().at;
-        self.expect("}")?;
+        if !self.eat("}") {
+            let wrong = Diagnostic::new(open, "the C that begins here does not end");
+            return self.fail(wrong.hint("a `}` is missing; or a comment, a `\"` or a `'` in it is not closed"));
+        }
         Ok(c)
     }
 
@@ -36,6 +40,10 @@ impl Parser<'_> {
         self.step();
         let ty = self.ty()?;
         let name = self.name("a partition's name")?;
+        if self.is(";") {
+            let wrong = Diagnostic::new(name.at, format!("partition `{}` has no values", name.text));
+            return self.fail(wrong.hint("say the lowest and the highest: partition bit<16> ports = 1024 .. 65535;"));
+        }
         self.expect("=")?;
         let first = self.expr()?;
         self.expect("..")?;

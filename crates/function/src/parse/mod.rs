@@ -273,6 +273,10 @@ impl Parser<'_> {
             let at = self.here();
             let Kind::Name(text) = self.kind().clone() else { return self.unexpected("an annotation's name") };
             self.step();
+            if let Some((known, hint)) = meant(&text) {
+                let wrong = Diagnostic::new(at, format!("no annotation `@{text}`"));
+                return self.fail(wrong.hint(format!("there is `@{known}`: {hint}")));
+            }
             let mut string = None;
             if self.is("(") || self.is("[") {
                 let mut open = 0_usize;
@@ -294,4 +298,17 @@ impl Parser<'_> {
         }
         Ok(annotations)
     }
+}
+
+/// Annotations that change what a program does, and what they are for.
+const ANNOTATIONS: [(&str, &str); 3] = [
+    ("flow", "packets that agree in these parameters of a request go to one server"),
+    ("mirrored", "servers hold all of a table, or cells of a register that its entries name"),
+    ("index", "the parameter of an action that is the index of mirrored registers"),
+];
+
+/// The annotation that was probably meant; others say nothing here, as P4_16 has it (§20).
+fn meant(name: &str) -> Option<(&'static str, &'static str)> {
+    let found = crate::check::closest(name, ANNOTATIONS.iter().map(|(known, _)| *known).collect())?;
+    ANNOTATIONS.into_iter().find(|(known, _)| *known == found && found != name)
 }

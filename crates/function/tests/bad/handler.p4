@@ -39,8 +39,9 @@ control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metad
 control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) { apply { } }
 #include <pipeline.p4>
 === top
-request { bit<8> a; h_t h; }
 state { int a; }
+=== top
+request { bit<8> a; h_t h; }
 partition bit<16> ports = 10 .. 5;
 partition bool ports2 = 0 .. 1;
 === top
