@@ -21,7 +21,8 @@ parser P(packet_in p, out headers hdr, inout metadata md, inout standard_metadat
 control V(inout headers hdr, inout metadata md) { apply { } }
 control I(inout headers hdr, inout metadata md, inout standard_metadata_t sm) { apply {
     hdr.told.setValid();
-    hdr.told = { (bit<16>)sm.parser_error, md.rounds, hdr.h.kind };
+    bit<16> ended = sm.parser_error == error.ParserTimeout ? 16w5 : sm.parser_error == error.PacketTooShort ? 16w1 : 0;
+    hdr.told = { ended, md.rounds, hdr.h.kind };
     sm.egress_spec = 2;
 } }
 control E(inout headers hdr, inout metadata md, inout standard_metadata_t sm) { apply { } }

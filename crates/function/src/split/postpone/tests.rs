@@ -116,6 +116,88 @@ fn mix(_: &mut Tables, request: &[u128], response: &mut [u128]) -> Outcome {
     if sum % 13 == 0 { Outcome::Drop(1) } else { Outcome::Respond }
 }
 
+/// Packets of two kinds that go to a server or do not, of all kinds of TTL, by four ports.
+fn packets() -> Vec<Step> {
+    let packet = |at: u8| {
+        let protocol = if at.is_multiple_of(3) { 6 } else { 17 };
+        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, at, 0x08, 0x00];
+        bytes.extend([0x45, at, 0, 60, 0, at, 0, 0, at % 5, protocol, 0, 0, 10, 0, at, 1, 10, at, 0, 2]);
+        bytes.extend([at; 26]);
+        Step::Packet { now_us: 0, port: u16::from(at % 4), bytes }
+    };
+    (0..40).map(packet).collect()
+}
+
+/// Each of these goes wrong if one of the rules about what can be postponed, or where it is put, is forgotten.
+#[test]
+fn what_comes_between_is_minded() {
+    let register = "register<bit<32>>(4) cells;";
+    let cases = [
+        // A `return` keeps the value from being made.
+        ("", "bit<8> a;", "", "if (hdr.ipv4.ttl == 1) { return; } md.a = 5;", "hdr.ipv4.diffserv = md.a;"),
+        // A header that is there for a while only.
+        (
+            "bit<8> plain;",
+            "bit<12> a;",
+            "",
+            "hdr.vlan.setValid(); hdr.vlan.vid = 7; md.a = hdr.vlan.vid; hdr.vlan.setInvalid(); req.plain = hdr.ipv4.ttl;",
+            "hdr.ipv4.identification = (bit<16>)md.a;",
+        ),
+        // The packet is changed behind it, and that is read where it stands.
+        (
+            "",
+            "bit<8> a;",
+            register,
+            "md.a = hdr.ipv4.ttl; hdr.ipv4.ttl = 9; cells.write(0, (bit<32>)hdr.ipv4.ttl);",
+            "hdr.ipv4.diffserv = md.a;",
+        ),
+        // What it is made of becomes something else, which travels.
+        (
+            "",
+            "bit<32> a; bit<32> b;",
+            register,
+            "md.b = (bit<32>)hdr.ipv4.ttl; md.a = md.b + 1; cells.read(md.b, 0); cells.write(0, md.b + 3);",
+            "hdr.ipv4.dstAddr = md.a; hdr.ipv4.srcAddr = md.b;",
+        ),
+        // What it is made of becomes something else, and that is made of the packet too.
+        (
+            "",
+            "bit<32> a; bit<32> b;",
+            register,
+            "md.b = (bit<32>)hdr.ipv4.ttl; md.a = md.b + 1; md.b = md.a << 3; cells.write(0, md.b);",
+            "hdr.ipv4.dstAddr = md.a; hdr.ipv4.srcAddr = md.b;",
+        ),
+        // A server does not know the port.
+        ("bit<16> port; bit<8> plain;", "", "", "req.port = (bit<16>)sm.ingress_port; req.plain = hdr.ipv4.ttl;", ""),
+        // Nor what came out of a branch that a register decides.
+        (
+            "bit<16> port; bit<8> plain;",
+            "",
+            register,
+            "bit<32> c; cells.read(c, 1); cells.write(1, c + 1); req.plain = hdr.ipv4.ttl;\n\
+             if (c[0:0] == 1) { req.port = 4; } else { req.port = (bit<16>)hdr.ipv4.ttl; }",
+            "",
+        ),
+        // A parameter is the part before's as well.
+        (
+            "bit<32> twice;",
+            "bit<32> a;",
+            register,
+            "req.twice = hdr.ipv4.srcAddr << 1; md.a = req.twice + 1; if (req.twice[4:4] == 1) { cells.write(2, md.a); }",
+            "hdr.ipv4.dstAddr = md.a;",
+        ),
+    ];
+    for (request, metadata, locals, body, behind) in cases {
+        let behind = format!("{behind} hdr.ethernet.srcAddr[7:0] = res.said;");
+        let program = compiled(request, metadata, locals, body, &behind);
+        let (whole, tight) = tightest(&program);
+        assert!(!tight.report.postponed.is_empty() || body.contains("setValid"), "{body}");
+        let (expected, found) = (play(&program, &whole, &packets()), play(&program, &tight, &packets()));
+        assert!(expected.len() >= 35, "{expected:?}");
+        assert_eq!(expected, found, "{body}: {:?}", tight.report.postponed);
+    }
+}
+
 /// All that a split function does with these steps.
 fn play(program: &Program, split: &Split, steps: &[Step]) -> Vec<Effect> {
     let place = place::Config { strategy: Placement::None, ..place::Config::default() };
