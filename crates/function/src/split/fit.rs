@@ -3,8 +3,9 @@
 use super::carried::carried;
 use super::find::Parts;
 use super::postpone::{self, Choice};
-use super::{Refused, Target, element, vector};
-use crate::ir::{Program, SlotId};
+use super::report::Report;
+use super::{Refused, Split, Target, Warning, element, vector};
+use crate::ir::{Handler, Program, SlotId};
 
 /// How many of the largest headers an error names.
 const NAMED: usize = 3;
@@ -19,6 +20,27 @@ pub struct Fitted {
     pub bits: u32,
     /// What it would have to hold if nothing were postponed.
     pub bits_whole: u32,
+}
+
+impl Fitted {
+    /// With the handler, and what is told of it.
+    pub fn finish(self, handler: Handler, warnings: Vec<Warning>) -> Split {
+        let Self { of, made, bits, bits_whole } = self;
+        let report = Report::new(&of, warnings).of(&made.program, &made.layout, (bits_whole, bits));
+        let (element, layout, generated) = (made.program, made.layout, made.generated);
+        Split { element, layout, handler, on_server: of.on_server, generated, report }
+    }
+}
+
+/// All that can be postponed is, whether it helps or not.
+#[cfg(test)]
+pub fn postpone_all(program: &Program, parts: &Parts, target: &Target) -> Fitted {
+    let carried = carried(program, parts);
+    let all = postpone::candidates(program, parts, &carried);
+    let of = postpone::postpone(program, parts, &carried, &all);
+    let made = element::element(&of, target);
+    let bits = vector::bits(&made.program, made.aligned);
+    Fitted { of, bits, bits_whole: bits, made }
 }
 
 /// Makes the element. Nothing is postponed if it fits as it is; else the largest values first, and no more than it takes.

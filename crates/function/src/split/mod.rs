@@ -222,8 +222,6 @@ pub fn split(program: &Program, target: &Target) -> Result<Split, Refused> {
     let parts = find::parts(program)?;
     find::check(program, &parts)?;
     let warnings = find::warnings(program, &parts);
-    let fit::Fitted { of, made, bits, bits_whole } = fit::fit(program, &parts, target)?;
-    let report = Report::new(&of, warnings).of(&made.program, &made.layout, (bits_whole, bits));
-    let (element, layout, generated) = (made.program, made.layout, made.generated);
-    Ok(Split { element, layout, handler, on_server: of.on_server, generated, report })
+    let fitted = fit::fit(program, &parts, target)?;
+    Ok(fitted.finish(handler, warnings))
 }
