@@ -89,6 +89,25 @@ pub fn fit(program: &Program, parts: &Parts, target: &Target) -> Result<Fitted, 
     Ok(Fitted { bits_whole, ..best })
 }
 
+/// Whether a program that needs so many bits as it is fits.
+///
+/// # Errors
+/// [`Refused::Phv`] if not.
+pub fn fits(program: &Program, needed: u32, target: &Target) -> Result<(), Refused> {
+    match target.phv_bits.filter(|bits| needed > *bits) {
+        None => Ok(()),
+        Some(bits) => Err(Refused::Phv { needed, whole: needed, bits, postponed: 0, largest: largest(program) }),
+    }
+}
+
+/// What it was before, in words.
+pub fn before(whole: u32, postponed: usize) -> String {
+    match postponed {
+        0 => String::new(),
+        count => format!(" ({} B before {count} were postponed)", whole.div_ceil(8)),
+    }
+}
+
 /// A value that can be postponed: for the part behind, or for the server.
 #[derive(Debug, Clone, Copy)]
 enum Value {

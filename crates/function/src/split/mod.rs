@@ -168,9 +168,9 @@ pub enum Refused {
     },
     /// The element can't hold all values at once, whatever is postponed.
     #[error(
-        "the element holds {} B of values at once ({} B before {postponed} were postponed), and the target's header vector \
-         {} B: have the parser take fewer headers (the largest: {largest}), or keep less in variables",
-        needed.div_ceil(8), whole.div_ceil(8), bits / 8
+        "the element holds {} B of values at once{}, and the target's header vector {} B: have the parser take fewer \
+         headers (the largest: {largest}), or keep less in variables",
+        needed.div_ceil(8), fit::before(*whole, *postponed), bits / 8
     )]
     Phv {
         /// Bits that are needed, with all postponed that can be.
@@ -211,6 +211,14 @@ pub enum Warning {
         /// The register.
         register: String,
     },
+}
+
+/// Whether a program without a handler fits a target: nothing of it can be postponed.
+///
+/// # Errors
+/// [`Refused::Phv`] if not.
+pub fn fits(program: &Program, target: &Target) -> Result<(), Refused> {
+    fit::fits(program, vector::bits(program, None), target)
 }
 
 /// Splits a function.

@@ -124,10 +124,13 @@ impl Read {
             sizes: Sizes { entries: source.element_entries, ..Sizes::default() },
             phv_bits: source.phv.map(|bytes| bytes.saturating_mul(8)),
         };
-        let split = match program.handler.is_some().then(|| pathcall_function::split::split(&program, &target)) {
-            None => None,
-            Some(Ok(split)) => Some(split),
-            Some(Err(refused)) => {
+        let split = match program.handler {
+            None => pathcall_function::split::fits(&program, &target).map(|()| None),
+            Some(_) => pathcall_function::split::split(&program, &target).map(Some),
+        };
+        let split = match split {
+            Ok(split) => split,
+            Err(refused) => {
                 return Err(match refused.at() {
                     Some(at) => Report(&[Diagnostic::new(at, refused.to_string())], &sources).to_string(),
                     None => format!("error: {refused}"),
