@@ -19,6 +19,8 @@ pub mod diag;
 pub mod emit;
 pub mod exec;
 pub mod handler;
+#[cfg(any(test, feature = "random"))]
+pub mod held;
 pub mod installer;
 pub mod interp;
 pub mod ir;

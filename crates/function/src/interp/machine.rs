@@ -183,7 +183,8 @@ impl Machine {
                 Op::Recirculate => self.recirculate = true,
                 Op::Truncate { bytes } => self.set(code.length_max, self.get(bytes)),
                 Op::Remote => {
-                    let mut call = Call { packet, values: &mut self.values, tables: &mut memory.tables };
+                    let (tables, registers) = (&mut memory.tables, &mut memory.registers);
+                    let mut call = Call { packet, values: &mut self.values, tables, registers };
                     if remote(&mut call) == Verdict::Drop {
                         return Ended::Dropped;
                     }

@@ -3,7 +3,7 @@
 use super::bits::mask;
 use super::table::Table;
 use crate::exec::{Count, TableError};
-use crate::ir::{Entry, Match, Program, SlotId, TableId};
+use crate::ir::{Entry, Match, Program, RegisterId, SlotId, TableId};
 
 /// What outlives a packet.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ pub struct Call<'a> {
     pub packet: &'a [u8],
     pub(super) values: &'a mut [u128],
     pub(super) tables: &'a mut [Table],
+    pub(super) registers: &'a mut [Register],
 }
 
 impl Call<'_> {
@@ -55,6 +56,20 @@ impl Call<'_> {
     /// Writes a slot, of this width.
     pub fn set(&mut self, slot: SlotId, width: u16, value: u128) {
         self.values[slot.0 as usize] = value & mask(width);
+    }
+
+    /// A cell of a register; 0 beyond its end.
+    #[must_use]
+    pub fn register(&self, register: RegisterId, index: u32) -> u128 {
+        self.registers[register.0 as usize].cells.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Writes a cell of a register; beyond its end nothing happens.
+    pub fn set_register(&mut self, register: RegisterId, index: u32, value: u128) {
+        let register = &mut self.registers[register.0 as usize];
+        if let Some(cell) = register.cells.get_mut(index as usize) {
+            *cell = value & mask(register.width);
+        }
     }
 
     /// Adds an entry, or gives the one with these keys another action.

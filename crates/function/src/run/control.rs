@@ -107,6 +107,22 @@ impl Control {
         self.later(now_us, Word::Scaled(scale::Input::Want(servers)));
     }
 
+    /// The element began anew: what was on its way to it, or from it about that, is of the one before.
+    pub fn element_restarted(&mut self, now_us: u64) {
+        let of_before = |word: &Word| {
+            let applied = |input: &place::Input| matches!(input, place::Input::Applied { .. });
+            match word {
+                Word::Place(..) | Word::Scale(..) | Word::Scaled(scale::Input::Applied { .. }) => true,
+                Word::Placed(input) => applied(input),
+                _ => false,
+            }
+        };
+        self.words.retain(|(_, word)| !of_before(word));
+        self.installer.restarted();
+        self.placer.handle(instant(now_us), place::Input::ElementRestarted);
+        self.scaler.handle(instant(now_us), scale::Input::ElementRestarted);
+    }
+
     /// What placement counted.
     pub fn placed(&self) -> place::Stats {
         self.placer.stats()

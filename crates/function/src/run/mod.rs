@@ -209,6 +209,14 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control_now();
     }
 
+    /// The element has begun anew, and is this one: it has nothing but what its program declares.
+    pub fn restart(&mut self, element: E) {
+        self.element = element;
+        self.begin();
+        self.control.element_restarted(self.now_us);
+        self.control_now();
+    }
+
     /// An operator takes an entry of a mirrored table out, at every server; the element follows.
     pub fn remove(&mut self, table: TableId, keys: &[Match]) {
         self.servers.iter_mut().flatten().for_each(|server| {

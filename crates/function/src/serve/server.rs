@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
 
+use super::unlisted::Unlisted;
 use super::{Change, Handler, Outcome};
 use crate::interp::{Call, Interpreter, Verdict, bits};
 use crate::ir::{Entry, Match, RegisterId, SlotId, TableId};
@@ -48,6 +49,8 @@ pub struct Server<H> {
     /// Entries that this server's packets made, and how many each version and bucket has.
     made: HashMap<(TableId, Vec<Match>), Came>,
     flows: HashMap<Came, u64>,
+    /// Flows that only variables of the handler know; none where it has no variables.
+    unlisted: Option<Unlisted>,
     /// The newest version, and the buckets that are this server's in it.
     group: (Version, BTreeSet<u16>),
     request: Vec<u128>,
@@ -134,6 +137,7 @@ impl<H: Handler> Server<H> {
             steered: split.generated.steered.clone(),
             made: HashMap::new(),
             flows: HashMap::new(),
+            unlisted: (!split.handler.state.text.trim().is_empty()).then(Unlisted::default),
             group: (0, BTreeSet::new()),
             stats: Stats::default(),
         };
@@ -177,6 +181,9 @@ impl<H: Handler> Server<H> {
         let outcome = self.handler.handle(now_us / 1000, &self.request, frame.packet(), &mut self.response);
         let changed = self.changes(Some(came));
         let touched = self.handler.touched();
+        if let (Some(unlisted), None) = (&mut self.unlisted, &touched) {
+            unlisted.came(now_us, came);
+        }
         let touched = touched.and_then(|t| self.holder.number(&self.handler, t.table, &t.keys, &t.key));
         let named = changed.or(entry).or(touched);
         let turn = named.and_then(|number| Some((number, self.holder.responded(number)?)));
@@ -279,8 +286,9 @@ impl<H: Handler> Server<H> {
     pub fn flows(&self) -> (u64, u64, Version) {
         let (newest, mine) = &self.group;
         let old = |(version, bucket): &Came| version != newest && !mine.contains(bucket);
-        let of_old = self.flows.iter().filter(|(came, _)| old(came)).map(|(_, count)| count).sum();
-        (self.flows.values().sum(), of_old, *newest)
+        let of_old: u64 = self.flows.iter().filter(|(came, _)| old(came)).map(|(_, count)| count).sum();
+        let unlisted = self.unlisted.as_ref().map_or(0, |unlisted| unlisted.old(*newest));
+        (self.flows.values().sum(), of_old + unlisted, *newest)
     }
 
     /// Whether an entry still has a value of this range of a partition.
@@ -338,6 +346,7 @@ impl<H: Handler> Server<H> {
     /// Time has passed.
     pub fn expire(&mut self, now_us: u64) {
         self.handler.expire(now_us / 1000);
+        self.unlisted.iter_mut().for_each(|unlisted| unlisted.expire(now_us));
         self.changes(None);
     }
 

@@ -5,6 +5,7 @@
 mod anywhere;
 mod differ;
 mod floats;
+mod held;
 mod live;
 mod loops;
 mod planted;

@@ -16,6 +16,8 @@ mod stmt;
 use crate::emit::walk;
 use crate::ir::{Expr, Program, SlotKind, Span, StmtKind, Ty};
 use names::Names;
+#[cfg(any(test, feature = "random"))]
+pub(crate) use names::clean;
 
 /// A program that P4_16 has no words for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +49,18 @@ pub fn emit(program: &Program) -> Result<String, Unsayable> {
     };
     text.file()?;
     Ok(text.text)
+}
+
+/// Names of a program's digests: as the text has them, and as they are.
+#[cfg(any(test, feature = "random"))]
+pub(crate) fn digests(program: &Program) -> Vec<(String, String)> {
+    let mut names = Vec::new();
+    walk::statements(program, &mut |statement| {
+        if let StmtKind::Digest { name, .. } = &statement.kind {
+            names.push((clean(name), name.clone()));
+        }
+    });
+    names
 }
 
 /// Writes the text, line by line.

@@ -236,7 +236,7 @@ pub(super) fn errors(program: &Program) -> usize {
 }
 
 /// A name with only what names may have: `pre.nat_out` becomes `pre_nat_out`.
-pub(super) fn clean(name: &str) -> String {
+pub(crate) fn clean(name: &str) -> String {
     let mut clean: String = name
         .chars()
         .filter(|c| *c != ']')

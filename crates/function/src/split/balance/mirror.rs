@@ -1,8 +1,10 @@
 //! Mirrored tables in the element: their entries carry a number and a mode.
 
+use std::collections::HashMap;
+
 use super::make::{action, number, var};
 use super::{Acting, Mirrored, NUMBERLESS, Sizes};
-use crate::ir::{Action, Block, Expr, ExprKind, Program, RegisterId, SlotId, StmtKind, TableId, Ty};
+use crate::ir::{Action, ActionId, Block, Expr, ExprKind, Program, RegisterId, SlotId, StmtKind, TableId, Ty};
 
 /// Has the entries of a table carry number and mode, and its actions only say what they found: whether a hit counts
 /// is known after it.
@@ -59,6 +61,15 @@ pub(super) fn mirror(
         tag,
         default: (default, args, default_at),
     }
+}
+
+/// Of actions whose entries name cells of mirrored registers: the parameter that is the cells' index.
+pub(crate) fn index_args(program: &Program) -> HashMap<ActionId, usize> {
+    let mirrored = (0..program.registers.len()).filter(|at| program.registers[*at].mirrored);
+    let mirrored: Vec<RegisterId> = mirrored.map(|at| RegisterId(at as u32)).collect();
+    let indices = index_slots(program, &mirrored);
+    let found = |(at, action)| Some((ActionId(at as u32), index_arg(action, &indices)?));
+    program.actions.iter().enumerate().filter_map(found).collect()
 }
 
 /// Slots that are indices of mirrored registers somewhere in the program.

@@ -37,6 +37,7 @@ mod mirror;
 
 use crate::ir::{ActionId, Block, Expr, MatchKind, Program, RegisterId, SlotId, Standard, StmtKind, TableId, Ty};
 pub use make::Var;
+pub(crate) use mirror::index_args;
 use mirror::mirror;
 
 use make::{action, number, register, standard, stmt, table, var};
