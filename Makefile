@@ -18,7 +18,7 @@ demo:
 
 # One build for all tests, with every feature; the kernel's program is left out, and so it is said, where what it
 # takes is lacking.
-FEATURES = pathcall-rpc/otel,pathcall-sim/mutants,pathcall-conformance/mutants
+FEATURES = pathcall-rpc/otel,pathcall-sim/mutants,pathcall-conformance/mutants,pathcall-function/mutants
 XDP_FEATURES = pathcall-xdp/planted,pathcall-element/xdp,pathcall/xdp,pathcall-bench/xdp
 ALL_FEATURES = $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEATURES))
 
@@ -48,7 +48,7 @@ mutants:
 xdp:
 	bpf/lacking
 	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
-	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test function --test packets \
+	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test fib --test function --test packets \
 	  --test passing --test planted --test processors --test veth --test calls --test xdp
 
 # The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that

@@ -12,6 +12,7 @@ macro_rules! mutants {
         clone_hosts { $( $(#[$hosts_doc:meta])* $hosts:ident, )* }
         flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
         function { $( $(#[$function_doc:meta])* $function:ident, )* }
+        held { $( $(#[$held_doc:meta])* $held:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,6 +23,7 @@ macro_rules! mutants {
             $( $(#[$hosts_doc])* $hosts, )*
             $( $(#[$flow_doc])* $flow, )*
             $( $(#[$function_doc])* $function, )*
+            $( $(#[$held_doc])* $held, )*
         }
 
         impl Mutant {
@@ -37,6 +39,8 @@ macro_rules! mutants {
             pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
             /// All of *function*.
             pub const FUNCTION: &'static [Self] = &[ $( Self::$function, )* ];
+            /// Of *function*, in parts that the simulator has not: whole functions show them.
+            pub const HELD: &'static [Self] = &[ $( Self::$held, )* ];
         }
     };
 }
@@ -335,6 +339,16 @@ mutants! {
         FunctionTurnKept,
         /// Values that came before their entry are used with it.
         FunctionEarlyValues,
+    }
+    held {
+        /// The element does not count the packets that it sends to servers.
+        HeldUncounted,
+        /// The element does not remember which flows came with a group.
+        HeldUnremembered,
+        /// A server does not say that its variables alone know of flows.
+        HeldUnlistedForgotten,
+        /// The values of registers that a server answers with are another entry's.
+        HeldOtherCell,
     }
 }
 

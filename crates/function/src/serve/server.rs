@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
+use pathcall_wire::{Mutant, mutant};
 
 use super::unlisted::Unlisted;
 use super::{Change, Handler, Outcome};
@@ -181,7 +182,8 @@ impl<H: Handler> Server<H> {
         let outcome = self.handler.handle(now_us / 1000, &self.request, frame.packet(), &mut self.response);
         let changed = self.changes(Some(came));
         let touched = self.handler.touched();
-        if let (Some(unlisted), None) = (&mut self.unlisted, &touched) {
+        if let (Some(unlisted), None, false) = (&mut self.unlisted, &touched, mutant::on(Mutant::HeldUnlistedForgotten))
+        {
             unlisted.came(now_us, came);
         }
         let touched = touched.and_then(|t| self.holder.number(&self.handler, t.table, &t.keys, &t.key));
@@ -237,7 +239,7 @@ impl<H: Handler> Server<H> {
         let (table, keys) = self.holder.held(number)?;
         let entry = self.handler.entry(table, keys)?;
         let index = *entry.args.get(*self.index_args.get(&entry.action)?)?;
-        u32::try_from(index).ok()
+        u32::try_from(index).ok().map(|index| index ^ u32::from(mutant::on(Mutant::HeldOtherCell)))
     }
 
     /// Takes note of what happened to the tables. The first entry among them that the element has.

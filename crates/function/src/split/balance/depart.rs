@@ -1,5 +1,7 @@
 //! A packet goes to a server: one more is away, the values of its entry's registers go with it, and where it goes.
 
+use pathcall_wire::{Mutant, mutant};
+
 use super::make::{
     and, bit, bits, cast, choose, eq, join, minus, ne, not, number, read, stmt, truth, update, when, write,
 };
@@ -17,7 +19,9 @@ impl Balance {
         let mut unkeyed = vec![hash(vars.flow, if flow.is_empty() { parameters.to_vec() } else { flow.to_vec() })];
         unkeyed.extend(self.guard());
         let mut block = vec![when(not(vars.keyed.get()), unkeyed, Vec::new())];
-        block.push(self.add());
+        if !mutant::on(Mutant::HeldUncounted) {
+            block.push(self.add());
+        }
         block.extend(self.hand_over());
         block.push(match flow {
             [] => vars.server_hash.set(vars.flow.get()),
@@ -71,7 +75,9 @@ impl Balance {
         let bucket = bits(vars.server_hash.get(), self.sizes.buckets_log2 - 1, 0);
         let mut by_flow = self.remembered();
         by_flow.extend([vars.bucket.set(cast(16, bucket)), apply(self.group)]);
-        by_flow.push(self.note());
+        if !mutant::on(Mutant::HeldUnremembered) {
+            by_flow.push(self.note());
+        }
         if self.partitions.is_empty() {
             block.extend(by_flow);
         } else {
