@@ -7,8 +7,11 @@ use super::frame::{ACK, FIN, Ip, Layers, PSH, RST, SYN, TCP, UDP, datagram, put_
 /// A packet of the plan: when, at which of the element's ports, what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
+    /// Microseconds.
     pub at_us: u64,
+    /// 0: from inside.
     pub port: u16,
+    /// All of it.
     pub bytes: Vec<u8>,
 }
 

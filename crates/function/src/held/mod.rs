@@ -71,7 +71,9 @@ impl fmt::Debug for Item {
 
 /// A function, with its handler built.
 pub struct Function {
+    /// Which.
     pub kind: Kind,
+    /// In one piece.
     pub program: Program,
     first: Handler,
 }

@@ -76,18 +76,23 @@ pub enum Step {
 /// A run.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// What it is made of.
     pub seed: u64,
     /// Entries that the element has room for.
     pub entries: u32,
+    /// What is placed.
     pub strategy: Strategy,
     /// Servers of the first group.
     pub group: usize,
+    /// What the controller's words take, microseconds.
     pub control_us: u64,
     /// A frame's way to a server, or back, at most.
     pub delay_us: u64,
     /// Milliseconds that an entry stays at least.
     pub stay_ms: u64,
+    /// What may befall it.
     pub faults: Faults,
+    /// What happens, and when.
     pub steps: Vec<(u64, Step)>,
 }
 
@@ -182,7 +187,7 @@ impl Plan {
 fn flow(kind: Kind, maker: &mut Maker<'_>, number: u64, mortal: bool) {
     let size = if maker.dice.one_in(6) { 12 } else { 1 + maker.dice.below(4) };
     let host = 1 + maker.dice.below(12) as u32;
-    let peer = 0xc633_6400 | 1 + maker.dice.below(9) as u32;
+    let peer = 0xc633_6400 | (1 + maker.dice.below(9) as u32);
     let ends = |one: u32, vlan| Ends { one: (one, 1024 + number as u16), other: (peer, 443), vlan };
     match kind {
         Kind::Snat => {
@@ -206,7 +211,7 @@ fn flow(kind: Kind, maker: &mut Maker<'_>, number: u64, mortal: bool) {
         }
         Kind::Fib => {
             let tenant = maker.dice.below(4) as u16;
-            let one = 0x0a00_0000 | maker.dice.below(4) as u32 * 0x100 | maker.dice.below(256) as u32;
+            let one = 0x0a00_0000 | (maker.dice.below(4) as u32) << 8 | maker.dice.below(256) as u32;
             let ends = ends(one, (tenant > 0).then_some(tenant));
             if maker.dice.one_in(2) { maker.tcp(&ends, size) } else { maker.udp(&ends, 3 * size) }
         }

@@ -179,10 +179,9 @@ impl<'a, E: Execution> Play<'a, E> {
                     _ => (Some(bytes.clone()), Some(bytes.clone())),
                 };
                 let plain = mangled(bytes.clone());
-                match (ours, theirs) {
-                    (Some(ours), Some(theirs)) => self.packet(at_us, *port, plain, [ours, theirs].map(mangled))?,
-                    // Nobody outside knows yet where to send it.
-                    _ => {}
+                // Else nobody outside knows yet where to send it.
+                if let (Some(ours), Some(theirs)) = (ours, theirs) {
+                    self.packet(at_us, *port, plain, [ours, theirs].map(mangled))?;
                 }
             }
             Step::Want(servers) => {
