@@ -11,12 +11,12 @@ use crate::harness::{Bench, Better, Figure, Metric};
 pub(crate) const FIGURE: Figure =
     Figure { name: "function-table1", about: "simulated: latency of exact and longest-prefix match, by strategy", run };
 
-const ALPHA: f64 = 0.9;
+pub(crate) const ALPHA: f64 = 0.9;
 /// The table's room: at α = 0.9 the paper's threshold leaves a tenth of the packets to servers (Fig. 10).
-const ROOM: f64 = 0.65;
+pub(crate) const ROOM: f64 = 0.65;
 
 /// The paper's rows: all by servers, its spread, and by threshold as a share of that.
-const ROWS: [(&str, Match, f64, f64, f64); 2] =
+pub(crate) const ROWS: [(&str, Match, f64, f64, f64); 2] =
     [("exact", Match::Exact, 17.92, 5.94, 1.0 - 0.847), ("longest prefix", Match::Longest, 18.92, 5.77, 1.0 - 0.483)];
 
 fn run(bench: &mut Bench) -> Result<()> {

@@ -1,14 +1,11 @@
 //! `function-table2`: a server's mirrored tables and its handler alone (CLIP, Table II's mirrored rows): look-ups on a real
 //! table of routes, operations on tables, and what a call of a handler costs in each room.
 //!
-//! Routes: the 901,899 IPv4 prefixes in the Go module `github.com/gaissmai/bart` v0.30.0, pulled by `go mod download`; where
-//! that can't be had, as many made-up ones with the same lengths, and the figure says so. Addresses are uniform over
-//! prefixes, and random in them.
+//! Routes are those of [`routes`]. Addresses are uniform over prefixes, and random in them; or drawn from 65,536 such by
+//! Zipf's law.
 
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::path::Path;
-use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -17,6 +14,7 @@ use pathcall_function::mirror::lpm::Lpm;
 use pathcall_sandbox::{Guest, Host, Kind, LIMIT, Source, build};
 use prefix_trie::PrefixMap;
 
+use crate::function::routes::{self, Prefix, Random, Zipf, addresses};
 use crate::harness::{Bench, Better, Figure, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
@@ -25,30 +23,17 @@ pub(crate) const FIGURE: Figure = Figure {
     run,
 };
 
-const MODULE: &str = "github.com/gaissmai/bart@v0.30.0";
-const DATA: &str = "internal/tests/testdata/prefixes.txt.gz";
-/// IPv4 prefixes in it.
-const PREFIXES: usize = 901_899;
-/// How many of them have which length, from 8 on, for made-up ones.
-const LENGTHS: [usize; 25] = [
-    16, 13, 38, 103, 299, 581, 1203, 2100, 13490, 8235, 13798, 24870, 42611, 50750, 108_623, 96510, 537_698, 20, 3, 11,
-    18, 17, 3, 3, 886,
-];
 const LOOKUPS: usize = 1 << 22;
 const LOOKUPS_QUICK: usize = 1 << 16;
+/// Addresses that are looked up together.
+const BURST: usize = 64;
+/// Millions a second.
+const ASKED: f64 = 50.0;
 /// Entries of one turn of operations, as in the paper's `Insert-1k`.
 const OPERATIONS: usize = 1000;
 
-type Prefix = (u32, u8);
-
 fn run(bench: &mut Bench) -> Result<()> {
-    let prefixes = match real() {
-        Ok(prefixes) => prefixes,
-        Err(error) => {
-            bench.says(&format!("routes are made up: {error:#}"));
-            made_up()
-        }
-    };
+    let prefixes = routes::table(bench);
     let lookups = bench.size(LOOKUPS, LOOKUPS_QUICK);
     let addresses = addresses(&prefixes, lookups);
     look_ups(bench, &prefixes, &addresses)?;
@@ -56,32 +41,67 @@ fn run(bench: &mut Bench) -> Result<()> {
     calls(bench)
 }
 
-/// Ours beside one read of an array for each address, which nothing that depends on 24 bits of it can beat; and beside a
-/// trie.
+/// Ours beside what is asked, one read of an array for each address, which nothing that depends on 24 bits of it can beat,
+/// and a trie; addresses one by one, each look-up on its own, and many at once.
 fn look_ups(bench: &mut Bench, prefixes: &[Prefix], addresses: &[u32]) -> Result<()> {
     let mut trie = PrefixMap::<(u32, u8), u32>::new();
     prefixes.iter().zip(0..).for_each(|(prefix, id)| _ = trie.insert(*prefix, id));
     let in_trie = |address: u32| trie.get_lpm(&(address, 32)).map(|(_, id)| *id);
+    let popular = by_zipf(addresses);
     for (name, exact) in [("routes", &[][..]), ("routes of a tenant", &[7, 0])] {
         let lpm = filled(prefixes, exact)?;
-        for address in addresses.iter().step_by(97) {
-            ensure!(lpm.lookup(exact, (*address).into()) == in_trie(*address), "two answers for {address:#x}");
-        }
         let view = lpm.view(exact).context("the group is there")?;
-        let array: Vec<u32> = (0..1u32 << 24).map(|top| view.lookup(top << 8).unwrap_or(0)).collect();
-        let metric = |peer| Metric::new(name, peer, "M look-ups/s", Better::Higher);
-        bench.compare(
-            [metric("one read of an array").peer_is_limit()],
-            || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
-            || Ok([rate(addresses, |address| array[(address >> 8) as usize])]),
-        )?;
-        bench.compare(
-            [metric("prefix-trie")],
-            || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
-            || Ok([rate(&addresses[..addresses.len() / 8], |address| in_trie(address).unwrap_or(0))]),
-        )?;
+        let mut array = Vec::with_capacity(1 << 24);
+        pathcall_sandbox::large_pages(&mut array);
+        array.extend((0..1u32 << 24).map(|top| view.lookup(top << 8).unwrap_or(0)));
+        let mut found = vec![None; addresses.len()];
+        view.lookup_all(addresses, &mut found);
+        for (address, found) in addresses.iter().zip(&found).step_by(97) {
+            let right = in_trie(*address);
+            ensure!(lpm.lookup(exact, (*address).into()) == right && *found == right, "two answers for {address:#x}");
+        }
+        for (pattern, addresses) in [("uniform", addresses), ("Zipf 0.99", &popular)] {
+            let metric =
+                |how, peer| Metric::new(format!("{name}, {pattern}, {how}"), peer, "M look-ups/s", Better::Higher);
+            let mut together = || Ok([at_once(addresses, &mut found, |some, found| view.lookup_all(some, found))]);
+            bench.compare([metric("many at once", "what is asked").expect(1.0)], &mut together, || Ok([ASKED]))?;
+            bench.compare([metric("many at once", "one read of an array").peer_is_limit()], &mut together, || {
+                Ok([rate(addresses, |address| array[(address >> 8) as usize])])
+            })?;
+            bench.compare(
+                [metric("one by one", "one read of an array").peer_is_limit()],
+                || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
+                || Ok([rate(addresses, |address| array[(address >> 8) as usize])]),
+            )?;
+            bench.compare(
+                [metric("one by one", "prefix-trie")],
+                || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
+                || Ok([rate(&addresses[..addresses.len() / 8], |address| in_trie(address).unwrap_or(0))]),
+            )?;
+        }
+        // As another thread looks up, while a writer may write.
+        if let Some(reader) = lpm.reader() {
+            let metric = Metric::new(
+                format!("{name}, uniform, one by one, beside a writer"),
+                "without",
+                "M look-ups/s",
+                Better::Higher,
+            );
+            bench.compare(
+                [metric.peer_is_limit()],
+                || Ok([rate(addresses, |address| reader.lookup(0, address).unwrap_or(0))]),
+                || Ok([rate(addresses, |address| view.lookup(address).unwrap_or(0))]),
+            )?;
+        }
     }
     Ok(())
+}
+
+/// The same addresses in such an order that few of them come again and again.
+fn by_zipf(addresses: &[u32]) -> Vec<u32> {
+    let zipf = Zipf::new(addresses.len().min(1 << 16), 0.99);
+    let mut random = Random(3);
+    addresses.iter().map(|_| addresses[zipf.draw(&mut random)]).collect()
 }
 
 /// Millions a second.
@@ -89,6 +109,16 @@ fn rate(addresses: &[u32], look_up: impl Fn(u32) -> u32) -> f64 {
     let began = Instant::now();
     let sum = addresses.iter().fold(0u64, |sum, address| sum.wrapping_add(look_up(*address).into()));
     black_box(sum);
+    addresses.len() as f64 / began.elapsed().as_secs_f64() / 1e6
+}
+
+/// Millions a second, so many together as a burst of packets has.
+fn at_once(addresses: &[u32], found: &mut [Option<u32>], look_up: impl Fn(&[u32], &mut [Option<u32>])) -> f64 {
+    let began = Instant::now();
+    for (addresses, found) in addresses.chunks(BURST).zip(found.chunks_mut(BURST)) {
+        look_up(addresses, found);
+    }
+    black_box(&found);
     addresses.len() as f64 / began.elapsed().as_secs_f64() / 1e6
 }
 
@@ -220,55 +250,4 @@ fn filled(prefixes: &[Prefix], exact: &[u8]) -> Result<Lpm> {
 
 fn matched((value, len): Prefix) -> Match {
     Match { value: value.into(), prefix_bits: len.into() }
-}
-
-/// The routes in the module, IPv4 alone.
-fn real() -> Result<Vec<Prefix>> {
-    let output = Command::new("go").args(["mod", "download", "-json", MODULE]).output().context("no `go`")?;
-    ensure!(output.status.success(), "`go mod download {MODULE}` failed");
-    let about: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let file = Path::new(about["Dir"].as_str().context("the module has no folder")?).join(DATA);
-    let output = Command::new("gzip").arg("-dc").arg(&file).output().context("no `gzip`")?;
-    ensure!(output.status.success(), "{} can't be unpacked", file.display());
-    let parse = |line: &str| -> Result<Prefix> {
-        let (address, len) = line.split_once('/').context("a line without a length")?;
-        Ok((address.parse::<std::net::Ipv4Addr>()?.to_bits(), len.parse()?))
-    };
-    let text = String::from_utf8(output.stdout)?;
-    let prefixes = text.lines().filter(|line| line.contains('.')).map(parse).collect::<Result<Vec<_>>>()?;
-    ensure!(prefixes.len() == PREFIXES, "{} prefixes, not {PREFIXES}", prefixes.len());
-    Ok(prefixes)
-}
-
-fn made_up() -> Vec<Prefix> {
-    let mut random = Random(1);
-    let mut prefixes = std::collections::BTreeSet::new();
-    for (len, count) in (8u8..).zip(LENGTHS) {
-        let before = prefixes.len();
-        while prefixes.len() < before + count {
-            prefixes.insert((random.next() & u32::MAX << (32 - len), len));
-        }
-    }
-    prefixes.into_iter().collect()
-}
-
-fn addresses(prefixes: &[Prefix], count: usize) -> Vec<u32> {
-    let mut random = Random(2);
-    let one = |_| {
-        let (value, len) = prefixes[random.next() as usize % prefixes.len()];
-        value | random.next() & u32::MAX.checked_shr(len.into()).unwrap_or(0)
-    };
-    (0..count).map(one).collect()
-}
-
-/// Marsaglia's xorshift: the same addresses each time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
-    }
 }

@@ -12,11 +12,18 @@ mod bed;
 mod dpc;
 mod element_rate;
 mod function;
+mod function_fig10;
+mod function_fig11;
+mod function_fig5;
+mod function_fig6;
 mod function_fig7;
 mod function_fig8;
 mod function_fig9;
+mod function_snat;
 mod function_table1;
 mod function_table2;
+mod function_table3;
+mod function_table4;
 mod harness;
 mod links;
 mod net;
@@ -45,6 +52,7 @@ mod round_trip;
 mod small;
 mod stubs;
 mod testbed_allreduce;
+mod testbed_function;
 mod testbed_goodput;
 mod testbed_lock;
 mod testbed_vote;
@@ -59,7 +67,7 @@ use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone* and *function*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 32] = [
+const FIGURES: [Figure; 40] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -87,11 +95,19 @@ const FIGURES: [Figure; 32] = [
     netclone_fig15::FIGURE,
     netclone_fig16::FIGURE,
     netclone_real::FIGURE,
+    function_fig5::FIGURE,
+    function_fig6::FIGURE,
     function_fig7::FIGURE,
     function_fig8::FIGURE,
     function_fig9::FIGURE,
+    function_fig10::FIGURE,
+    function_fig11::FIGURE,
     function_table1::FIGURE,
     function_table2::FIGURE,
+    function_table3::FIGURE,
+    function_table4::FIGURE,
+    function_snat::FIGURE,
+    testbed_function::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.

@@ -1,4 +1,17 @@
-//! What figures of *function* share: strategies of placement, in virtual time.
+//! What figures of *function* share: strategies of placement, in virtual time; packets, routes, the functions in their
+//! parts; what a packet costs these, in memory (`work`) and between namespaces (`ground`); a SNAT written by hand.
+
+#[cfg(feature = "xdp")]
+pub(crate) mod by_hand;
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "what is measured in the kernel uses all of it"))]
+pub(crate) mod frames;
+#[cfg(feature = "xdp")]
+pub(crate) mod ground;
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "what is measured in the kernel uses all of it"))]
+pub(crate) mod parts;
+pub(crate) mod routes;
+#[cfg(feature = "xdp")]
+pub(crate) mod work;
 
 use pathcall_function::place::Strategy;
 use pathcall_sim::function::performance::{Costs, Match, Measured, Run, run};

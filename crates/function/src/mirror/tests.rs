@@ -112,6 +112,12 @@ fn agrees(width: u16, grouped: bool, size: u32, steps: Vec<(bool, u8, u128, u16,
             if let Some(view) = lpm.view(&exact) {
                 let left = (address << (32 - width)) as u32;
                 prop_assert_eq!(view.lookup(left), expected.map(|(.., id)| id));
+                // More than are asked for at once, and each in its own place.
+                let addresses: Vec<u32> = (0..40).map(|i| left.rotate_left(i)).collect();
+                let mut found = vec![None; 41];
+                view.lookup_all(&addresses, &mut found);
+                let one_by_one = addresses.iter().map(|address| view.lookup(*address));
+                prop_assert_eq!(&found[..40], one_by_one.collect::<Vec<_>>());
             }
             if let Some(reader) = lpm.reader() {
                 let left = (address << (32 - width)) as u32;

@@ -1,5 +1,7 @@
 //! The function as an execution: packets one by one past the driver (`BPF_PROG_TEST_RUN`), and its memory.
 
+use std::time::Duration;
+
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
 use pathcall_function::exec::{Count, Execution, Output, Reason, TableError};
 use pathcall_function::ir::{ActionId, CounterId, Entry, Match, RegisterId, TableId};
@@ -23,6 +25,17 @@ const EGRESS_AT: usize = 12;
 const LOST_AT: usize = 16;
 /// Where in an entry's value its mark is.
 const MARK: std::ops::Range<usize> = 4..8;
+
+/// What running a packet again and again came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeated {
+    /// How long once took, on average.
+    pub each: Duration,
+    /// What the program returned at last (`enum xdp_action`).
+    pub action: u32,
+    /// The packet as it is then.
+    pub packet: Vec<u8>,
+}
 
 impl XdpFunction {
     /// As [`Execution::process`], for one that is loaded for tests.
@@ -56,6 +69,26 @@ impl XdpFunction {
         }
         self.buffer = buffer;
         Ok(())
+    }
+
+    /// Runs a packet again and again, each time on what the time before has left of it: how long once takes. Ports are those
+    /// of interfaces, unless it is loaded for tests.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn repeat(&self, packet: &[u8], times: u32) -> Result<Repeated, Error> {
+        let mut buffer = vec![0; packet.len() + GROWTH_MAX];
+        let input = ProgramInput {
+            data_in: Some(packet),
+            data_out: Some(&mut buffer),
+            repeat: times,
+            ..ProgramInput::default()
+        };
+        let ran =
+            self.program()?.test_run(input).map_err(crate::Error::kernel("running the function's XDP program"))?;
+        let (action, length, each) = (ran.return_value, ran.data.map_or(0, |data| data.len()), ran.duration);
+        buffer.truncate(length);
+        Ok(Repeated { each, action, packet: buffer })
     }
 
     /// Hands over digests that packets have left since the last call: also those of packets from interfaces.

@@ -21,5 +21,6 @@ mod root;
 pub use anywhere::Anywhere;
 pub use compile::compile;
 pub use error::{Error, Refused};
+pub use execution::Repeated;
 pub use load::{Config, Lost, XdpFunction};
 pub use root::{Root, Rule};

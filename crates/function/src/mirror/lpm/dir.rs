@@ -18,6 +18,8 @@ const CELLS: usize = 256;
 /// Nodes of one allocation, 1 MiB.
 const CHUNK: usize = 1024;
 type Chunk = [AtomicU32; CHUNK * CELLS];
+/// Cells of the first level that are asked for before one is looked at: a processor waits for so many at once.
+const AHEAD: usize = 16;
 /// A cell with this bit points to a node: 9 bits say how often that was given anew, 22 which it is.
 const NODE: u32 = 1 << 31;
 const NODE_BITS: u32 = 22;
@@ -77,7 +79,32 @@ impl View<'_> {
     #[must_use]
     #[inline]
     pub fn lookup(&self, address: u32) -> Option<u32> {
-        let cell = self.top[(u64::from(address) >> self.shift) as usize].load(Ordering::Relaxed);
+        self.below(self.cell(address), address)
+    }
+
+    /// The same for each of many addresses, as [`Self::lookup`] says it: the first level's cells of several are on their way
+    /// at once.
+    ///
+    /// # Panics
+    /// If `found` is shorter than `addresses`.
+    pub fn lookup_all(&self, addresses: &[u32], found: &mut [Option<u32>]) {
+        let found = &mut found[..addresses.len()];
+        for (addresses, found) in addresses.chunks(AHEAD).zip(found.chunks_mut(AHEAD)) {
+            let mut cells = [0; AHEAD];
+            cells.iter_mut().zip(addresses).for_each(|(cell, address)| *cell = self.cell(*address));
+            for ((found, cell), address) in found.iter_mut().zip(cells).zip(addresses) {
+                *found = self.below(cell, *address);
+            }
+        }
+    }
+
+    #[inline]
+    fn cell(&self, address: u32) -> u32 {
+        self.top[(u64::from(address) >> self.shift) as usize].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn below(&self, cell: u32, address: u32) -> Option<u32> {
         let leaf = if cell & NODE == 0 { cell } else { self.shared.descend(cell, address) };
         if leaf == 0 { self.default } else { leaf }.checked_sub(1)
     }
@@ -369,5 +396,9 @@ fn index(cell: u32) -> usize {
 }
 
 fn zeroed(cells: usize) -> Box<[AtomicU32]> {
-    (0..cells).map(|_| AtomicU32::new(0)).collect()
+    let mut zeroed = Vec::with_capacity(cells);
+    // A first level of 64 MiB has 16,384 small pages: far more than a processor knows the places of.
+    pathcall_sandbox::large_pages(&mut zeroed);
+    zeroed.extend((0..cells).map(|_| AtomicU32::new(0)));
+    zeroed.into_boxed_slice()
 }

@@ -54,26 +54,32 @@ impl Costs {
     /// When this share of the packets matches in the element.
     #[must_use]
     pub fn latency(&self, hits: f64, seed: u64) -> Latency {
-        let mut random = Random::new(seed ^ 0x6c61_7465_6e63_7921);
-        let mut uniform = || (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
-        let between = self.service_us / self.load / SERVERS as f64;
-        let (mut now, mut free) = (0.0f64, [0.0f64; SERVERS as usize]);
         let (mut sum, mut squares) = (0.0, 0.0);
-        for _ in 0..PACKETS {
-            now -= uniform().ln() * between;
-            let time = if uniform() <= hits {
-                self.element_us
-            } else {
-                let server = usize::from(uniform() > 0.5);
-                let begins = free[server].max(now);
-                free[server] = begins + self.service_us;
-                self.remote_us + begins - now
-            };
+        for time in self.times(hits, seed).take(PACKETS) {
             sum += time;
             squares += time * time;
         }
         let mean_us = sum / PACKETS as f64;
         Latency { mean_us, deviation_us: (squares / PACKETS as f64 - mean_us * mean_us).max(0.0).sqrt() }
+    }
+
+    /// How long packets take, one after another, microseconds: without end.
+    pub fn times(&self, hits: f64, seed: u64) -> impl Iterator<Item = f64> {
+        let costs = *self;
+        let mut random = Random::new(seed ^ 0x6c61_7465_6e63_7921);
+        let mut uniform = move || (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
+        let between = costs.service_us / costs.load / SERVERS as f64;
+        let (mut now, mut free) = (0.0f64, [0.0f64; SERVERS as usize]);
+        std::iter::repeat_with(move || {
+            now -= uniform().ln() * between;
+            if uniform() <= hits {
+                return costs.element_us;
+            }
+            let server = usize::from(uniform() > 0.5);
+            let begins = free[server].max(now);
+            free[server] = begins + costs.service_us;
+            costs.remote_us + begins - now
+        })
     }
 
     /// Packets a second, of which this share matches in the element, that the servers can bear, if so many are sent.

@@ -1,0 +1,114 @@
+//! `testbed-function`: SNAT and routes in XDP between two namespaces, beside nftables and the kernel's routes there, in packets
+//! a second of the processor's time that the middle takes: see [`ground`](crate::function::ground).
+
+use anyhow::Result;
+
+use crate::harness::{Bench, Figure};
+
+pub(crate) const FIGURE: Figure =
+    Figure { name: "testbed-function", about: "SNAT and routes in XDP between hosts, beside the kernel's own", run };
+
+#[cfg(feature = "xdp")]
+fn run(bench: &mut Bench) -> Result<()> {
+    measured::run(bench)
+}
+
+#[cfg(not(feature = "xdp"))]
+fn run(bench: &mut Bench) -> Result<()> {
+    bench.says("not made: the bench was built without XDP (XDP=1)");
+    Ok(())
+}
+
+#[cfg(feature = "xdp")]
+mod measured {
+    use anyhow::{Context, Result, ensure};
+    use pathcall_testbed::Testbed;
+
+    use crate::function::frames::{FRAME_MAX, is_right};
+    use crate::function::ground::Ground;
+    use crate::function::parts::HOP;
+    use crate::function::routes::{self, Prefix};
+    use crate::function::work::{FLOWS, FLOWS_QUICK, POOL, Ready};
+    use crate::harness::{Bench, Better, Metric};
+
+    /// Ours beside nftables, packets for the same time of the processor.
+    const FLOOR: f64 = 3.0;
+    /// Frames of a turn.
+    const PACKETS: u32 = 1 << 20;
+    const PACKETS_QUICK: u32 = 1 << 14;
+    const LENGTHS: [usize; 2] = [60, FRAME_MAX];
+    const ROUTES_QUICK: usize = 20_000;
+    /// Packets that are looked at.
+    const LOOKED_AT: usize = 64;
+    const NFTABLES: &str = "ip route add 198.51.100.0/24 via 10.77.2.2 dev h2
+nft -f - <<'END'
+table ip nat { chain post { type nat hook postrouting priority 100; oifname \"h2\" snat to 192.0.2.1-192.0.2.14; } }
+END
+";
+
+    pub(super) fn run(bench: &mut Bench) -> Result<()> {
+        if let Err(error) = Testbed::builder().hosts(2).up() {
+            bench.says(&format!("not made: {error}"));
+            return Ok(());
+        }
+        for length in LENGTHS {
+            snat(bench, length)?;
+        }
+        let table: Vec<Prefix> = routes::table(bench).into_iter().filter(|route| travels(*route)).collect();
+        let table = &table[..bench.size(table.len(), ROUTES_QUICK)];
+        gateway(bench, table)
+    }
+
+    fn snat(bench: &mut Bench, length: usize) -> Result<()> {
+        let ready = Ready::pooled(bench.size(FLOWS, FLOWS_QUICK))?;
+        let ours = Ground::new(ready.flows(), length)?.element(ready.by_interfaces()?)?;
+        let theirs = Ground::new(ready.flows(), length)?.kernel(NFTABLES)?;
+        for (side, name) in [(&ours, "ours"), (&theirs, "nftables")] {
+            let seen = side.seen(LOOKED_AT)?;
+            let right = |frame: &&Vec<u8>| {
+                let source = u32::from_be_bytes([frame[26], frame[27], frame[28], frame[29]]);
+                frame.len() == length && source & !15 == POOL && is_right(frame)
+            };
+            let count = seen.iter().filter(right).count();
+            ensure!(count == LOOKED_AT, "{name}: {count} of {LOOKED_AT} packets are right");
+        }
+        let case = format!("SNAT, {} flows, {length} bytes", ready.flows().len());
+        compare(bench, Metric::new(case, "nftables", "packets/CPU s", Better::Higher).expect(FLOOR), &ours, &theirs)
+    }
+
+    fn gateway(bench: &mut Bench, table: &[Prefix]) -> Result<()> {
+        let flows = bench.size(FLOWS, FLOWS_QUICK);
+        let first = Ready::gateway(flows, table, flows)?;
+        let mut script = String::from("ip -batch - <<'END'\n");
+        for (value, len) in table {
+            script += &format!("route add {}/{len} via 10.77.2.2 dev h2\n", std::net::Ipv4Addr::from_bits(*value));
+        }
+        script += "END\n";
+        let theirs = Ground::new(first.flows(), LENGTHS[0])?.kernel(&script).context("the kernel's routes")?;
+        let all = Ready::gateway(flows, table, table.len())?;
+        for (ready, placed) in [(&first, flows), (&all, table.len())] {
+            let ours = Ground::new(ready.flows(), LENGTHS[0])?.element(ready.by_interfaces()?)?;
+            let seen = ours.seen(LOOKED_AT)?;
+            let right = |frame: &&Vec<u8>| frame[..6] == HOP.to_be_bytes()[2..] && frame[22] == 63 && is_right(frame);
+            let count = seen.iter().filter(right).count();
+            ensure!(count == LOOKED_AT, "{count} of {LOOKED_AT} packets are right");
+            let seen = theirs.seen(LOOKED_AT)?;
+            let count = seen.iter().filter(|frame| frame[22] == 63 && is_right(frame)).count();
+            ensure!(count == LOOKED_AT, "the kernel: {count} of {LOOKED_AT} packets are right");
+            let case = format!("{} routes, {placed} of them in the element", table.len());
+            let metric = Metric::new(case, "the kernel's routes, all", "packets/CPU s", Better::Higher);
+            compare(bench, metric, &ours, &theirs)?;
+        }
+        Ok(())
+    }
+
+    fn compare(bench: &mut Bench, metric: Metric, ours: &Ground, theirs: &Ground) -> Result<()> {
+        let packets = bench.size(PACKETS, PACKETS_QUICK);
+        bench.compare([metric], || Ok([ours.rate(packets)?]), || Ok([theirs.rate(packets)?]))
+    }
+
+    /// Whether packets for these addresses can pass: none are the bed's own, or of no use on a link.
+    fn travels((value, _): Prefix) -> bool {
+        !matches!(value >> 24, 0 | 10 | 127 | 224..)
+    }
+}
