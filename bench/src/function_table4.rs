@@ -75,7 +75,8 @@ fn lines(bench: &mut Bench, title: &str, name: &str, function: &Function) -> Res
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../functions").join(format!("{name}.p4c"));
     let written = count(&std::fs::read_to_string(&path).with_context(|| path.display().to_string())?);
     let element = &function.split.element;
-    let generated = count(&xdp::emit(element, xdp::Options::default())?.text) + count(&p4::emit(element)?);
+    let generated = count(&xdp::emit(element, xdp::Options { storage: xdp::Storage::of(element) })?.text)
+        + count(&p4::emit(element)?);
     let metric = |peer| Metric::new(format!("{title}: lines that the user writes"), peer, "lines", Better::Lower);
     bench.row(metric("at most").expect(1.0), &[written], &[LINES]);
     bench.row(metric("the element's C and P4"), &[written], &[generated]);

@@ -42,7 +42,12 @@ mod measured {
     const LOOKED_AT: usize = 64;
     const NFTABLES: &str = "ip route add 198.51.100.0/24 via 10.77.2.2 dev h2
 nft -f - <<'END'
-table ip nat { chain post { type nat hook postrouting priority 100; oifname \"h2\" snat to 192.0.2.1-192.0.2.14; } }
+table ip nat {
+  chain post {
+    type nat hook postrouting priority 100
+    oifname h2 snat to 192.0.2.1-192.0.2.14
+  }
+}
 END
 ";
 
@@ -72,6 +77,7 @@ END
             let count = seen.iter().filter(right).count();
             ensure!(count == LOOKED_AT, "{name}: {count} of {LOOKED_AT} packets are right");
         }
+        let ours = ours.ends_early()?;
         let case = format!("SNAT, {} flows, {length} bytes", ready.flows().len());
         compare(bench, Metric::new(case, "nftables", "packets/CPU s", Better::Higher).expect(FLOOR), &ours, &theirs)
     }
@@ -95,6 +101,7 @@ END
             let seen = theirs.seen(LOOKED_AT)?;
             let count = seen.iter().filter(|frame| frame[22] == 63 && is_right(frame)).count();
             ensure!(count == LOOKED_AT, "the kernel: {count} of {LOOKED_AT} packets are right");
+            let ours = ours.ends_early()?;
             let case = format!("{} routes, {placed} of them in the element", table.len());
             let metric = Metric::new(case, "the kernel's routes, all", "packets/CPU s", Better::Higher);
             compare(bench, metric, &ours, &theirs)?;

@@ -1,13 +1,14 @@
 //! Packets through what is in the middle of two namespaces, and the processor's time that this takes.
 //!
 //! ```text
-//! host 1 ── generate ─► veth ─► middle: XDP, or the kernel's network ─► veth ─► host 2: not for it, dropped
+//! host 1 ── generate ─► veth ─► middle: XDP, or the kernel's network ─► veth ─► host 2: dropped
 //! ```
 //!
 //! The generator is a program that the kernel runs on frames of its own (`BPF_F_TEST_XDP_LIVE_FRAMES`): it writes the next
 //! packet's headers and sends it, 64 at a time. All of it, the middle and the other end included, happens on one processor:
 //! in the generator's thread, or in that processor's `ksoftirqd`, whose time is added. What the generator takes alone is
-//! found where the middle drops all, and is subtracted. No batch crosses a link: each packet is one (no GSO).
+//! found where the middle drops all, and is subtracted. The other end drops what comes as cheaply as it can: frames by XDP,
+//! and packets that the kernel's network has made a buffer for because they are not for it. No batch crosses a link: each packet is one (no GSO).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -21,9 +22,9 @@ use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use pathcall_testbed::Testbed;
 use pathcall_xdp::function::{XdpFunction, compile};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::frames::{Flow, HEADERS, udp};
+use super::thread_time;
 use super::work::trace;
 use crate::round_trip::Pinned;
 
@@ -41,6 +42,8 @@ const QUIET: Duration = Duration::from_millis(20);
 /// How many of the packets at least.
 const ARRIVED: f64 = 0.98;
 const BASELINE_TURNS: usize = 5;
+/// How often as many packets are sent as are to be seen.
+const SEEN_TURNS: usize = 50;
 
 /// Two hosts and a middle.
 pub(crate) struct Ground {
@@ -49,6 +52,8 @@ pub(crate) struct Ground {
     generator: Object,
     /// Of the middle: dropped before the bed.
     function: Option<XdpFunction>,
+    /// Where frames end.
+    end: Option<Link>,
     length: usize,
     /// Of one packet, without anything behind it, nanoseconds.
     alone_ns: f64,
@@ -62,7 +67,7 @@ impl Ground {
         let home = File::open("/proc/self/ns/net")?;
         let generator = ObjectBuilder::default().open_memory(&compile(TEXT)?)?.load()?;
         let softirq = softirq(CPU)?;
-        let mut ground = Self { bed, home, generator, function: None, length, alone_ns: 0.0, softirq };
+        let mut ground = Self { bed, home, generator, function: None, end: None, length, alone_ns: 0.0, softirq };
         for (place, flow) in trace(flows.len(), PACKETS).into_iter().enumerate() {
             let mut headers = udp(flows[flow], length, MIDDLE_MAC);
             headers.truncate(HEADERS);
@@ -97,6 +102,12 @@ impl Ground {
         Ok(self)
     }
 
+    /// Host 2 drops frames before they get a buffer, from now on: nothing sees them any more.
+    pub(crate) fn ends_early(mut self) -> Result<Self> {
+        self.end = Some(self.within(2, || self.discard("eth0"))?);
+        Ok(self)
+    }
+
     /// Packets of each second of the processor's time that the middle takes, and the other end with it.
     pub(crate) fn rate(&self, packets: u32) -> Result<f64> {
         // Flows are known, and caches warm.
@@ -112,11 +123,20 @@ impl Ground {
     pub(crate) fn seen(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let path = std::env::temp_dir().join(format!("{}.pcap", self.bed.name()));
         let mut capture = self.bed.host(2)?.capture(Some(&path))?;
-        let mut tcpdump = capture.args(["-c", &count.to_string()]).stderr(Stdio::piped()).spawn()?;
+        let mut tcpdump = capture.args(["-s", "2048", "-c", &count.to_string()]).stderr(Stdio::piped()).spawn()?;
         let mut said = BufReader::new(tcpdump.stderr.take().context("its words")?).lines();
         ensure!(said.any(|line| line.is_ok_and(|line| line.contains("listening on"))), "tcpdump does not listen");
-        self.send(2 * count as u32)?;
-        tcpdump.wait()?;
+        // Its buffer is small, and nobody waits for it.
+        let mut turns = 0;
+        while tcpdump.try_wait()?.is_none() {
+            if turns == SEEN_TURNS {
+                tcpdump.kill()?;
+                tcpdump.wait()?;
+                bail!("fewer than {count} packets arrived");
+            }
+            self.send(count as u32)?;
+            turns += 1;
+        }
         let frames = frames(&path);
         std::fs::remove_file(&path)?;
         frames
@@ -149,9 +169,9 @@ impl Ground {
                 ProgramInput { data_in: Some(&frame), repeat: packets, flags: LIVE_FRAMES, ..ProgramInput::default() };
             let program = self.generator.progs_mut().find(|program| program.name() == "generate");
             let program = program.context("it is there")?;
-            let before = thread_ns();
+            let before = thread_time();
             program.test_run(input).context("sending live frames")?;
-            Ok(thread_ns() - before)
+            Ok((thread_time() - before).as_nanos() as u64)
         })?;
         // What is left is another thread's: nobody says when it is done, but that nothing comes any more.
         let mut arrived = self.arrived()?;
@@ -202,11 +222,6 @@ impl Ground {
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8(output.stdout)?)
     }
-}
-
-fn thread_ns() -> u64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 /// Where the kernel says how long a processor's `ksoftirqd` has run.

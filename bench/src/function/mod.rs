@@ -13,8 +13,11 @@ pub(crate) mod routes;
 #[cfg(feature = "xdp")]
 pub(crate) mod work;
 
+use std::time::Duration;
+
 use pathcall_function::place::Strategy;
 use pathcall_sim::function::performance::{Costs, Match, Measured, Run, run};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::{Bench, Better, Line, Metric, Panel};
 
@@ -27,6 +30,12 @@ const SENT: f64 = 37.5e6;
 const REPORTS: f64 = 0.433;
 /// Hits beside the best choice, at least.
 const OPTIMAL: f64 = 0.95;
+
+/// The processor's time that this thread has had: others may want the processor, too.
+pub(crate) fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
+}
 
 /// Flows, at full size.
 pub(crate) const FLOWS: usize = 20_000;

@@ -10,7 +10,6 @@
 //! response is another packet afterwards, so each is run once, and the middle of many counts.
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use pathcall_function::exec::Output;
@@ -23,6 +22,7 @@ use pathcall_xdp::function::{Config, XdpFunction};
 use super::frames::{Flow, HEADERS, Mix, udp};
 use super::parts::{Function, PORT_IN, responses};
 use super::routes::{Prefix, Random, Zipf};
+use super::thread_time;
 use crate::harness::Bench;
 
 /// Exponent of Zipf's law over flows.
@@ -213,11 +213,11 @@ impl Rig {
     /// In one piece: nanoseconds of a packet.
     pub(crate) fn alone(&mut self, load: &Load) -> Result<f64> {
         let mut left = 0;
-        let began = Instant::now();
+        let began = thread_time();
         for at in &load.trace {
             self.alone.process(NOW_US, PORT_IN, &load.frames[*at], &mut |output| left += usize::from(leaves(&output)));
         }
-        let took = began.elapsed();
+        let took = thread_time() - began;
         ensure!(left == load.trace.len(), "{left} of {} packets left", load.trace.len());
         Ok(took.as_nanos() as f64 / load.trace.len() as f64)
     }
@@ -225,14 +225,14 @@ impl Rig {
     /// By way of a server.
     pub(crate) fn remote(&mut self, quick: bool, load: &Load) -> Result<Remote> {
         let mut frame = Vec::new();
-        let began = Instant::now();
+        let began = thread_time();
         for at in &load.trace {
             frame.clear();
             frame.extend_from_slice(&load.requests[*at]);
             ensure!(self.server.handle(NOW_US, &mut frame) == Answer::Send, "a request is refused");
             black_box(&frame);
         }
-        let server = began.elapsed().as_nanos() as f64 / load.trace.len() as f64;
+        let server = (thread_time() - began).as_nanos() as f64 / load.trace.len() as f64;
         let count = if quick { SINGLE_QUICK } else { SINGLE }.min(load.frames.len());
         let mut once = |packets: &[Vec<u8>], port| -> Result<f64> {
             let mut took = Vec::with_capacity(count);
