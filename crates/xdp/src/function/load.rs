@@ -17,6 +17,8 @@ use crate::kernel::{Mode, attach_to, index_of};
 pub(super) const PACKET_MAX: usize = 3_500;
 /// Ports that packets may leave by: 9 bits, without the one that means to drop.
 const PORT_MAX: u16 = 510;
+/// Interfaces of lower numbers are in the array of ways in: `WAYS` of prelude.h.
+const WAYS: u32 = 4096;
 /// No port.
 const NO_PORT: u32 = u32::MAX;
 
@@ -148,10 +150,10 @@ impl XdpFunction {
         if port > PORT_MAX {
             return Err(Error::Port(port));
         }
-        let index = index_of(interface)?.to_ne_bytes();
-        let port = u32::from(port).to_ne_bytes();
-        self.put("ports", &port, &index)?;
-        self.put("ways", &index, &port)
+        let index = index_of(interface)?.cast_unsigned();
+        let ways = if index < WAYS { "ways" } else { "far_ways" };
+        self.put("ports", &u32::from(port).to_ne_bytes(), &index.to_ne_bytes())?;
+        self.put(ways, &index.to_ne_bytes(), &(u32::from(port) + 1).to_ne_bytes())
     }
 
     /// How many packets were lost for a reason, or digests.

@@ -101,7 +101,15 @@ impl Emitter<'_> {
                 };
                 self.line(&format!("{holder} crc = {start};"));
                 self.line("");
-                for i in 0..bytes {
+                // Four bytes at a time where there are so many: their look-ups do not wait for one another.
+                let whole = if algorithm == HashAlgorithm::Crc32 { bytes / 4 } else { 0 };
+                for word in 0..whole {
+                    let four: Vec<_> = (0..4).map(|i| format!("{} << {}", byte(inputs, word * 4 + i), i * 8)).collect();
+                    self.line(&format!("crc ^= {};", four.join(" | ")));
+                    self.line("crc = crc32_4[2][LOW_BYTE(crc)] ^ crc32_4[1][LOW_BYTE(crc >> 8)] ^");
+                    self.line("\tcrc32_4[0][LOW_BYTE(crc >> 16)] ^ crc32[LOW_BYTE(crc >> 24)];");
+                }
+                for i in whole * 4..bytes {
                     self.line(&format!("crc = {table}[LOW_BYTE(crc ^ {})] ^ crc >> 8;", byte(inputs, i)));
                 }
                 let turned = if algorithm == HashAlgorithm::Crc32 { "(__u32)~crc" } else { "crc" };
@@ -122,10 +130,22 @@ impl Emitter<'_> {
             _ => {}
         });
         if used.contains(&HashAlgorithm::Crc32) {
-            self.crc_table("__u32", "crc32", 0xedb8_8320);
+            let table = crc_table(0xedb8_8320);
+            self.line("static const __u32 crc32[256] = {");
+            self.numbers(&table);
+            // What a byte adds that one, two, three more come behind.
+            self.line("static const __u32 crc32_4[3][256] = {{");
+            let mut longer = table;
+            for i in 0..3 {
+                longer = longer.map(|crc| crc >> 8 ^ table[(crc & 0xff) as usize]);
+                self.numbers_within(&longer);
+                self.line(if i < 2 { "}, {" } else { "}};" });
+            }
+            self.line("");
         }
         if used.contains(&HashAlgorithm::Crc16) {
-            self.crc_table("__u16", "crc16", 0xa001);
+            self.line("static const __u16 crc16[256] = {");
+            self.numbers(&crc_table(0xa001));
         }
         if payloads {
             for line in include_str!("payload.h").lines() {
@@ -135,19 +155,26 @@ impl Emitter<'_> {
         }
     }
 
-    fn crc_table(&mut self, holder: &str, name: &str, polynomial: u32) {
-        self.line(&format!("static const {holder} {name}[256] = {{"));
-        for row in 0..32 {
-            let mut line = String::from("\t");
-            for byte in row * 8..row * 8 + 8 {
-                let crc = (0..8).fold(byte, |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 });
-                let _ = write!(line, "{crc:#x}, ");
-            }
-            self.line(line.trim_end());
-        }
+    fn numbers(&mut self, numbers: &[u32; 256]) {
+        self.numbers_within(numbers);
         self.line("};");
         self.line("");
     }
+
+    fn numbers_within(&mut self, numbers: &[u32; 256]) {
+        for row in numbers.chunks(8) {
+            let mut line = String::from("\t");
+            for number in row {
+                let _ = write!(line, "{number:#x}, ");
+            }
+            self.line(line.trim_end());
+        }
+    }
+}
+
+/// What each byte adds to a sum of this polynomial, its bits the other way round.
+fn crc_table(polynomial: u32) -> [u32; 256] {
+    std::array::from_fn(|byte| (0..8).fold(byte as u32, |crc, _| crc >> 1 ^ if crc & 1 == 1 { polynomial } else { 0 }))
 }
 
 /// All inputs in pieces of at most 32 bits, each with how far left its lowest bit is within its word of 16 bits, when

@@ -16,7 +16,8 @@ const TAKEN: &[&str] = &[
     "data", "end", "at", "cur", "error", "xdp", "config", "tested", "ports", "ways", "lost", "digests", "scratch",
     "program", "slots", "length", "same", "rounds", "v", "s", "e", "key", "cell", "out", "again", "keep", "passes",
     "zero", "only", "place", "to", "field", "hash", "base", "max", "index", "told", "longer", "came", "first",
-    "pipeline", "function", "crc32", "crc16", "after", "operand", "sum", "crc", "way", "LICENSE",
+    "pipeline", "function", "crc32", "crc16", "after", "operand", "sum", "crc", "way", "LICENSE", "far_ways", "WAYS",
+    "crc32_4",
 ];
 
 /// What is known of a header.

@@ -62,13 +62,23 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } ports SEC(".maps");
 
-/* Ways in: ports by interface. */
+/* Ways in: ports by interface, plus 1; 0: it is none. An array, as each packet asks; interfaces of higher numbers are
+ * in a hash table. */
+#define WAYS 4096
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WAYS);
+	__type(key, __u32);
+	__type(value, __u32);
+} ways SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 512);
 	__type(key, __u32);
 	__type(value, __u32);
-} ways SEC(".maps");
+} far_ways SEC(".maps");
 
 /* Why a packet went no further, or was not told of. */
 enum lost {
@@ -118,8 +128,11 @@ static __always_inline __u32 came_by(struct xdp_md *xdp)
 	if (config.testing)
 		return tested.ingress_port;
 	interface = xdp->ingress_ifindex;
-	port = bpf_map_lookup_elem(&ways, &interface);
-	return port ? *port : NO_PORT;
+	if (interface < WAYS)
+		port = bpf_map_lookup_elem(&ways, &interface);
+	else
+		port = bpf_map_lookup_elem(&far_ways, &interface);
+	return port ? *port - 1 : NO_PORT;
 }
 
 static __always_inline u64 now_us(void)
