@@ -19,7 +19,7 @@ demo:
 # One build for all tests, with every feature; the kernel's program is left out, and so it is said, where what it
 # takes is lacking.
 FEATURES = pathcall-rpc/otel,pathcall-sim/mutants,pathcall-conformance/mutants,pathcall-function/mutants
-XDP_FEATURES = pathcall-xdp/planted,pathcall-element/xdp,pathcall/xdp,pathcall-bench/xdp
+XDP_FEATURES = pathcall-xdp/planted,pathcall-live/kernel,pathcall-element/xdp,pathcall/xdp,pathcall-bench/xdp
 ALL_FEATURES = $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEATURES))
 
 test: lint
@@ -49,7 +49,7 @@ xdp:
 	bpf/lacking
 	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
 	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test fib --test function --test packets \
-	  --test passing --test planted --test processors --test veth --test calls --test xdp
+	  --test passing --test planted --test processors --test veth --test calls --test xdp --test live
 
 # The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that
 # are killed: flat memory, descriptors and tasks. `make test` has a short one of those.

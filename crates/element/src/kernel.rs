@@ -26,6 +26,8 @@ use crate::Error;
 pub(crate) struct Request<'a> {
     /// Interfaces.
     pub(crate) interfaces: &'a [String],
+    /// Those of them that a root program is attached to.
+    pub(crate) rooted: &'a [String],
     /// Where frames are received.
     pub(crate) data: SocketAddr,
     /// The IP address that frames are sent to, where that is not said by `data`.
@@ -118,6 +120,7 @@ mod with {
     use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
     use pathcall_program::CloneSize;
+    use pathcall_xdp::function::SwitchProgram;
     use pathcall_xdp::{Config, Mode, Packet};
     use rustix::time::{ClockId, clock_gettime};
 
@@ -130,6 +133,8 @@ mod with {
     #[derive(Debug)]
     pub(crate) struct Kernel {
         program: pathcall_xdp::Kernel,
+        /// For root programs; none: taken.
+        named: Option<SwitchProgram>,
         attached: Vec<Attached>,
         element: SocketAddrV4,
         packet: Vec<u8>,
@@ -183,8 +188,13 @@ mod with {
             let mut program = pathcall_xdp::Kernel::load(&config)?;
             program.own(ip)?;
             program.number_after(crate::switch::first_number())?;
+            let named = Some(SwitchProgram::of(&program, &config)?);
             let mut attached = Vec::new();
             for interface in request.interfaces {
+                if request.rooted.contains(interface) {
+                    program.connect(interface)?;
+                    continue;
+                }
                 let native = program.attach(interface)? == Mode::Native;
                 if !forwards(interface) {
                     tracing::warn!(
@@ -195,11 +205,15 @@ mod with {
                 attached.push(Attached { interface: interface.clone(), native, inline: inlined });
             }
             let element = SocketAddrV4::new(ip, data_port);
-            Ok((Self { program, attached, element, packet: Vec::new(), buffer: Vec::new() }, link))
+            Ok((Self { program, named, attached, element, packet: Vec::new(), buffer: Vec::new() }, link))
         }
 
         pub(crate) fn attached(&self) -> &[Attached] {
             &self.attached
+        }
+
+        pub(crate) fn take_program(&mut self) -> Option<SwitchProgram> {
+            self.named.take()
         }
 
         pub(crate) fn has(&self, gaid: u32) -> bool {

@@ -81,6 +81,8 @@ pub struct Config {
     pub cpu: Option<usize>,
     /// Interfaces that the program is attached to in the kernel (XDP); none, unless given.
     pub xdp: Vec<String>,
+    /// Those of `xdp` that a root program of somebody else's is attached to: it calls the program there.
+    pub rooted: Vec<String>,
     /// Whether the program in the kernel works on frames, too, that pass by on their way to an endpoint.
     pub inline: bool,
 }
@@ -98,6 +100,7 @@ impl Default for Config {
             shared_memory: true,
             cpu: None,
             xdp: Vec::new(),
+            rooted: Vec::new(),
             inline: false,
         }
     }
@@ -183,6 +186,12 @@ impl Handle {
     #[must_use]
     pub fn attached(&self) -> &[Attached] {
         self.plane.attached()
+    }
+
+    /// The program in the kernel, for root programs that are to call it; none: there is none, or somebody has it.
+    #[cfg(feature = "xdp")]
+    pub fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+        self.plane.take_program()
     }
 
     /// What tells this start of the element from any other.

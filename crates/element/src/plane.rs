@@ -38,6 +38,8 @@ pub(crate) struct PlaneThread {
 struct Started {
     local: SocketAddr,
     attached: Vec<Attached>,
+    #[cfg(feature = "xdp")]
+    program: Option<pathcall_xdp::function::SwitchProgram>,
 }
 
 impl PlaneThread {
@@ -61,9 +63,14 @@ impl PlaneThread {
             runtime.block_on(async {
                 let link = Link::bind(data).map_err(|error| Error::bind(Port::Data, data, error));
                 match link.and_then(|link| Plane::start(link, &config)) {
-                    Ok(plane) => {
-                        let started =
-                            Started { local: plane.link.local_addr(), attached: plane.switch.attached().to_vec() };
+                    #[cfg_attr(not(feature = "xdp"), expect(unused_mut, reason = "its program is taken"))]
+                    Ok(mut plane) => {
+                        let started = Started {
+                            local: plane.link.local_addr(),
+                            attached: plane.switch.attached().to_vec(),
+                            #[cfg(feature = "xdp")]
+                            program: plane.switch.take_program(),
+                        };
                         if bound.send(Ok(started)).is_ok() {
                             plane.run(receiver).await;
                         }
@@ -85,6 +92,12 @@ impl PlaneThread {
     /// The interfaces that the program in the kernel is attached to.
     pub(crate) fn attached(&self) -> &[Attached] {
         &self.started.attached
+    }
+
+    /// The program in the kernel, for root programs.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+        self.started.program.take()
     }
 
     /// A way to send commands that does not keep the thread running.
@@ -154,7 +167,7 @@ pub(crate) struct Plane {
 impl Plane {
     /// With the program in the kernel, too, if that is asked for.
     fn start(mut link: Link, config: &Config) -> Result<Self, Error> {
-        let Config { xdp: interfaces, inline, advertise, size, shared_memory, .. } = config;
+        let Config { xdp: interfaces, rooted, inline, advertise, size, shared_memory, .. } = config;
         // Frames by memory would go past the program in the kernel.
         if *shared_memory
             && interfaces.is_empty()
@@ -163,7 +176,7 @@ impl Plane {
             tracing::warn!(%error, "no memory to share with endpoints of this host: all frames go by UDP");
         }
         let (data, advertise, size, inlined) = (link.local_addr(), *advertise, *size, *inline);
-        let request = Request { interfaces, data, advertise, size, inlined };
+        let request = Request { interfaces, rooted, data, advertise, size, inlined };
         let kernel = match interfaces.is_empty() {
             true => None,
             false => Kernel::start(&request)?,

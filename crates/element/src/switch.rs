@@ -64,6 +64,12 @@ impl Switch {
         self.kernel.as_ref().map_or(&[], Kernel::attached)
     }
 
+    /// The program in the kernel, for root programs.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn take_program(&mut self) -> Option<pathcall_xdp::function::SwitchProgram> {
+        self.kernel.as_mut().and_then(Kernel::take_program)
+    }
+
     /// The program's time: nanoseconds since the element started.
     pub(crate) fn now(&self) -> Instant {
         Instant(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX))

@@ -65,6 +65,10 @@ pub trait Execution {
     /// The ports, each with its `egress_rid`, that a packet with this multicast group goes to; none removes the group.
     fn set_group(&mut self, group: u16, ports: &[(u16, u16)]);
 
+    /// Returns when no packet is under way any more that met a table as it was before the last change. Where packets
+    /// come one by one, none is.
+    fn settle(&mut self) {}
+
     /// Packets that ended for this reason.
     fn dropped(&self, reason: Reason) -> u64;
 }

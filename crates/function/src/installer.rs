@@ -80,6 +80,7 @@ impl Installer {
     /// Does what a [`place::Placer`] wants.
     pub fn place(&mut self, element: &mut dyn Execution, commands: &[place::Command]) -> Outcome {
         let mut outcome = Outcome::default();
+        let mut unused = Vec::new();
         for command in commands {
             match command {
                 place::Command::Insert { table, entry, number } => {
@@ -87,7 +88,11 @@ impl Installer {
                         outcome.refused.push(*number);
                     }
                 }
-                place::Command::Mode { number, mode, .. } => outcome.given.extend(self.mode(element, *number, *mode)),
+                place::Command::Mode { number, mode, .. } => {
+                    if self.mode(element, *number, *mode) {
+                        unused.push(*number);
+                    }
+                }
                 place::Command::Remove { table, keys, number } => {
                     if self.entries.remove(number).is_some() {
                         let removed = element.remove(*table, keys);
@@ -106,6 +111,11 @@ impl Installer {
                     element.set_register(self.balance.arrays.threshold, 0, threshold.into());
                 }
             }
+        }
+        if !unused.is_empty() {
+            // A packet that still uses an entry would change what is read here.
+            element.settle();
+            outcome.given.extend(unused.into_iter().filter_map(|number| self.given(element, number)));
         }
         outcome
     }
@@ -137,20 +147,24 @@ impl Installer {
         Some(())
     }
 
-    /// What an entry that is not used from now on has of registers.
-    fn mode(&mut self, element: &mut dyn Execution, number: EntryNumber, mode: Mode) -> Option<Given> {
-        let (table, entry, _) = self.entries.get_mut(&number)?;
-        *entry.args.last_mut()? = mode as u128;
+    /// How an entry is used from now on; whether it is no longer, and has values of registers.
+    fn mode(&mut self, element: &mut dyn Execution, number: EntryNumber, mode: Mode) -> bool {
+        let Some((table, entry, _)) = self.entries.get_mut(&number) else { return false };
+        let Some(last) = entry.args.last_mut() else { return false };
+        *last = mode as u128;
         let table = *table;
         // It was inserted, so it fits and is there.
         let changed: Result<(), TableError> = element.modify(table, entry);
         debug_assert!(changed.is_ok(), "{changed:?}");
-        let arrays = self.balance.arrays;
-        element.set_register(arrays.force, number, u128::from(mode == Mode::Forced));
-        let turn = element.register(arrays.state, number) as u16 >> 2;
-        let handed = self.mirrored(table)?.handed && mode == Mode::Pending && turn != 0;
+        element.set_register(self.balance.arrays.force, number, u128::from(mode == Mode::Forced));
+        mode == Mode::Pending && self.mirrored(table).is_some_and(|mirrored| mirrored.handed)
+    }
+
+    /// What an entry that is not used any more has of registers.
+    fn given(&self, element: &dyn Execution, number: EntryNumber) -> Option<Given> {
+        let turn = element.register(self.balance.arrays.state, number) as u16 >> 2;
         let value = |(register, _): &(RegisterId, _)| element.register(*register, number);
-        handed.then(|| Given { number, turn, values: self.balance.vars.values.iter().map(value).collect() })
+        (turn != 0).then(|| Given { number, turn, values: self.balance.vars.values.iter().map(value).collect() })
     }
 
     /// Does what a [`scale::Scaler`] wants.

@@ -25,6 +25,7 @@ pub mod installer;
 pub mod interp;
 pub mod ir;
 mod lex;
+pub mod live;
 pub mod mirror;
 mod parse;
 pub mod place;

@@ -115,6 +115,16 @@ fn every_command_in_the_pages_works() {
                     "{place}: {test} has no such command"
                 );
             }
+            // They take root, hosts, and the feature `xdp`, too.
+            ["pathcall", "element", ..] if words.contains(&"--function") => {
+                has(&place, "crates/pathcall/tests/function/bed.rs", "\"--function\"");
+            }
+            ["pathcall", "function", verb @ ("serve" | "status"), ..] => {
+                has(&place, "crates/pathcall/tests/function/bed.rs", &format!("\"{verb}\""));
+            }
+            ["pathcall", "function", verb @ ("add-server" | "remove-server"), ..] => {
+                has(&place, "crates/pathcall/tests/function/main.rs", &format!("\"{verb}\""));
+            }
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }

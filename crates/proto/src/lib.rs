@@ -11,7 +11,7 @@ pub mod types;
 /// until that is over, unless the owner comes back.
 pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
 
-/// Generated from `proto/pathcall/control.proto`.
+/// Generated from `proto/pathcall/control.proto` and `function.proto`.
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("pathcall.v1");

@@ -165,15 +165,24 @@ impl Kernel {
     /// # Errors
     /// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
     pub fn attach(&mut self, interface: &str) -> Result<Mode, Error> {
+        self.connect(interface)?;
+        let (link, mode) = attach_to(&self.program("element")?, interface)?;
+        self.links.push(link);
+        Ok(mode)
+    }
+
+    /// Has it take frames of an interface that a root program is attached to, which calls it.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], [`Error::Mtu`].
+    pub fn connect(&mut self, interface: &str) -> Result<(), Error> {
         let mtu = std::fs::read_to_string(format!("/sys/class/net/{interface}/mtu"));
         // Where the system does not say, frames that do not fit are lost and counted there.
         if let Some(mtu) = mtu.ok().and_then(|mtu| mtu.trim().parse().ok()).filter(|mtu| *mtu < MTU_MIN) {
             return Err(Error::Mtu { interface: interface.to_owned(), mtu, least: MTU_MIN });
         }
-        let (link, mode) = attach_to(&self.program("element")?, interface)?;
-        self.links.push(link);
         self.interfaces.push(index_of(interface)?.cast_unsigned());
-        Ok(mode)
+        Ok(())
     }
 
     /// Says to which address frames for the element are sent; before, and to all others, none are.

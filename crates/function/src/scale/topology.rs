@@ -13,9 +13,12 @@
 //!
 //! [[link]]
 //! between = ["tor:1", "s1"]   # the element's port 1
+//! interface = "eth1"          # which is this interface there, where the element runs live
 //! ```
 //!
 //! One element, servers beside it, and networks, which need no more than a name.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -31,6 +34,8 @@ pub struct Topology {
     pub servers: Vec<Device>,
     /// Networks.
     pub networks: Vec<Device>,
+    /// The element's interfaces by port, as far as links name them.
+    pub interfaces: BTreeMap<u16, String>,
 }
 
 /// A server or a network at a port of the element.
@@ -94,6 +99,7 @@ struct RawDevice {
 #[serde(deny_unknown_fields)]
 struct RawLink {
     between: [Spanned<String>; 2],
+    interface: Option<Spanned<String>>,
 }
 
 /// What is wrong, at this byte.
@@ -134,13 +140,20 @@ fn read(text: &str) -> Result<Topology, Wrong> {
     })?;
     let element = the_element(&file.device)?;
     let (mut servers, mut networks) = (Vec::new(), Vec::new());
-    let mut ports = Vec::new();
+    let (mut ports, mut interfaces) = (Vec::new(), BTreeMap::new());
     for link in &file.link {
         let (device, port) = ends(&file.device, element, link)?;
         if ports.contains(&port) {
             return Err((link.between[0].span().start, format!("port {port} of {element} has a link already")));
         }
         ports.push(port);
+        if let Some(interface) = &link.interface {
+            let name = interface.get_ref();
+            if interfaces.values().any(|other| other == name) {
+                return Err((interface.span().start, format!("interface {name:?} is another port's already")));
+            }
+            interfaces.insert(port, name.clone());
+        }
         let device = linked(device, port)?;
         let of = if device.1 == Role::Server { &mut servers } else { &mut networks };
         if of.iter().any(|other: &Device| other.name == device.0.name) {
@@ -154,7 +167,7 @@ fn read(text: &str) -> Result<Topology, Wrong> {
     match alone {
         Some(device) => Err((device.name.span().start, format!("{} has no link to {element}", device.name.get_ref()))),
         None if servers.is_empty() => Err((0, "expected a device with role \"server\", there is none".to_owned())),
-        None => Ok(Topology { element: element.to_owned(), servers, networks }),
+        None => Ok(Topology { element: element.to_owned(), servers, networks, interfaces }),
     }
 }
 
@@ -244,6 +257,7 @@ role = "network"
 
 [[link]]
 between = ["tor:4", "s1"]
+interface = "eth4"
 
 [[link]]
 between = ["outside", "tor:0"]
@@ -259,6 +273,7 @@ between = ["outside", "tor:0"]
         let topology = Topology::parse("topo.toml", GOOD).expect("good");
         let s1 = Device { name: "s1".to_owned(), port: 4, mac: [2, 0, 0, 0, 0, 1], capacity: 500_000 };
         assert_eq!((topology.element.as_str(), topology.servers.as_slice()), ("tor", [s1].as_slice()));
+        assert_eq!(topology.interfaces, BTreeMap::from([(4, "eth4".to_owned())]));
         assert_eq!((topology.networks[0].port, topology.server("s1"), topology.server("s2")), (0, Some(0), None));
     }
 
@@ -267,7 +282,7 @@ between = ["outside", "tor:0"]
         assert_eq!(wrong("\"s1\"]", "\"s9\"]"), "topo.toml:17:21: no device is named \"s9\"");
         assert!(wrong("role = \"server\"", "role = \"sever\"").starts_with("topo.toml:8:8: unknown variant `sever`"));
         assert!(wrong("capacity = 500_000", "speed = 3").starts_with("topo.toml:10:1: unknown field `speed`"));
-        assert_eq!(wrong("tor:4", "tor:0"), "topo.toml:20:12: port 0 of tor has a link already");
+        assert_eq!(wrong("tor:4", "tor:0"), "topo.toml:21:12: port 0 of tor has a link already");
         assert_eq!(
             wrong("tor:4", "tor:511").split(": ").nth(1),
             Some("expected \"tor:PORT\" with a port below 511, got \"tor:511\"")

@@ -7,6 +7,7 @@ use pathcall_control::LISTEN_DEFAULT;
 use pathcall_element::{CONTROL_DEFAULT, Config, DATA_DEFAULT, Handle};
 
 use crate::cli::failure::Failure;
+use crate::cli::function::carry::{Carried, CarryArgs};
 use crate::cli::{print, signal};
 
 #[derive(Debug, Args)]
@@ -16,6 +17,8 @@ pub(crate) struct ElementArgs {
     controller: String,
     #[command(flatten)]
     sockets: SocketArgs,
+    #[command(flatten)]
+    carry: CarryArgs,
 }
 
 /// What `element` and `up` have in common.
@@ -77,10 +80,15 @@ impl SocketArgs {
 
     /// Starts an element that registers with the controller at `controller`.
     pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
+        self.start_beside(controller, Vec::new()).await
+    }
+
+    /// As [`Self::start`]; to these interfaces root programs are attached by others.
+    async fn start_beside(self, controller: String, rooted: Vec<String>) -> Result<Handle, Failure> {
         let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
         let controller = Some(controller);
         let mut config =
-            Config { data, control, advertise, controller, busy_poll, cpu, xdp, inline, ..Config::default() };
+            Config { data, control, advertise, controller, busy_poll, cpu, xdp, rooted, inline, ..Config::default() };
         config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
@@ -99,10 +107,20 @@ pub(crate) fn addresses(element: &Handle) -> String {
 }
 
 pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
-    let ElementArgs { controller, sockets } = args;
-    let element = sockets.start(controller.clone()).await?;
-    print(&format!("ready: element, {}, controller {controller}\n", addresses(&element)))?;
+    let ElementArgs { controller, sockets, carry } = args;
+    let carried = carry.read()?;
+    let rooted = carried.as_ref().map(Carried::interfaces).unwrap_or_default();
+    let mut element = sockets.start_beside(controller.clone(), rooted).await?;
+    let function = match carried {
+        Some(carried) => Some(carried.start(&mut element).await?),
+        None => None,
+    };
+    let with = function.as_ref().map_or_else(String::new, |function| function.addresses());
+    print(&format!("ready: element, {}{with}, controller {controller}\n", addresses(&element)))?;
     let ended = signal::stopped().await;
+    if let Some(function) = function {
+        function.shutdown().await;
+    }
     element.shutdown().await;
     ended
 }

@@ -13,6 +13,9 @@ pub(crate) enum Failure {
     /// The element does not start.
     #[error(transparent)]
     Element(#[from] pathcall_element::Error),
+    /// A function does not run live.
+    #[error(transparent)]
+    Live(#[from] pathcall_live::Error),
     /// The testbed does not come up, or is not there.
     #[cfg(target_os = "linux")]
     #[error(transparent)]

@@ -4,15 +4,21 @@
 //! f.p4c ─► check ─► one line, or its mistakes
 //!       ├► explain ─► which line runs where, sizes, stages
 //!       ├► build -o DIR ─► element.p4, element.bpf.c, handler.c, layout.json
-//!       └► run --pcap IN --out OUT ─► element, servers and controller in this process
+//!       ├► run --pcap IN --out OUT ─► element, servers and controller in this process
+//!       └► serve ─► a server of a function that an element carries: `pathcall element --function f.p4c`
+//!          add-server, remove-server, status ─► that element
 //! ```
 
 mod build;
+pub(crate) mod carry;
 mod entries;
 mod explain;
+mod group;
 mod run;
+#[cfg(target_os = "linux")]
+mod serve;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -41,6 +47,15 @@ enum Command {
     Build(build::BuildArgs),
     /// Run a function over a capture: element, servers and controller in this process
     Run(run::RunArgs),
+    /// Be a server of a function that an element carries
+    #[cfg(target_os = "linux")]
+    Serve(serve::ServeArgs),
+    /// Have new flows go to one more server
+    AddServer(group::ChangeArgs),
+    /// Have no new flows go to a server; it is done when its last flow is
+    RemoveServer(group::ChangeArgs),
+    /// Show the servers of a function that an element carries, and what was counted
+    Status(group::StatusArgs),
 }
 
 /// A function's file, and how it is read.
@@ -49,6 +64,13 @@ struct Source {
     /// The function
     #[arg(value_name = "FILE.p4c")]
     file: PathBuf,
+    #[command(flatten)]
+    reading: Reading,
+}
+
+/// How a function's file is read.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Reading {
     /// Look for included files here too
     #[arg(short = 'I', value_name = "DIR")]
     include: Vec<PathBuf>,
@@ -71,23 +93,29 @@ fn bytes(text: &str) -> Result<u32, String> {
 
 /// Mistakes are printed in the manner of compilers, so that editors find their places.
 pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
+    let live = |command| super::block_on(command).map(|()| ExitCode::SUCCESS);
     let (source, after): (_, After<'_>) = match &args.command {
-        Command::Check(source) => (source, &check),
-        Command::Explain(source) => (source, &explain::explain),
-        Command::Build(args) => (&args.source, &|read| build::build(args, read)),
-        Command::Run(args) => (&args.source, &|read| run::run(args, read)),
+        Command::AddServer(args) => return live(Box::pin(group::add(args)) as Live<'_>),
+        Command::RemoveServer(args) => return live(Box::pin(group::remove(args))),
+        Command::Status(args) => return live(Box::pin(group::status(args))),
+        #[cfg(target_os = "linux")]
+        Command::Serve(args) => (&args.source, &|read| super::block_on(serve::run(args, read))),
+        Command::Check(source) => (source, &|read| check(&read)),
+        Command::Explain(source) => (source, &|read| explain::explain(&read)),
+        Command::Build(args) => (&args.source, &|read| build::build(args, &read)),
+        Command::Run(args) => (&args.source, &|read| run::run(args, &read)),
     };
     let kind = match &args.command {
-        Command::Explain(_) => None,
         Command::Run(args) => Some(args.kind()),
         Command::Check(_) | Command::Build(_) => Some(None),
+        _ => None,
     };
-    let read = Read::new(source).and_then(|read| match kind {
+    let read = Read::new(&source.file, &source.reading).and_then(|read| match kind {
         Some(kind) => read.compile_handler(kind).map(|()| read),
         None => Ok(read),
     });
     match read {
-        Ok(read) => after(&read).map(|()| ExitCode::SUCCESS),
+        Ok(read) => after(read).map(|()| ExitCode::SUCCESS),
         Err(mistakes) => {
             eprintln!("{mistakes}");
             Ok(ExitCode::FAILURE)
@@ -96,7 +124,10 @@ pub(crate) fn run(args: FunctionArgs) -> Result<ExitCode, Failure> {
 }
 
 /// What a command does with a function that was read.
-type After<'a> = &'a dyn Fn(&Read) -> Result<(), Failure>;
+type After<'a> = &'a dyn Fn(Read) -> Result<(), Failure>;
+
+/// A command that calls a running element.
+type Live<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
 
 /// A function that was read and has no mistakes.
 struct Read {
@@ -109,20 +140,20 @@ struct Read {
 }
 
 impl Read {
-    fn new(source: &Source) -> Result<Self, String> {
-        let mut sources = Sources::new(source.include.clone());
-        for define in &source.define {
+    fn new(file: &Path, reading: &Reading) -> Result<Self, String> {
+        let mut sources = Sources::new(reading.include.clone());
+        for define in &reading.define {
             let (name, value) = define.split_once('=').unwrap_or((define, "1"));
             sources = sources.define(name, value);
         }
-        let program = match compile(&mut sources, source.file.as_path()) {
+        let program = match compile(&mut sources, file) {
             Ok(program) => program,
             Err(mistakes) => return Err(Report(&mistakes, &sources).to_string()),
         };
         let target = Target {
             function: 1,
-            sizes: Sizes { entries: source.element_entries, ..Sizes::default() },
-            phv_bits: source.phv.map(|bytes| bytes.saturating_mul(8)),
+            sizes: Sizes { entries: reading.element_entries, ..Sizes::default() },
+            phv_bits: reading.phv.map(|bytes| bytes.saturating_mul(8)),
         };
         let split = match program.handler {
             None => pathcall_function::split::fits(&program, &target).map(|()| None),
@@ -173,9 +204,13 @@ impl Read {
 
     /// `file:line:column`, as the C compiler is to know it.
     fn place(&self, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
-        let (line, column) = self.sources.position(at);
-        Some((self.sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
+        place(&self.sources, at)
     }
+}
+
+fn place(sources: &Sources, at: pathcall_function::ir::Span) -> Option<(String, usize, usize)> {
+    let (line, column) = sources.position(at);
+    Some((sources.name(at.file).to_owned(), line, column)).filter(|(name, _, _)| !name.is_empty())
 }
 
 fn check(read: &Read) -> Result<(), Failure> {

@@ -244,6 +244,11 @@ impl Execution for XdpFunction {
     /// Programs that copy packets are refused: there is nothing to be set.
     fn set_group(&mut self, _: u16, _: &[(u16, u16)]) {}
 
+    fn settle(&mut self) {
+        // The kernel has taken such a change when this was loaded.
+        let _ = self.wait();
+    }
+
     fn dropped(&self, why: Reason) -> u64 {
         let of = |lost: &Lost| reason(*lost as u32 + 1) == why && *lost != Lost::DigestLost;
         Lost::ALL.iter().filter(|lost| of(lost)).map(|lost| self.lost(*lost).unwrap_or(0)).sum()

@@ -1,7 +1,7 @@
 //! A loaded function: its maps, and where it is attached.
 
 use std::cell::RefCell;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramMut, RingBuffer, RingBufferBuilder};
@@ -10,6 +10,7 @@ use pathcall_function::interp::table::Table;
 use pathcall_function::ir::{Program, TableId};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::grace::Grace;
 use super::{Error, compile, log};
 use crate::kernel::{Mode, attach_to, index_of};
 
@@ -19,6 +20,8 @@ pub(super) const PACKET_MAX: usize = 3_500;
 const PORT_MAX: u16 = 510;
 /// Interfaces of lower numbers are in the array of ways in: `WAYS` of prelude.h.
 const WAYS: u32 = 4096;
+/// The buffer that digests are in.
+const DIGESTS: &str = "digests";
 /// No port.
 const NO_PORT: u32 = u32::MAX;
 
@@ -67,7 +70,10 @@ pub struct XdpFunction {
     object: Object,
     links: Vec<Link>,
     emitted: Emitted,
+    /// When the element started, on the kernel's clock.
+    began_ns: u64,
     bytes: Vec<u8>,
+    grace: Grace,
     /// What the tables hold: the kernel's maps hold the same.
     pub(super) tables: Vec<Table>,
     pub(super) buffer: Vec<u8>,
@@ -103,6 +109,7 @@ impl XdpFunction {
     pub fn load_text(program: &Program, config: &Config, emitted: Emitted) -> Result<Self, Error> {
         let bytes = compile(&emitted.text)?;
         let doing = "loading the function's XDP program";
+        let began_ns = now_ns();
         let (loaded, said) = log::listen(|| {
             let mut open = ObjectBuilder::default().open_memory(&bytes)?;
             for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.config") {
@@ -110,7 +117,7 @@ impl XdpFunction {
                 let local = config.local_port.map_or(NO_PORT, u32::from);
                 value[..4].copy_from_slice(&u32::from(config.testing).to_ne_bytes());
                 value[4..8].copy_from_slice(&local.to_ne_bytes());
-                value[8..16].copy_from_slice(&now_ns().to_ne_bytes());
+                value[8..16].copy_from_slice(&began_ns.to_ne_bytes());
             }
             open.load()
         });
@@ -122,8 +129,8 @@ impl XdpFunction {
         let ring = ring(&object, &told)?;
         let tables = (0..program.tables.len() as u32).map(|id| Table::new(program, TableId(id)));
         let tables = tables.collect::<Result<Vec<_>, _>>()?;
-        let (links, buffer) = (Vec::new(), Vec::new());
-        let function = Self { ring, told, object, links, emitted, bytes, tables, buffer };
+        let (links, buffer, grace) = (Vec::new(), Vec::new(), Grace::new()?);
+        let function = Self { grace, ring, told, object, links, emitted, began_ns, bytes, tables, buffer };
         for (id, table) in program.tables.iter().enumerate() {
             function.put_default(TableId(id as u32), table.default.0, &table.default.1)?;
             table.entries.iter().try_for_each(|entry| function.put_entry(TableId(id as u32), entry))?;
@@ -156,6 +163,22 @@ impl XdpFunction {
         self.put(ways, &index.to_ne_bytes(), &(u32::from(port) + 1).to_ne_bytes())
     }
 
+    /// The time that packets from interfaces come with: microseconds since the function was loaded.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        now_ns().saturating_sub(self.began_ns) / 1000
+    }
+
+    /// Readable when there is something for [`Self::tell`]; none: the program has no digests.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn digests_ready(&self) -> Result<Option<OwnedFd>, Error> {
+        let Some(map) = self.object.maps().find(|map| map.name() == DIGESTS) else { return Ok(None) };
+        let own = map.as_fd().try_clone_to_owned();
+        own.map(Some).map_err(|source| Error::System { doing: "waiting for digests", source })
+    }
+
     /// How many packets were lost for a reason, or digests.
     ///
     /// # Errors
@@ -184,6 +207,14 @@ impl XdpFunction {
         let mut all: Vec<_> = constructs.into_iter().map(|(what, count)| (what.to_owned(), count)).collect();
         all.sort_by(|(a, more), (b, less)| less.cmp(more).then_with(|| a.cmp(b)));
         Ok(all)
+    }
+
+    /// Returns when no packet is under way that came before the call.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.grace.wait()
     }
 
     pub(super) fn layout(&self) -> &Layout {
@@ -229,7 +260,7 @@ fn now_ns() -> u64 {
 
 /// The reader of digests, if the program has any.
 fn ring(object: &Object, told: &Rc<RefCell<Vec<Vec<u8>>>>) -> Result<Option<RingBuffer<'static>>, Error> {
-    let Some(map) = object.maps().find(|map| map.name() == "digests") else { return Ok(None) };
+    let Some(map) = object.maps().find(|map| map.name() == DIGESTS) else { return Ok(None) };
     let failed = crate::Error::kernel("reading digests");
     let told = Rc::clone(told);
     let mut builder = RingBufferBuilder::new();

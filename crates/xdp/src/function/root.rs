@@ -7,7 +7,7 @@
 //!                    └─ all others ───────▶ function, or the kernel
 //! ```
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 
@@ -31,6 +31,28 @@ pub enum Rule {
     EtherType(u16),
     /// All others.
     All,
+}
+
+/// A switch program that root programs may call, and which frames are its own.
+#[derive(Debug)]
+pub struct SwitchProgram {
+    program: OwnedFd,
+    /// As the root program has it.
+    frames: Vec<u8>,
+}
+
+impl SwitchProgram {
+    /// That of `kernel`, which was loaded with `config`. It works on frames for as long as `kernel` lives.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn of(kernel: &Kernel, config: &Config) -> Result<Self, crate::Error> {
+        let program = kernel.program("element")?.as_fd().try_clone_to_owned();
+        let program = program.map_err(|source| crate::Error::System { doing: "naming the switch program", source })?;
+        let ports = [config.data_port.to_be_bytes(), config.slow_port.to_be_bytes()].concat();
+        let frames = [ports, u32::from(config.inlined).to_ne_bytes().to_vec()].concat();
+        Ok(Self { program, frames })
+    }
 }
 
 /// The root program in the kernel. Dropping it detaches it; its functions and the switch program live on.
@@ -58,11 +80,16 @@ impl Root {
     /// # Errors
     /// What the kernel says.
     pub fn carry_switch(&mut self, kernel: &Kernel, config: &Config) -> Result<(), Error> {
-        let descriptor = kernel.program("element")?.as_fd().as_raw_fd();
-        self.put("programs", &0_u32.to_ne_bytes(), &descriptor.to_ne_bytes())?;
-        let ports = [config.data_port.to_be_bytes(), config.slow_port.to_be_bytes()].concat();
-        let frames = [ports, u32::from(config.inlined).to_ne_bytes().to_vec()].concat();
-        self.put(".data.switch", &0_u32.to_ne_bytes(), &frames)
+        self.carry_program(&SwitchProgram::of(kernel, config)?)
+    }
+
+    /// As [`Self::carry_switch`], where the switch program is another thread's.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn carry_program(&mut self, switch: &SwitchProgram) -> Result<(), Error> {
+        self.put("programs", &0_u32.to_ne_bytes(), &switch.program.as_raw_fd().to_ne_bytes())?;
+        self.put(".data.switch", &0_u32.to_ne_bytes(), &switch.frames)
     }
 
     /// Has it call a function for packets of these kinds.

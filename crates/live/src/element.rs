@@ -1,0 +1,226 @@
+//! The element of a function: the function in the kernel, at the interfaces that the topology names, and its controller.
+//!
+//! ```text
+//!            root ─┬─ frames ──► switch program, if the element has one in the kernel
+//! network ══►      └─ others ──► function ─┬─► network
+//!            root ─┬─ frames ──► switch    └─► server
+//! server  ══►      ├─ responses ► function
+//!                  └─ others ──► this machine: the server's words come by the same link
+//! ```
+//!
+//! All that touches the function in the kernel is on one thread ([`start`] begins it): so batches of the controller are
+//! in force when the next is made.
+
+mod drive;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use pathcall_function::exec::Execution;
+use pathcall_function::ir::{Entry, Program, TableId};
+use pathcall_function::live::{self, Controller};
+use pathcall_function::scale::Topology;
+use pathcall_function::split::Split;
+use pathcall_proto::v1::function_server::FunctionServer;
+use pathcall_wire::function::{ETHERNET, RESPONSE};
+use pathcall_xdp::Mode;
+use pathcall_xdp::function::{Config, Root, Rule, SwitchProgram, XdpFunction};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+use crate::Error;
+use crate::interface::Interface;
+use crate::server::KEEP_ALIVE;
+use crate::service::{Command, Commands, Service};
+use crate::wake::Waker;
+use drive::Drive;
+
+/// Calls that may wait for the thread.
+const COMMANDS_MAX: usize = 1024;
+/// How long calls in progress may take to end.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// What an element is started with.
+#[derive(Debug)]
+pub struct Setup {
+    /// The function.
+    pub program: Program,
+    /// The same, split.
+    pub split: Split,
+    /// Of both: [`crate::digest`].
+    pub digest: u64,
+    /// Servers, networks, and the interfaces that they are at.
+    pub topology: Topology,
+    /// An operator's entries of tables that are not mirrored.
+    pub entries: Vec<(TableId, Entry)>,
+    /// How it is placed and scaled.
+    pub config: live::Config,
+    /// TCP address for its servers and its operator; port 0 takes a free port.
+    pub listen: SocketAddr,
+    /// The element's switch program in the kernel, which gets its frames first.
+    pub switch: Option<SwitchProgram>,
+}
+
+/// An interface that the function is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// Its name.
+    pub interface: String,
+    /// Which device is there, by the topology.
+    pub device: String,
+    /// In the driver, or behind it, where every packet is in a buffer of its own already.
+    pub native: bool,
+}
+
+/// A running element; dropping it stops it.
+#[derive(Debug)]
+pub struct Handle {
+    address: SocketAddr,
+    attached: Vec<Attached>,
+    commands: Commands,
+    thread: Option<JoinHandle<()>>,
+    stop: oneshot::Sender<()>,
+    service: JoinSet<()>,
+}
+
+/// Loads and attaches the function, and listens for its servers.
+///
+/// # Errors
+/// What the function or the topology lacks, or what the kernel says; nothing is left attached.
+pub async fn start(setup: Setup) -> Result<Handle, Error> {
+    let bind = |source| Error::Bind { address: setup.listen, source };
+    let listener = TcpListener::bind(setup.listen).await.map_err(bind)?;
+    let address = listener.local_addr().map_err(bind)?;
+    let system = |doing| move |source| Error::System { doing, source };
+    let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
+    let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
+    let commands = Commands::new(sender, waker.clone());
+    let program = Arc::new(setup.program.clone());
+    let (started, starting) = oneshot::channel();
+    let work = move || match load(&setup) {
+        Ok((drive, attached)) => {
+            if started.send(Ok(attached)).is_ok() {
+                drive.run(receiver, &waker);
+            }
+        }
+        Err(error) => drop(started.send(Err(error))),
+    };
+    // The function is loaded where it is used: readers of its digests stay on one thread.
+    let thread = thread::Builder::new().name("function-element".into()).spawn(work);
+    let thread = Some(thread.map_err(system("starting a thread"))?);
+    let attached = starting.await.map_err(|_| Error::Ended("element's thread"))??;
+
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE));
+    let mut server = server.http2_keepalive_timeout(Some(KEEP_ALIVE * 5));
+    let server = server.add_service(FunctionServer::new(Service::new(program, commands.clone())));
+    let mut service = JoinSet::new();
+    service.spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+            tracing::error!(%address, %error, "the service of the function ended");
+        }
+    });
+    Ok(Handle { address, attached, commands, thread, stop, service })
+}
+
+impl Handle {
+    /// Where servers and operators call.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The interfaces that the function is at.
+    #[must_use]
+    pub fn attached(&self) -> &[Attached] {
+        &self.attached
+    }
+
+    /// Detaches the function, and frees the address.
+    pub async fn shutdown(mut self) {
+        self.commands.send(Command::Stop).await;
+        drop(self.stop);
+        if tokio::time::timeout(DRAIN_MAX, self.service.join_next()).await.is_err() {
+            self.service.shutdown().await;
+        }
+        let thread = self.thread.take();
+        let ended = tokio::task::spawn_blocking(move || thread.is_some_and(|thread| thread.join().is_err())).await;
+        if ended.unwrap_or(true) {
+            tracing::error!("the thread of the function panicked");
+        }
+    }
+}
+
+fn load(setup: &Setup) -> Result<(Drive, Vec<Attached>), Error> {
+    let Setup { program, split, topology, .. } = setup;
+    let interface = |port: u16, device: &str| {
+        topology.interfaces.get(&port).cloned().ok_or_else(|| Error::NoInterfaceSaid(device.to_owned()))
+    };
+    let mut ports = Vec::new();
+    let mut longest = 0;
+    for network in &topology.networks {
+        let name = interface(network.port, &network.name)?;
+        longest = longest.max(Interface::of(&name)?.mtu);
+        ports.push((name, network, Rule::All));
+    }
+    let mut address = None;
+    for server in &topology.servers {
+        let name = interface(server.port, &server.name)?;
+        let there = Interface::of(&name)?;
+        // A request is the header and the whole packet.
+        let least = split.layout.length + ETHERNET + longest;
+        if there.mtu < least {
+            return Err(Error::Mtu { interface: name, mtu: there.mtu, least });
+        }
+        address.get_or_insert(there.mac);
+        ports.push((name, server, Rule::EtherType(RESPONSE)));
+    }
+
+    let config = Config { testing: false, local_port: None, storage: None };
+    let mut function = XdpFunction::load(&split.element, &config)?;
+    for (name, device, _) in &ports {
+        function.connect(name, device.port)?;
+    }
+    for (table, entry) in &setup.entries {
+        function.insert(*table, entry)?;
+    }
+    let controller = Controller::new(split, topology.servers.clone(), &setup.config);
+    controller.begin(&split.generated, &mut function, address.unwrap_or_default())?;
+
+    let mut roots = Vec::new();
+    let mut attached = Vec::new();
+    for (name, device, rule) in ports {
+        let at = match roots.iter().position(|(known, _)| *known == rule) {
+            Some(at) => at,
+            None => {
+                let mut root = Root::load()?;
+                if let Some(switch) = &setup.switch {
+                    root.carry_program(switch)?;
+                }
+                root.carry(&function, &[rule])?;
+                roots.push((rule, root));
+                roots.len() - 1
+            }
+        };
+        let native = roots[at].1.attach(&name)? == Mode::Native;
+        attached.push(Attached { interface: name, device: device.name.clone(), native });
+    }
+    let roots = roots.into_iter().map(|(_, root)| root).collect();
+    let ready = function.digests_ready()?;
+    let events = split.generated.events;
+    let drive = Drive::new(controller, function, (roots, ready), (setup.digest, events), program.name.clone());
+    Ok((drive, attached))
+}
+
+/// What the system says of waiting.
+fn waiting(source: io::Error) -> Error {
+    Error::System { doing: "waiting for digests", source }
+}

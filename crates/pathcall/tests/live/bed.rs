@@ -1,0 +1,286 @@
+//! The testbed: host 1 inside, host 2 outside, the element between them, servers on hosts 3, 4 and 5.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use pathcall_testbed::{Node, Testbed};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::until;
+
+const PATHCALL: &str = env!("CARGO_BIN_EXE_pathcall");
+/// The function: inside is host 1's network. What is closed or silent is forgotten soon, so that groups can change.
+const DEFINES: [&str; 8] =
+    ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00", "-D", "UDP_IDLE_MS=1500", "-D", "TCP_IDLE_MS=1500"];
+const SERVERS: [&str; 3] = ["s1", "s2", "s3"];
+/// The first of the servers' hosts.
+const FIRST: usize = 3;
+/// Of packets, and of links to servers, which carry them whole with a header before.
+const MTU: u32 = 1500;
+const SERVER_MTU: u32 = 1700;
+/// Addresses of host 1 beside its own, in blocks: the flows of an address go to one server.
+pub const BLOCKS: usize = 4;
+pub const BLOCK: usize = 32;
+
+/// A process that is killed when it is dropped, as by `kill -9`.
+pub struct Process(Child);
+
+impl Process {
+    pub fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Starts one that says when it is ready.
+    fn ready(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it is built");
+        let stdout = child.stdout.take().expect("piped");
+        let process = Self(child);
+        let mut ready = String::new();
+        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready"), "{command:?}: {ready:?}");
+        println!("{}", ready.trim_end());
+        process
+    }
+
+    /// Has it end by itself.
+    fn stop(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("it is there");
+        assert!(self.0.wait().expect("a child of ours").success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+pub struct Bed {
+    // Processes go before what they run on.
+    servers: BTreeMap<String, Process>,
+    element: Option<Process>,
+    _outside: Vec<Process>,
+    node: Node,
+    pub inside: Node,
+    pub outside: Node,
+    topology: PathBuf,
+    bed: Testbed,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.topology);
+    }
+}
+
+impl Bed {
+    /// Everything but servers.
+    pub fn start() -> Self {
+        let lacking: Vec<&str> = ["iperf3", "curl", "dnsmasq", "dig", "python3"]
+            .into_iter()
+            .filter(|program| {
+                !Command::new("sh").args(["-c", &format!("command -v {program}")]).output().unwrap().status.success()
+            })
+            .collect();
+        assert_eq!(lacking, [""; 0], "install these (Debian: iperf3 curl dnsmasq-base bind9-dnsutils python3)");
+        let name = format!("fn{}x{:?}", std::process::id(), std::thread::current().id());
+        let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+        let name = name.replace("threadid", "t");
+        let bed = Testbed::builder().name(&name).hosts(FIRST + SERVERS.len() - 1).mtu(SERVER_MTU);
+        let bed = bed.up().expect("a bed");
+        let host = |k| bed.host(k).expect("a host");
+        let (inside, outside, node) = (host(1), host(2), bed.element(1).expect("an element"));
+        // The element is a wire to both: each takes the other's interface for its gateway's.
+        for (one, other, gateway) in [(&inside, &outside, "10.77.1.1"), (&outside, &inside, "10.77.2.1")] {
+            run(one, &format!("ip link set eth0 mtu {MTU}"));
+            run(one, &format!("ip neigh replace {gateway} lladdr {} dev eth0 nud permanent", mac(other)));
+        }
+        for at in 0..BLOCKS * BLOCK {
+            run(&inside, &format!("ip addr add {}/32 dev eth0", address(at / BLOCK, at)));
+        }
+        for interface in ["h1", "h2"] {
+            run(&node, &format!("ip link set {interface} mtu {MTU}"));
+        }
+        // The far host's kernel follows each connection.
+        run(
+            &outside,
+            "nft add table inet judge { counter new { } ; counter invalid { } ; \
+             chain in { type filter hook prerouting priority 0 ; ct state new counter name new ; \
+             ct state invalid counter name invalid ; } ; }",
+        );
+        let mut topology = "[[device]]\nname = \"e1\"\nrole = \"element\"\n".to_owned();
+        for (at, name) in ["inside", "outside"].into_iter().enumerate() {
+            topology += &format!("\n[[device]]\nname = \"{name}\"\nrole = \"network\"\n");
+            topology += &format!("[[link]]\nbetween = [\"e1:{at}\", \"{name}\"]\ninterface = \"h{}\"\n", at + 1);
+        }
+        for (at, name) in SERVERS.into_iter().enumerate() {
+            let (port, mac) = (16 + at, mac(&host(FIRST + at)));
+            topology += &format!("\n[[device]]\nname = \"{name}\"\nrole = \"server\"\nmac = \"{mac}\"\n");
+            topology += &format!("[[link]]\nbetween = [\"e1:{port}\", \"{name}\"]\ninterface = \"h{}\"\n", FIRST + at);
+        }
+        let file = std::env::temp_dir().join(format!("pathcall-{name}.toml"));
+        std::fs::write(&file, topology).expect("a file");
+        let (servers, outsiders) = (BTreeMap::new(), traffic_servers(&outside));
+        let mut bed = Self { servers, element: None, _outside: outsiders, node, inside, outside, topology: file, bed };
+        bed.element = Some(Process::ready(&mut bed.element_command()));
+        bed
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}:7703", self.node.address())
+    }
+
+    fn element_command(&self) -> Command {
+        let mut command = self.node.command(PATHCALL);
+        let at = |port| format!("{}:{port}", self.node.address());
+        command.args(["element", "--data", &at(7702), "--control", &at(7701), "--function-listen", &at(7703)]);
+        // One element, all abilities: frames of the switch program are taken out first.
+        command.args(["--xdp", "h1", "--xdp", "h2", "--function", &function(), "--topology"]);
+        command.arg(&self.topology).args(DEFINES);
+        command
+    }
+
+    fn server_command(&self, name: &str, host: &str, defines: &[&str]) -> Command {
+        let at = SERVERS.iter().position(|known| *known == host).expect("a host of a server");
+        let mut command = self.bed.host(FIRST + at).expect("a host").command(PATHCALL);
+        command.args(["function", "serve", &function(), "--name", name, "--iface", "eth0"]);
+        command.args(["--controller", &self.url()]).args(DEFINES).args(defines);
+        command
+    }
+
+    pub fn serve(&mut self, name: &str) {
+        let process = Process::ready(&mut self.server_command(name, name, &[]));
+        self.servers.insert(name.to_owned(), process);
+    }
+
+    pub fn stop(&mut self, name: &str) {
+        self.servers.remove(name).expect("it serves").stop();
+    }
+
+    pub fn kill(&mut self, name: &str) {
+        drop(self.servers.remove(name).expect("it serves"));
+    }
+
+    pub fn stop_element(&mut self) {
+        self.element.take().expect("it runs").stop();
+    }
+
+    pub fn change(&self, verb: &str, name: &str) {
+        let output = self.node.command(PATHCALL).args(["function", verb, name, "--controller", &self.url()]).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// What the function's controller says.
+    pub fn status(&self) -> Value {
+        let mut status = self.node.command(PATHCALL);
+        let output = status.args(["function", "status", "--json", "--controller", &self.url()]).output();
+        serde_json::from_slice(&output.expect("it runs").stdout).expect("a status")
+    }
+
+    pub fn server(&self, name: &str) -> Value {
+        let status = self.status();
+        let found = status["servers"].as_array().expect("servers").iter().find(|server| server["name"] == name);
+        found.expect("a server of that name").clone()
+    }
+
+    /// Waits until new flows go to these.
+    pub fn until_group(&self, names: &[&str]) {
+        until(&format!("the group is not {names:?}: {:#}", self.status()), || {
+            let status = self.status();
+            let servers = status["servers"].as_array()?.iter().filter(|server| server["in_group"] == true);
+            servers.map(|server| server["name"].as_str()).eq(names.iter().map(|name| Some(*name))).then_some(())
+        });
+    }
+
+    /// Waits until no flow is left of the group before.
+    pub fn until_steady(&self) {
+        until("flows of the old group do not end", || (self.status()["changing"] == false).then_some(()));
+    }
+
+    /// Packets that the far host's kernel counts.
+    pub fn judged(&self, what: &str) -> u64 {
+        let output = self.outside.command("nft").args(["-j", "list", "counter", "inet", "judge", what]).output();
+        let said: Value = serde_json::from_slice(&output.expect("nft").stdout).expect("JSON");
+        said["nftables"][1]["counter"]["packets"].as_u64().expect("a count")
+    }
+
+    /// What a command that fails says.
+    pub fn fails(&self, args: &[&str]) -> String {
+        failed(self.node.command(PATHCALL).args(args))
+    }
+
+    pub fn server_fails(&self, name: &str, defines: &[&str]) -> String {
+        failed(&mut self.server_command(name, name, defines))
+    }
+
+    /// A server on another's host.
+    pub fn server_fails_on(&self, host: &str, name: &str) -> String {
+        failed(&mut self.server_command(name, host, &[]))
+    }
+
+    pub fn element_fails(&self) -> String {
+        failed(&mut self.element_command())
+    }
+
+    /// Links to servers that carry no more than those to networks.
+    pub fn small_links(&self) {
+        run(&self.node, &format!("ip link set h{FIRST} mtu {MTU}"));
+    }
+}
+
+/// One more address of host 1.
+pub fn address(block: usize, at: usize) -> String {
+    format!("10.77.1.{}", 16 + block % BLOCKS * BLOCK + at % BLOCK)
+}
+
+fn function() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/snat.p4c").to_owned()
+}
+
+fn failed(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{command:?}: {}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr).expect("text")
+}
+
+fn run(node: &Node, line: &str) {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let output = node.command(words[0]).args(&words[1..]).output().expect("it is installed");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn mac(node: &Node) -> String {
+    let output = node.command("cat").arg("/sys/class/net/eth0/address").output().expect("cat");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// What programs inside talk to; they listen when this returns.
+fn traffic_servers(outside: &Node) -> Vec<Process> {
+    let address = outside.address().to_string();
+    let mut servers = Vec::new();
+    let mut ports = vec![super::traffic::HTTP, super::traffic::DNS];
+    for port in super::traffic::IPERF {
+        servers.push(Process::start(outside.command("iperf3").args(["-s", "-p", &port.to_string()])));
+        ports.push(port);
+    }
+    let http = super::traffic::HTTP.to_string();
+    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions");
+    let mut python = outside.command("python3");
+    servers.push(Process::start(python.args(["-m", "http.server", &http, "--directory", pages])));
+    let mut dns = outside.command("dnsmasq");
+    dns.args(["--no-daemon", "--no-resolv", "--no-hosts", "--conf-file=/dev/null", "--pid-file=", "--user=root"]);
+    dns.args(["--bind-interfaces", &format!("--listen-address={address}")]);
+    servers.push(Process::start(dns.arg(format!("--address=/pathcall.test/{}", super::traffic::ANSWER))));
+    until("the programs outside do not listen", || {
+        let listening = outside.command("cat").arg("/proc/net/tcp").arg("/proc/net/tcp6").output().expect("cat");
+        let listening = String::from_utf8(listening.stdout).expect("text");
+        ports.iter().all(|port| listening.contains(&format!(":{port:04X} 0"))).then_some(())
+    });
+    servers
+}

@@ -1,0 +1,114 @@
+//! A function as a user meets it: an element in the kernel, servers on hosts beside it, real programs talking through
+//! both. Needs root, and the programs that [`Bed::start`] names.
+#![cfg(target_os = "linux")]
+
+mod bed;
+mod traffic;
+
+use std::time::{Duration, Instant};
+
+use bed::Bed;
+use pathcall_testbed::root_tests;
+use traffic::Traffic;
+
+/// Longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// A server is dead when it has reported nothing for a second; its flows are others' then.
+const NOTICED_WITHIN: Duration = Duration::from_secs(3);
+
+/// Waits until it is so.
+fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = so() {
+            return found;
+        }
+        assert!(began.elapsed() < LIMIT, "{what}");
+    }
+}
+
+#[test]
+fn snat_passes_connections_while_servers_come_and_go() {
+    if !root_tests("snat_passes_connections_while_servers_come_and_go") {
+        return;
+    }
+    let mut bed = Bed::start();
+    bed.serve("s1");
+    bed.serve("s2");
+    bed.change("add-server", "s1");
+    bed.change("add-server", "s2");
+    bed.until_group(&["s1", "s2"]);
+    let mut traffic = Traffic::start(&bed);
+
+    // A server more, then one less, each in the middle of long connections and of many short ones.
+    bed.serve("s3");
+    let long = traffic.long();
+    traffic.until_short(20);
+    bed.change("add-server", "s3");
+    bed.until_group(&["s1", "s2", "s3"]);
+    traffic.until_short(20);
+    long.end(&mut traffic);
+    traffic.move_on();
+    bed.until_steady();
+
+    let long = traffic.long();
+    traffic.until_short(20);
+    bed.change("remove-server", "s1");
+    bed.until_group(&["s2", "s3"]);
+    traffic.until_short(20);
+    long.end(&mut traffic);
+    traffic.move_on();
+    bed.until_steady();
+    // No flow is left there: it may go.
+    bed.stop("s1");
+    traffic.until_short(20);
+
+    let counted = traffic.end();
+    let status = bed.status();
+    println!("{counted}\n{status:#}");
+    assert_eq!(counted.broken, [""; 0], "connections were broken");
+    assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
+    assert!(bed.judged("new") as usize >= counted.connections(), "{} connections", bed.judged("new"));
+    let count = |name: &str| status["counters"][name].as_u64().expect("a count");
+    assert!(count("requests") > 0 && count("placed") > 0, "{status:#}");
+    for wrong in ["flows_lost", "no_server", "stray", "lost_no_room", "lost_no_way_in", "lost_looped"] {
+        assert_eq!(count(wrong), 0, "{wrong}: {status:#}");
+    }
+
+    // One that is killed is missed, and new connections pass by the others.
+    let began = Instant::now();
+    bed.kill("s2");
+    until("s2 is not missed", || (!bed.server("s2")["alive"].as_bool()?).then_some(()));
+    assert!(began.elapsed() < NOTICED_WITHIN, "missed after {:?}", began.elapsed());
+    bed.until_group(&["s3"]);
+    for at in 0..8 {
+        traffic::fetch(&bed, at).expect("s3 is there");
+    }
+}
+
+#[test]
+fn what_a_user_gets_wrong_is_said_in_one_line() {
+    if !root_tests("what_a_user_gets_wrong_is_said_in_one_line") {
+        return;
+    }
+    let mut bed = Bed::start();
+    let controller = bed.url();
+    let refused = format!("pathcall: the controller at {controller} ");
+    let group = |verb: &str, name: &str| bed.fails(&["function", verb, name, "--controller", &controller]);
+    assert_eq!(
+        group("add-server", "s9"),
+        format!("{refused}refuses: the topology has no server \"s9\": it has s1, s2, s3\n")
+    );
+    assert_eq!(group("remove-server", "s1"), format!("{refused}refuses: no server would be left: add another first\n"));
+    let other = bed.server_fails("s1", &["-D", "POOL=0xC0000300", "-D", "POOL_BITS=4"]);
+    let same = "start both with the same file and the same options";
+    assert_eq!(other, format!("{refused}refuses: server s1 runs another function than the element: {same}\n"));
+    let moved = bed.server_fails_on("s2", "s1");
+    assert!(moved.contains("server s1 is at ") && moved.ends_with('\n') && moved.lines().count() == 1, "{moved}");
+    bed.stop_element();
+    bed.small_links();
+    let small = bed.element_fails();
+    // Before it, that no controller of map and clone is there yet.
+    let small = small.lines().last().unwrap_or_default();
+    assert!(small.starts_with("pathcall: interface h3 has an MTU of 1500 bytes, requests take 1"), "{small}");
+}
