@@ -1,10 +1,22 @@
-//! When a group grows or shrinks by itself.
+//! What servers bear, and when a group grows or shrinks by itself.
 
 use pathcall_wire::Instant;
 
+use super::ServerId;
 use super::scaler::Scaler;
 
 impl Scaler {
+    /// The servers that the group shall be, also those that do not report.
+    pub fn wanted(&self) -> impl Iterator<Item = ServerId> {
+        self.wanted.iter().copied()
+    }
+
+    /// Flows that a server said it had; none: it does not report.
+    #[must_use]
+    pub fn flows(&self, server: ServerId) -> Option<u64> {
+        Some(self.servers.get(&server)?.flows)
+    }
+
     /// The group grows and shrinks by its load, if no operator has said what it shall be.
     pub(super) fn by_load(&mut self, now: Instant) {
         let group = self.group();

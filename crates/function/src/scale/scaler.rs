@@ -143,17 +143,6 @@ impl Scaler {
         self.buckets.iter().flatten().copied().collect()
     }
 
-    /// The servers that the group shall be, also those that do not report.
-    pub fn wanted(&self) -> impl Iterator<Item = ServerId> {
-        self.wanted.iter().copied()
-    }
-
-    /// Flows that a server said it had; none: it does not report.
-    #[must_use]
-    pub fn flows(&self, server: ServerId) -> Option<u64> {
-        Some(self.servers.get(&server)?.flows)
-    }
-
     /// Servers that report.
     pub fn alive(&self) -> impl Iterator<Item = ServerId> {
         self.servers.keys().copied()
