@@ -1,8 +1,9 @@
 //! The testbed: host 1 inside, host 2 outside, the element between them, servers on hosts 3, 4 and 5.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use pathcall_testbed::{Node, Testbed};
@@ -64,6 +65,7 @@ pub struct Bed {
     // Processes go before what they run on.
     servers: BTreeMap<String, Process>,
     element: Option<Process>,
+    _controller: Process,
     _outside: Vec<Process>,
     node: Node,
     pub inside: Node,
@@ -126,7 +128,21 @@ impl Bed {
         let file = std::env::temp_dir().join(format!("pathcall-{name}.toml"));
         std::fs::write(&file, topology).expect("a file");
         let (servers, outsiders) = (BTreeMap::new(), traffic_servers(&outside));
-        let mut bed = Self { servers, element: None, _outside: outsiders, node, inside, outside, topology: file, bed };
+        // Of map and clone.
+        let mut controller = node.command(PATHCALL);
+        controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
+        let controller = Process::ready(&mut controller);
+        let mut bed = Self {
+            servers,
+            element: None,
+            _controller: controller,
+            _outside: outsiders,
+            node,
+            inside,
+            outside,
+            topology: file,
+            bed,
+        };
         bed.element = Some(Process::ready(&mut bed.element_command()));
         bed
     }
@@ -135,12 +151,31 @@ impl Bed {
         format!("http://{}:7703", self.node.address())
     }
 
+    fn map_url(&self) -> String {
+        format!("http://{}:7700", self.node.address())
+    }
+
+    /// An application of map between the servers' hosts, by the same element; what it reports.
+    pub fn count_words(&self) -> Value {
+        let program = Path::new(PATHCALL).with_file_name("wordcount");
+        assert!(program.is_file(), "{}: build it first (`cargo build --release -p wordcount`)", program.display());
+        let host = |k| self.bed.host(k).expect("a host");
+        let hosts: Vec<OsString> = (FIRST..FIRST + SERVERS.len()).map(|k| host(k).file().into()).collect();
+        let mut command = Command::new(program);
+        command.args(["--json", "--controller", &self.map_url(), "--serve-at", &host(FIRST).address().to_string()]);
+        let output = command.arg("--namespaces").arg(hosts.join(",".as_ref())).stdin(Stdio::null()).output();
+        let output = output.expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("a report")
+    }
+
     fn element_command(&self) -> Command {
         let mut command = self.node.command(PATHCALL);
         let at = |port| format!("{}:{port}", self.node.address());
         command.args(["element", "--data", &at(7702), "--control", &at(7701), "--function-listen", &at(7703)]);
-        // One element, all abilities: frames of the switch program are taken out first.
-        command.args(["--xdp", "h1", "--xdp", "h2", "--function", &function(), "--topology"]);
+        // One element, all abilities: at the servers' hosts it works on map frames, too.
+        command.args(["--controller", &self.map_url(), "--xdp", "h3", "--xdp", "h4", "--xdp", "h5"]);
+        command.args(["--function", &function(), "--topology"]);
         command.arg(&self.topology).args(DEFINES);
         command
     }

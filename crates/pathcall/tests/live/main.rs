@@ -62,10 +62,14 @@ fn snat_passes_connections_while_servers_come_and_go() {
     // No flow is left there: it may go.
     bed.stop("s1");
     traffic.until_short(20);
+    // The same element adds maps up meanwhile.
+    let words = bed.count_words();
+    let share = words["element_share"].as_f64().expect("a share");
+    assert!(share > 0.3, "the element adds up: {words}");
 
     let counted = traffic.end();
     let status = bed.status();
-    println!("{counted}\n{status:#}");
+    println!("{counted}\nbeside them, words counted: {share:.2} of the work by the element\n{status:#}");
     assert_eq!(counted.broken, [""; 0], "connections were broken");
     assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
     assert!(bed.judged("new") as usize >= counted.connections(), "{} connections", bed.judged("new"));
