@@ -15,6 +15,10 @@ use crate::place::{self, EntryNumber, Given, Heavy, Mode, TableFacts, Window};
 use crate::scale::{self, Device};
 use crate::split::balance::{Balance, HEAVY, Mirrored, key_shape};
 
+/// Requests lie so far apart in number that an element sends before it begins anew and after: by the golden ratio, so that
+/// those of many beginnings do, too.
+const REQUESTS_APART: u32 = 0x9e37_79b9;
+
 /// Writes to one element.
 #[derive(Debug, Clone)]
 pub struct Installer {
@@ -28,6 +32,8 @@ pub struct Installer {
     /// Totals at the end of the last window, and its number.
     totals: [u32; 2],
     window: Option<u64>,
+    /// How often the element began, and whether it counts its requests from where they are no others'.
+    begun: (u32, bool),
 }
 
 /// What came of a batch.
@@ -53,6 +59,7 @@ impl Installer {
             owners: BTreeSet::new(),
             totals: [0; 2],
             window: None,
+            begun: (0, false),
         }
     }
 
@@ -75,6 +82,7 @@ impl Installer {
         self.groups.clear();
         self.owners.clear();
         (self.totals, self.window) = ([0; 2], None);
+        self.begun = (self.begun.0.wrapping_add(1), false);
     }
 
     /// Does what a [`place::Placer`] wants.
@@ -194,6 +202,12 @@ impl Installer {
                     };
                 }
                 scale::Command::Version { version, previous } => {
+                    if !self.begun.1 {
+                        // Servers remember numbers of the element's time before.
+                        let first = self.begun.0.wrapping_mul(REQUESTS_APART);
+                        element.set_register(self.balance.arrays.numbers, 0, first.into());
+                        self.begun.1 = true;
+                    }
                     let before = if version == 1 { scale::VERSION_MAX } else { version.wrapping_sub(1) };
                     let old = if previous { u128::from(before) } else { 0 };
                     element.set_register(self.balance.arrays.groups, 0, old << 8 | u128::from(version));

@@ -36,7 +36,7 @@ enum Ability {
     /// Calls that any of several servers can answer, steered and cloned on their way
     Clone(MapArgs),
     /// Network functions that are split between an element and servers
-    Function(DelegateArgs),
+    Function(MapArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -89,8 +89,12 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
         Ability::Clone(MapArgs { first_seed, seeds, .. }) => {
             ability::sweep_seeds::<crate::clone::Sim>(*first_seed, *seeds, clone::counts)
         }
-        Ability::Function(DelegateArgs { seed: Some(seed), .. }) => function::replay(*seed),
-        Ability::Function(DelegateArgs { first_seed, seeds, .. }) => function::sweep_seeds(*first_seed, *seeds),
+        Ability::Function(MapArgs { seed: Some(seed), shrink, .. }) => {
+            ability::replay::<crate::function::Sim>(*seed, *shrink)
+        }
+        Ability::Function(MapArgs { first_seed, seeds, .. }) => {
+            ability::sweep_seeds::<crate::function::Sim>(*first_seed, *seeds, function::counts)
+        }
     };
     match done {
         // Whoever read the output has seen enough.

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use pathcall_sim::{Ability, clone, delegate};
+use pathcall_sim::{Ability, clone, delegate, function};
 
 fn the_same_seed_twice_gives_the_same_trace<A: Ability<Tally: PartialEq, Wrong: PartialEq + Debug>>() {
     for seed in 1..=12 {
@@ -36,4 +36,10 @@ fn of_clone_the_same_seed_twice_gives_the_same_trace() {
 fn of_delegate_the_same_seed_twice_gives_the_same_trace() {
     the_same_seed_twice_gives_the_same_trace::<delegate::Sim>();
     a_sweep_does_not_depend_on_which_core_plays_what::<delegate::Sim>();
+}
+
+#[test]
+fn of_function_the_same_seed_twice_gives_the_same_trace() {
+    the_same_seed_twice_gives_the_same_trace::<function::Sim>();
+    a_sweep_does_not_depend_on_which_core_plays_what::<function::Sim>();
 }

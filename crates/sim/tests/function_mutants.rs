@@ -1,7 +1,8 @@
 //! Mistakes planted in *function*, one at a time: each is caught.
 
-use pathcall_sim::function::{hunt, sweep};
-use pathcall_wire::Mutant;
+use pathcall_sim::Ability;
+use pathcall_sim::function::Sim;
+use pathcall_wire::{Mutant, mutant};
 
 /// Seeds within which every mistake shows.
 const SEEDS: u64 = 2_000;
@@ -10,7 +11,7 @@ const SEEDS: u64 = 2_000;
 fn every_planted_mistake_is_caught() {
     let mut missed = Vec::new();
     for &mutant in Mutant::FUNCTION {
-        let report = hunt(mutant, 1, SEEDS);
+        let report = Sim::hunt(mutant, 1, SEEDS);
         match report.findings.first() {
             Some(finding) => println!("{mutant:?}: seed {}: {}", finding.seed, finding.wrong),
             None => {
@@ -24,6 +25,18 @@ fn every_planted_mistake_is_caught() {
 
 #[test]
 fn with_none_planted_the_same_seeds_are_right() {
-    let report = sweep(1, SEEDS, drop);
+    let report = Sim::sweep(1, SEEDS, drop);
     assert!(report.findings.is_empty(), "{}", report.findings[0]);
+}
+
+#[test]
+fn what_fails_is_shrunk() {
+    mutant::plant(Some(Mutant::FunctionOvertakes));
+    let plan =
+        (1..SEEDS).map(Sim::generate).find(|plan| Sim::play(plan).failure.is_some()).expect("some seed shows it");
+    let smallest = Sim::shrink(&plan).expect("it fails");
+    assert!(Sim::play(&smallest).failure.is_some());
+    let (before, after) = (plan.packets.len(), smallest.packets.len());
+    assert!(after * 4 < before && smallest.incidents.len() <= 1, "{before} packets, then {after}");
+    mutant::plant(None);
 }

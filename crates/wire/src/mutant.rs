@@ -339,6 +339,14 @@ mutants! {
         FunctionTurnKept,
         /// Values that came before their entry are used with it.
         FunctionEarlyValues,
+        /// A response that came before is taken once more.
+        FunctionRepeatsTaken,
+        /// A request that came before is worked on once more.
+        FunctionRepeatsWorkedOn,
+        /// What is left of a flow whose packets go elsewhere may go into the element.
+        FunctionAstrayKept,
+        /// The last response to come back is taken for the newest.
+        FunctionLastNewest,
     }
     held {
         /// The element does not count the packets that it sends to servers.

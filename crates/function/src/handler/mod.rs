@@ -27,7 +27,7 @@ use pathcall_sandbox::{Built, Guest, OpenError, Source, Trap};
 
 use crate::ir::Program;
 use crate::mirror::Mirror;
-use crate::mirror::layout::{ENTRY_BYTES_MAX, LayoutError};
+use crate::mirror::layout::{ENTRY_BYTES_MAX, Key, LayoutError};
 pub use face::{Face, Place};
 pub use pathcall_sandbox::{BuildError, Kind, Message, Reason};
 use world::Call;
@@ -323,13 +323,30 @@ impl Handler {
         for index in 0..self.world.tables.len() {
             let bytes = self.world.tables[index].layout().bytes;
             while self.world.tables[index].expire(now_ms, &mut entry[..bytes]) {
-                self.world.gone(index, &entry[..bytes]);
-                if self.face.expired[index] && self.is_awake(now_ms) {
-                    let at = self.face.entry_offset;
-                    self.guest.area()[at..at + bytes].copy_from_slice(&entry[..bytes]);
-                    let _ = self.enter(EXPIRED, index as u32, now_ms, &[], "remote_expired");
-                }
+                self.expired(index, &entry[..bytes], now_ms);
             }
+        }
+    }
+
+    /// Lets the entry of this key go as if its time was over; false if there is none.
+    pub fn let_go(&mut self, table: usize, key: &Key, now_ms: u64) -> bool {
+        let mut entry = [0; ENTRY_BYTES_MAX];
+        let Some(mirror) = self.world.tables.get_mut(table) else { return false };
+        let Some(found) = mirror.get(key) else { return false };
+        let entry = &mut entry[..found.len()];
+        entry.copy_from_slice(found);
+        mirror.remove(key);
+        self.expired(table, entry, now_ms);
+        true
+    }
+
+    /// An entry has gone; the handler sees it, if it wants to.
+    fn expired(&mut self, table: usize, entry: &[u8], now_ms: u64) {
+        self.world.gone(table, entry);
+        if self.face.expired[table] && self.is_awake(now_ms) {
+            let at = self.face.entry_offset;
+            self.guest.area()[at..at + entry.len()].copy_from_slice(entry);
+            let _ = self.enter(EXPIRED, table as u32, now_ms, &[], "remote_expired");
         }
     }
 

@@ -133,6 +133,13 @@ impl serve::Handler for Handler {
         Handler::expire(self, now_ms);
     }
 
+    fn let_go(&mut self, now_ms: u64, table: TableId, keys: &[Match], idle_ms: u64) -> bool {
+        let Some(index) = self.index(table) else { return false };
+        let Some(key) = self.key(index, keys) else { return false };
+        let used = self.world().tables[index].used_ms(&key);
+        used.is_some_and(|used| used.saturating_add(idle_ms) <= now_ms) && Handler::let_go(self, index, &key, now_ms)
+    }
+
     fn next_expiry_ms(&self) -> Option<u64> {
         self.next_ms()
     }

@@ -205,6 +205,12 @@ impl Mirror {
         true
     }
 
+    /// When the entry of this very key was last used, by packets here or in the element; none if there is none.
+    #[must_use]
+    pub fn used_ms(&self, key: &Key) -> Option<u64> {
+        self.find(key).map(|id| self.about[id as usize].used_ms)
+    }
+
     /// Marks all entries as not in the element: it has been started anew.
     pub fn end_leases(&mut self, now_ms: u64) {
         for about in self.about.iter_mut().filter(|about| about.leased) {

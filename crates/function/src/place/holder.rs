@@ -27,12 +27,6 @@ pub trait Mirror {
 
     /// Which of the table's keys is matched by its longest prefix, if one is.
     fn lpm(&self, table: TableId) -> Option<usize>;
-
-    /// Whether a packet used this exact entry lately: within a window or two. One that was not may be left from before
-    /// its flow went to another server, which has an entry of its own.
-    fn recent(&self, _table: TableId, _keys: &[Match]) -> bool {
-        true
-    }
 }
 
 /// What a server tells the controller.
@@ -109,6 +103,11 @@ impl Holder {
         self.outputs.push_back(HolderOutput::Leased { number, entry });
     }
 
+    /// The answer to such a question, where the entry is of a flow that comes here no more.
+    pub fn refuse(&mut self, number: EntryNumber) {
+        self.outputs.push_back(HolderOutput::Leased { number, entry: None });
+    }
+
     fn leasable(&mut self, mirror: &impl Mirror, table: TableId, key: &[u128], number: EntryNumber) -> Option<Entry> {
         let mut entry = mirror.lookup(table, key)?;
         let held = entry.keys.clone();
@@ -118,7 +117,7 @@ impl Holder {
             return None;
         }
         let known = match mirror.lpm(table) {
-            None => self.is_leased(table, &held) || !mirror.recent(table, &held),
+            None => self.is_leased(table, &held),
             Some(_) => self.of(table).any(|(_, lease)| overlap(&lease.given, &entry.keys, mirror.widths(table))),
         };
         if known {
@@ -220,6 +219,12 @@ impl Holder {
         let numbers = self.overlapping(mirror, table, keys);
         numbers.iter().for_each(|number| self.recall(*number));
         numbers
+    }
+
+    /// The server wants an entry back, though it is as it was.
+    pub fn recall_entry(&mut self, table: TableId, keys: &[Match]) {
+        let numbers = self.by_entry.get(&(table, keys.to_vec())).cloned().unwrap_or_default();
+        numbers.into_iter().for_each(|number| self.recall(number));
     }
 
     /// Whether the element has this entry, or part of it: it does not expire then.

@@ -41,9 +41,10 @@ enum Word {
     Lease(ServerId, crate::ir::TableId, Vec<u128>, EntryNumber),
     Given(ServerId, Given),
     Release(ServerId, EntryNumber),
-    Group(ServerId, Version, Vec<u16>),
+    Group(ServerId, Version, Vec<u16>, Option<(Version, Vec<u16>)>),
     Give(ServerId, usize, Block),
     Take(ServerId, usize, Block),
+    Drain(ServerId, Option<Duration>),
     /// To the controller.
     Placed(place::Input),
     Scaled(scale::Input),
@@ -178,7 +179,7 @@ impl Control {
         while let Some(output) = self.scaler.poll() {
             let word = match output {
                 scale::Output::Element { batch, commands } => Word::Scale(batch, commands),
-                scale::Output::Group { server, version, buckets } => Word::Group(server, version, buckets),
+                scale::Output::Group { server, version, buckets, old } => Word::Group(server, version, buckets, old),
                 scale::Output::Give { server, block: (partition, block) } => Word::Give(server, partition, block),
                 scale::Output::Take { server, block: (partition, block) } => Word::Take(server, partition, block),
                 scale::Output::Event(scale::Event::Up(server)) => Word::Placed(place::Input::ServerUp(server)),
@@ -186,7 +187,8 @@ impl Control {
                     self.blocks.retain(|(id, _), _| *id != server);
                     Word::Placed(place::Input::ServerDown(server))
                 }
-                scale::Output::Event(_) | scale::Output::Drain { .. } => continue,
+                scale::Output::Drain { server, idle } => Word::Drain(server, idle),
+                scale::Output::Event(_) => continue,
             };
             self.later(now_us, word);
         }
@@ -219,8 +221,9 @@ impl Control {
             Word::Release(id, number) => {
                 at(servers, id).into_iter().for_each(|server| server.release(now_us, number));
             }
-            Word::Group(id, version, buckets) => {
-                at(servers, id).into_iter().for_each(|server| server.set_group(version, &buckets));
+            Word::Group(id, version, buckets, old) => {
+                let old = old.as_ref().map(|(version, buckets)| (*version, buckets.as_slice()));
+                at(servers, id).into_iter().for_each(|server| server.set_group(version, &buckets, old));
             }
             Word::Give(id, partition, block) => {
                 self.blocks.entry((id, partition)).or_default().push(block);
@@ -230,6 +233,9 @@ impl Control {
                 self.blocks.entry((id, partition)).or_default().retain(|other| *other != block);
                 self.taken.push((id, partition, block));
                 at(servers, id).into_iter().for_each(|server| self.give(id, partition, server));
+            }
+            Word::Drain(id, idle) => {
+                at(servers, id).into_iter().for_each(|server| server.drain(now_us, idle));
             }
             Word::Placed(input) => self.placer.handle(instant(now_us), input),
             Word::Scaled(input) => self.scaler.handle(instant(now_us), input),

@@ -9,10 +9,13 @@
 //!
 //! A group of servers has a version. The element remembers in one Bloom filter which flows came while a version was the
 //! newest, and in the other those of the version before: these go on to their old server, new ones to the new group.
-//! A third version waits until no flow needs the oldest any more; where it waits for long, flows are drained. A change
+//! A third version waits until no flow needs the oldest any more. Where somebody waits for that for long, because the
+//! group shall change again or a server shall go, the operator is told and servers are asked for haste: they *drain*. A
+//! flow loses its server only if the operator has said after how long. A change
 //! moves as few buckets as it can; a flow whose bucket stays becomes one of the newest group with its next packet.
 
 mod buckets;
+mod drain;
 mod load;
 mod ranges;
 mod scaler;
@@ -53,8 +56,16 @@ pub struct Config {
     /// The old group goes when no server has had a flow of its own in it for so long: longer than any packet is on its
     /// way.
     pub quiet: Duration,
-    /// When a change waits so long for old flows, they are drained.
+    /// When somebody has waited so long for old flows, they are drained, and the operator hears of it: the group is to
+    /// change again, or a server of theirs is to go.
     pub drain_after: Duration,
+    /// Servers that drain are told again after so long.
+    pub drain_every: Duration,
+    /// A server that drains lets old flows go that nothing used for so long; none: for as long as their function says.
+    pub drain_idle: Option<Duration>,
+    /// Nobody waits for longer than this: what is left of old flows loses its server then, and is counted. None: however
+    /// long it takes.
+    pub drain_within: Option<Duration>,
     /// A dead server's values are given to nobody for so long: others may still use them.
     pub quarantine: Duration,
 }
@@ -70,6 +81,9 @@ impl Default for Config {
             report_within: Duration::from_secs(1),
             quiet: Duration::from_secs(1),
             drain_after: Duration::from_secs(60),
+            drain_every: Duration::from_secs(1),
+            drain_idle: None,
+            drain_within: None,
             quarantine: Duration::from_secs(120),
         }
     }
@@ -109,8 +123,8 @@ pub struct Load {
     pub load: f64,
     /// Flows that it has state for.
     pub flows: u64,
-    /// Of them, those that no packet of the newest version has come of: the element knows only by the group before that
-    /// they are this server's.
+    /// Of them, those that the element knows only by the group before to be this server's: their last packet came with
+    /// that.
     pub old_flows: u64,
     /// The newest version that it knows: counts of old flows are by that one.
     pub version: Version,
@@ -126,7 +140,8 @@ pub enum Output {
         /// What.
         commands: Vec<Command>,
     },
-    /// A server shall know the newest version, by which it counts old flows, and its buckets.
+    /// A server shall know the newest version and its buckets, by which it counts old flows; and by which it knows flows
+    /// that go elsewhere, though it has something of them.
     Group {
         /// The server.
         server: ServerId,
@@ -134,6 +149,8 @@ pub enum Output {
         version: Version,
         /// Its buckets in it.
         buckets: Vec<u16>,
+        /// The version before, while flows need it, and the server's buckets in that.
+        old: Option<(Version, Vec<u16>)>,
     },
     /// These values are a server's from now on.
     Give {
@@ -149,10 +166,13 @@ pub enum Output {
         /// Which partition, and which of its blocks.
         block: (usize, Block),
     },
-    /// A change waits for this server's old flows: what can go into the element shall.
+    /// Somebody waits for this server's old flows: what the element has of those that stay with this server leaves it, so
+    /// that their next packets are of the newest group. Said again and again while it is so.
     Drain {
         /// The server.
         server: ServerId,
+        /// What nothing used for so long goes; none: the function's own time.
+        idle: Option<Duration>,
     },
     /// Something that an operator wants to know.
     Event(Event),
@@ -211,6 +231,20 @@ pub enum Event {
     },
     /// No flow needs the group before any more.
     Drained(Version),
+    /// Somebody waits for flows of the group before, and has for [`Config::drain_after`].
+    Waits {
+        /// Its version.
+        version: Version,
+        /// Servers that have such flows, and how many.
+        servers: Vec<(ServerId, u64)>,
+    },
+    /// Waiting took [`Config::drain_within`]: the group before is gone, with these flows' servers.
+    Overdue {
+        /// Its version.
+        version: Version,
+        /// Flows that lost their server.
+        flows: u64,
+    },
 }
 
 /// What was counted.
@@ -224,4 +258,8 @@ pub struct Stats {
     pub deaths: u64,
     /// Flows that went to others without their state.
     pub flows_lost: u64,
+    /// Times that servers were asked to drain.
+    pub drains: u64,
+    /// Old groups that went although flows needed them ([`Config::drain_within`]).
+    pub overdue: u64,
 }

@@ -24,17 +24,17 @@ pub struct Scaler {
     pub(super) wanted: BTreeSet<ServerId>,
     /// Whether the operator has said so, or load does.
     pub(super) by_operator: bool,
-    version: Version,
-    buckets: Vec<Option<ServerId>>,
+    pub(super) version: Version,
+    pub(super) buckets: Vec<Option<ServerId>>,
     /// Of the version before, while flows need it.
-    old: Option<Old>,
-    phase: Phase,
+    pub(super) old: Option<Old>,
+    pub(super) phase: Phase,
     partitions: Vec<Ranges>,
     pub(super) changed_at: Option<Instant>,
-    commands: Vec<Command>,
+    pub(super) commands: Vec<Command>,
     batches: BTreeMap<u64, Vec<Command>>,
     batch: u64,
-    outputs: VecDeque<Output>,
+    pub(super) outputs: VecDeque<Output>,
     pub(super) stats: Stats,
 }
 
@@ -45,20 +45,29 @@ pub(super) struct Server {
     pub(super) load: f64,
     pub(super) flows: u64,
     /// By the newest version: what it last said of old flows, and since when there are none.
-    old_flows: Option<u64>,
-    none_since: Option<Instant>,
+    pub(super) old_flows: Option<u64>,
+    pub(super) none_since: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
-struct Old {
-    version: Version,
-    buckets: Vec<Option<ServerId>>,
-    since: Instant,
-    drained: bool,
+pub(super) struct Old {
+    pub(super) version: Version,
+    pub(super) buckets: Vec<Option<ServerId>>,
+    pub(super) since: Instant,
+    /// Since when somebody waits for its end.
+    pub(super) waited_since: Option<Instant>,
+    /// When its servers were last asked for haste.
+    pub(super) drained_at: Option<Instant>,
+}
+
+impl Old {
+    fn new(version: Version, buckets: Vec<Option<ServerId>>, since: Instant) -> Self {
+        Self { version, buckets, since, waited_since: None, drained_at: None }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Steady,
     /// The element has to take the new group's buckets before it takes its version.
     Prepared(u64),
@@ -120,8 +129,7 @@ impl Scaler {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let silent = self.servers.values().map(|server| server.heard + self.config.report_within);
-        let waits = self.wanted_alive() != self.group();
-        let drain = self.old.iter().filter(|old| waits && !old.drained).map(|old| old.since + self.config.drain_after);
+        let drain = self.old.iter().filter_map(|old| self.drain_at(old).into_iter().chain(self.overdue_at(old)).min());
         let quiet = self.old.iter().filter_map(|old| self.quiet_at(old)).filter(|_| self.phase == Phase::Steady);
         silent.chain(drain).chain(quiet).chain(self.partitions.iter().filter_map(Ranges::next_at)).min()
     }
@@ -236,6 +244,7 @@ impl Scaler {
     /// The next step of whatever is under way.
     fn advance(&mut self, now: Instant) {
         self.by_load(now);
+        self.drain(now);
         self.retire(now);
         self.change(now);
         self.share(now);
@@ -244,41 +253,8 @@ impl Scaler {
         }
     }
 
-    /// The group before goes when nobody needs it. Its filter is forgotten with it, and the third version may come.
-    fn retire(&mut self, now: Instant) {
-        let Some(old) = &self.old else { return };
-        if self.phase != Phase::Steady {
-            return;
-        }
-        let over = self.quiet_at(old).is_some_and(|at| at <= now);
-        if over || mutant::on(Mutant::FunctionOldGroupForgotten) {
-            let version = old.version;
-            self.commands.push(Command::Version { version: self.version, previous: false });
-            let nobody = vec![None; old.buckets.len()];
-            let gone = (0..nobody.len()).map(|bucket| group(version, &nobody, bucket, &self.buckets));
-            self.commands.extend(gone);
-            self.old = None;
-            self.outputs.push_back(Output::Event(Event::Drained(version)));
-        } else if !old.drained
-            && self.wanted_alive().ne(&self.group())
-            && now.since(old.since) >= self.config.drain_after
-        {
-            let owners: BTreeSet<ServerId> = old.buckets.iter().flatten().copied().collect();
-            self.old.iter_mut().for_each(|old| old.drained = true);
-            self.outputs.extend(owners.into_iter().map(|server| Output::Drain { server }));
-        }
-    }
-
-    /// When nobody has needed an old group for long enough; none while somebody does.
-    fn quiet_at(&self, old: &Old) -> Option<Instant> {
-        let owners: BTreeSet<ServerId> = old.buckets.iter().flatten().copied().collect();
-        let alive = owners.iter().filter_map(|server| self.servers.get(server));
-        let none_since: Option<Vec<Instant>> = alive.map(|server| server.none_since).collect();
-        Some(none_since?.into_iter().max().unwrap_or(old.since) + self.config.quiet)
-    }
-
     /// The group that is wanted, of servers that are there.
-    fn wanted_alive(&self) -> BTreeSet<ServerId> {
+    pub(super) fn wanted_alive(&self) -> BTreeSet<ServerId> {
         self.wanted.iter().filter(|server| self.servers.contains_key(server)).copied().collect()
     }
 
@@ -306,7 +282,7 @@ impl Scaler {
             }
         }
         if had {
-            self.old = Some(Old { version: self.version, buckets: before, since: now, drained: false });
+            self.old = Some(Old::new(self.version, before, now));
         }
         self.version = version;
         self.changed_at = Some(now);
@@ -365,12 +341,22 @@ impl Scaler {
         }
     }
 
-    /// Every flow is new to the element: those that are not where their bucket is now lose their server.
+    /// Every flow is new to the element: those that are not where their bucket is now lose their server. The others are
+    /// known by their buckets alone, until a packet of theirs has come: so the group is as a new one, of the same servers,
+    /// and the next change waits for them.
     fn restarted(&mut self, now: Instant) {
         self.batches.clear();
         self.commands.clear();
+        let old = self.old.take();
+        if self.buckets.iter().any(Option::is_some) {
+            // The newest version may not have come to it yet.
+            let prepared = matches!(self.phase, Phase::Prepared(_));
+            let before = old.filter(|_| prepared).map_or(self.version, |old| old.version);
+            self.version = next(self.version);
+            self.old = Some(Old::new(before, self.buckets.clone(), now));
+            self.servers.values_mut().for_each(|server| (server.old_flows, server.none_since) = (None, None));
+        }
         self.phase = Phase::Steady;
-        self.old = None;
         let version = self.version;
         let all = 0..self.buckets.len();
         self.commands.extend(all.map(|bucket| group(version, &self.buckets, bucket, &self.buckets)));
@@ -383,16 +369,19 @@ impl Scaler {
         self.tell_all();
     }
 
-    fn tell_all(&mut self) {
+    pub(super) fn tell_all(&mut self) {
         let servers: Vec<ServerId> = self.servers.keys().copied().collect();
         servers.into_iter().for_each(|server| self.tell(server));
     }
 
-    /// Tells a server its buckets: what it has of others is old.
+    /// Tells a server its buckets: what it has of others is old, or astray.
     fn tell(&mut self, server: ServerId) {
-        let own = |(bucket, owner): (usize, &Option<ServerId>)| (*owner == Some(server)).then_some(bucket as u16);
-        let buckets = self.buckets.iter().enumerate().filter_map(own).collect();
-        self.outputs.push_back(Output::Group { server, version: self.version, buckets });
+        let own = |buckets: &[Option<ServerId>]| -> Vec<u16> {
+            (0..).zip(buckets).filter(|(_, owner)| **owner == Some(server)).map(|(bucket, _)| bucket).collect()
+        };
+        let old = self.old.as_ref().map(|old| (old.version, own(&old.buckets)));
+        let buckets = own(&self.buckets);
+        self.outputs.push_back(Output::Group { server, version: self.version, buckets, old });
     }
 
     fn flush(&mut self) {
@@ -404,7 +393,7 @@ impl Scaler {
 }
 
 /// The bucket of a group, beside that of the newest.
-fn group(version: Version, of: &[Option<ServerId>], bucket: usize, newest: &[Option<ServerId>]) -> Command {
+pub(super) fn group(version: Version, of: &[Option<ServerId>], bucket: usize, newest: &[Option<ServerId>]) -> Command {
     let server = of[bucket];
     Command::Group { version, bucket: bucket as u16, server, stays: server.is_some() && server == newest[bucket] }
 }

@@ -1,18 +1,24 @@
 //! A server of a function: requests in, the same frames out as responses; and what the controller asks of it.
 //!
 //! ```text
-//! request ─► values of registers, if newer ─► Handler ─► response in place, with the values ─► turned round
+//! request ─► no repeat ─► values of registers, if newer ─► Handler ─► response in place, with the values ─► turned round
 //! controller ─► lease, release, add, ranges ─► Holder, Handler ─► leased, recall
 //! ```
 //!
 //! [`Handler`] is the function's own part: C in a sandbox, or Rust. [`Server`] is what is around it, the same for all.
 
+mod flows;
+mod repeats;
 mod server;
+#[cfg(test)]
+mod tests;
 mod unlisted;
 
 use crate::ir::{Entry, Match, RegisterId, TableId};
 use crate::place::Mirror;
 
+pub use flows::Groups;
+pub use repeats::Repeats;
 pub use server::{Answer, Server, Stats};
 
 /// What became of a packet at its handler.
@@ -87,6 +93,12 @@ pub trait Handler: Mirror {
 
     /// Lets entries go that nothing used for their time.
     fn expire(&mut self, now_ms: u64);
+
+    /// Has an entry go as one that nothing used for its time, if nothing used it for `idle_ms`: its flow is wanted elsewhere.
+    /// False: it stays.
+    fn let_go(&mut self, _now_ms: u64, _table: TableId, _keys: &[Match], _idle_ms: u64) -> bool {
+        false
+    }
 
     /// When [`Self::expire`] may find something next, at the earliest.
     fn next_expiry_ms(&self) -> Option<u64>;

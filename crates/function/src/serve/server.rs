@@ -1,12 +1,14 @@
 //! What is around a handler on its server.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
 use pathcall_wire::{Mutant, mutant};
 
+use super::flows::{Came, Flows, Groups};
 use super::unlisted::Unlisted;
-use super::{Change, Handler, Outcome};
+use super::{Change, Handler, Outcome, Repeats, Touched};
 use crate::interp::{Call, Interpreter, Verdict, bits};
 use crate::ir::{Entry, Match, RegisterId, SlotId, TableId};
 use crate::place::{EntryNumber, Given, Holder, HolderOutput, ServerId};
@@ -30,6 +32,8 @@ pub struct Stats {
     pub requests: u64,
     /// Frames that were no requests of this function.
     pub refused: u64,
+    /// Requests that came before: a link repeated them.
+    pub repeated: u64,
     /// Packets that the handler ended.
     pub ended: u64,
     /// Packets that were lost in a handler that failed.
@@ -47,13 +51,14 @@ pub struct Server<H> {
     index_args: HashMap<crate::ir::ActionId, usize>,
     /// Keys of mirrored tables that values of partitions are found by.
     steered: Vec<SteeredKey>,
-    /// Entries that this server's packets made, and how many each version and bucket has.
-    made: HashMap<(TableId, Vec<Match>), Came>,
-    flows: HashMap<Came, u64>,
+    /// Numbers of exact tables' entries, first and behind the last: [`Holder::STRANGER`] is said of these only.
+    exact: Vec<(EntryNumber, EntryNumber, TableId)>,
+    /// Flows of which this server's packets made entries.
+    flows: Flows,
     /// Flows that only variables of the handler know; none where it has no variables.
     unlisted: Option<Unlisted>,
-    /// The newest version, and the buckets that are this server's in it.
-    group: (Version, BTreeSet<u16>),
+    repeats: Repeats,
+    groups: Groups,
     request: Vec<u128>,
     /// Which of the request's parameters each of the header's is.
     sent: Vec<usize>,
@@ -83,12 +88,11 @@ impl MadeHere {
     }
 }
 
-/// The version and the bucket that a flow came with.
-type Came = (Version, u16);
-
 /// Where what travels stands in the header.
 #[derive(Debug)]
 struct Fields {
+    number: Field,
+    period: Field,
     entry: Field,
     turn: Field,
     version: Field,
@@ -111,6 +115,8 @@ impl<H: Handler> Server<H> {
         };
         let vars = &balance.vars;
         let fields = Fields {
+            number: field(vars.number.slot),
+            period: field(vars.period.slot),
             entry: field(vars.entry.slot),
             turn: field(vars.turn.slot),
             version: field(vars.version.slot),
@@ -125,6 +131,8 @@ impl<H: Handler> Server<H> {
             interpreter: Box::new(Interpreter::new(&of.program).expect("a part of a program that runs")),
             params: of.slots.iter().map(|slot| (param(*slot), *slot)).collect(),
         });
+        let exact = balance.tables.iter().filter(|mirrored| handler.lpm(mirrored.table).is_none());
+        let exact = exact.map(|of| (of.first_number, of.first_number + of.numbers, of.table)).collect();
         let mut server = Self {
             request: vec![0; params.len()],
             sent: layout.request.iter().map(|field| param(field.slot.expect("a value"))).collect(),
@@ -136,10 +144,11 @@ impl<H: Handler> Server<H> {
             fields,
             index_args,
             steered: split.generated.steered.clone(),
-            made: HashMap::new(),
-            flows: HashMap::new(),
+            exact,
+            flows: Flows::default(),
             unlisted: (!split.handler.state.text.trim().is_empty()).then(Unlisted::default),
-            group: (0, BTreeSet::new()),
+            repeats: Repeats::default(),
+            groups: Groups::default(),
             stats: Stats::default(),
         };
         // What a handler begins with is an operator's, not a packet's.
@@ -167,8 +176,13 @@ impl<H: Handler> Server<H> {
         if frame.head().function() != self.layout.function {
             return wrong("function", frame.head().function());
         }
-        self.stats.requests += 1;
         let header = frame.header();
+        let (number, period) = (self.fields.number.read(header) as u32, self.fields.period.read(header) as u16);
+        if self.repeats.came(number, period) {
+            self.stats.repeated += 1;
+            return Err(pathcall_wire::Error::Value { field: "number", value: number.into() });
+        }
+        self.stats.requests += 1;
         for (at, field) in self.sent.iter().zip(&self.layout.request) {
             self.request[*at] = field.read(header);
         }
@@ -180,16 +194,17 @@ impl<H: Handler> Server<H> {
         self.take_values(entry, header);
         self.response.fill(0);
         let outcome = self.handler.handle(now_us / 1000, &self.request, frame.packet(), &mut self.response);
-        let changed = self.changes(Some(came));
         let touched = self.handler.touched();
         if let (Some(unlisted), None, false) = (&mut self.unlisted, &touched, mutant::on(Mutant::HeldUnlistedForgotten))
         {
             unlisted.came(now_us, came);
         }
-        let touched = touched.and_then(|t| self.holder.number(&self.handler, t.table, &t.keys, &t.key));
-        let named = changed.or(entry).or(touched);
-        let turn = named.and_then(|number| Some((number, self.holder.responded(number)?)));
+        let changed = self.changes(touched.as_ref(), came);
+        let own = touched.as_ref().and_then(|t| self.holder.number(&self.handler, t.table, &t.keys, &t.key));
+        let named = [changed, entry, own].into_iter().flatten();
+        let turn = named.filter_map(|number| Some((number, self.holder.responded(number)?))).next();
         let values = turn.and_then(|(number, _)| self.cell(number));
+        let turn = turn.or_else(|| Some((self.stranger(entry?, touched.as_ref())?, Holder::STRANGER)));
         let header = frame.header_mut();
         let params = function::HEADER..function::HEADER + self.layout.params;
         header[params].fill(0);
@@ -242,8 +257,28 @@ impl<H: Handler> Server<H> {
         u32::try_from(index).ok().map(|index| index ^ u32::from(mutant::on(Mutant::HeldOtherCell)))
     }
 
-    /// Takes note of what happened to the tables. The first entry among them that the element has.
-    fn changes(&mut self, came: Option<Came>) -> Option<EntryNumber> {
+    /// An entry of the element that this server has no part in, though the packet is of a flow that is here: it is left
+    /// over from a server that the flow was at before. What an operator put in is the same at all servers.
+    fn stranger(&self, number: EntryNumber, touched: Option<&Touched>) -> Option<EntryNumber> {
+        let of = |(first, end, _): &&(EntryNumber, EntryNumber, TableId)| (*first..*end).contains(&number);
+        let (_, _, table) = self.exact.iter().find(of)?;
+        let shared = |touched: &Touched| {
+            touched.table == *table && self.flows.last(&(touched.table, touched.keys.clone())).is_none()
+        };
+        (!touched.is_some_and(shared)).then_some(number)
+    }
+
+    /// Takes note of what a packet, about this entry, has done to the tables. The first entry among them that the element
+    /// has.
+    fn changes(&mut self, touched: Option<&Touched>, came: Came) -> Option<EntryNumber> {
+        let about = touched.map(|touched| (touched.table, touched.keys.clone()));
+        let mut flow = self.flows.came(about.as_ref(), came);
+        self.changed(|flows, entry| flow = Some(flows.made(entry, flow, came)))
+    }
+
+    /// Takes note of what happened to the tables; `put`: of each entry that came, or says something else. The first entry
+    /// among them that the element has.
+    fn changed(&mut self, mut put: impl FnMut(&mut Flows, (TableId, Vec<Match>))) -> Option<EntryNumber> {
         let mut first = None;
         while let Some((table, change)) = self.handler.poll_change() {
             let keys = match &change {
@@ -253,44 +288,42 @@ impl<H: Handler> Server<H> {
             let numbers = self.holder.changed(&self.handler, table, keys);
             first = first.or(numbers.first().copied());
             match change {
-                Change::Put(entry) => self.note(table, entry.keys, came),
-                Change::Removed(keys) => self.forget(table, keys),
+                Change::Put(entry) => put(&mut self.flows, (table, entry.keys)),
+                Change::Removed(keys) => self.flows.gone(&(table, keys)),
             }
         }
         first
     }
 
-    fn note(&mut self, table: TableId, keys: Vec<Match>, came: Option<Came>) {
-        let Some(came) = came else { return };
-        if let std::collections::hash_map::Entry::Vacant(place) = self.made.entry((table, keys)) {
-            place.insert(came);
-            *self.flows.entry(came).or_default() += 1;
-        }
+    /// The newest version, and this server's buckets in it; of the one before, if flows need that
+    /// ([`crate::scale::Output::Group`]).
+    pub fn set_group(&mut self, version: Version, buckets: &[u16], old: Option<(Version, &[u16])>) {
+        self.groups = Groups::new(version, buckets, old);
     }
 
-    fn forget(&mut self, table: TableId, keys: Vec<Match>) {
-        let Some(came) = self.made.remove(&(table, keys)) else { return };
-        if let Some(count) = self.flows.get_mut(&came) {
-            *count -= 1;
-            if *count == 0 {
-                self.flows.remove(&came);
-            }
-        }
-    }
-
-    /// The newest version, and this server's buckets in it ([`crate::scale::Output::Group`]).
-    pub fn set_group(&mut self, version: Version, buckets: &[u16]) {
-        self.group = (version, buckets.iter().copied().collect());
-    }
-
-    /// Entries that packets made; of them, those whose bucket is another server's in the newest group; that version.
+    /// Flows that have entries here; of them, those that the element knows to be this server's only by the group before;
+    /// and the newest version, by which that is so.
     #[must_use]
     pub fn flows(&self) -> (u64, u64, Version) {
-        let (newest, mine) = &self.group;
-        let old = |(version, bucket): &Came| version != newest && !mine.contains(bucket);
-        let of_old: u64 = self.flows.iter().filter(|(came, _)| old(came)).map(|(_, count)| count).sum();
-        let unlisted = self.unlisted.as_ref().map_or(0, |unlisted| unlisted.old(*newest));
-        (self.flows.values().sum(), of_old + unlisted, *newest)
+        let unlisted = self.unlisted.as_ref().map_or(0, |unlisted| unlisted.old(&self.groups));
+        (self.flows.len(), self.flows.old(&self.groups) + unlisted, self.groups.newest)
+    }
+
+    /// Somebody waits for old flows ([`crate::scale::Output::Drain`]): entries that the element has, of flows that stay with
+    /// this server, leave it, so that the next packet is one of the newest group; and what nothing used for `idle` goes.
+    pub fn drain(&mut self, now_us: u64, idle: Option<Duration>) {
+        let old = self.flows.entries_of_old(&self.groups);
+        let old: Vec<_> = old.map(|(entry, bucket)| (entry.clone(), self.groups.has(bucket))).collect();
+        for ((table, keys), stays) in old {
+            if self.holder.is_leased(table, &keys) {
+                if stays {
+                    self.holder.recall_entry(table, &keys);
+                }
+            } else if let Some(idle) = idle {
+                self.handler.let_go(now_us / 1000, table, &keys, idle.as_millis() as u64);
+            }
+        }
+        self.changed(|_, _| ());
     }
 
     /// Whether an entry still has a value of this range of a partition.
@@ -306,6 +339,11 @@ impl<H: Handler> Server<H> {
 
     /// The controller asks for an entry ([`crate::place::Output::Lease`]).
     pub fn lease(&mut self, now_us: u64, table: TableId, key: &[u128], number: EntryNumber) {
+        let entry = self.handler.lookup(table, key).map(|entry| (table, entry.keys));
+        let last = entry.and_then(|entry| self.flows.last(&entry));
+        if last.is_some_and(|came| self.groups.is_astray(came)) {
+            return self.holder.refuse(number);
+        }
         self.holder.lease(&self.handler, table, key, number);
         self.mark(now_us, number, true);
     }
@@ -349,7 +387,7 @@ impl<H: Handler> Server<H> {
     pub fn expire(&mut self, now_us: u64) {
         self.handler.expire(now_us / 1000);
         self.unlisted.iter_mut().for_each(|unlisted| unlisted.expire(now_us));
-        self.changes(None);
+        self.changed(|_, _| ());
     }
 
     /// What the controller is to be told; entries that may be added now are.
@@ -358,7 +396,7 @@ impl<H: Handler> Server<H> {
             match self.holder.poll()? {
                 HolderOutput::Add { table, entry } => {
                     self.handler.put(table, &entry);
-                    self.changes(None);
+                    self.changed(|_, _| ());
                 }
                 said => return Some(said),
             }

@@ -339,6 +339,9 @@ impl Element<'_> {
         let travelling = balance.travelling();
         let (gone, kept): (Vec<_>, Vec<_>) = headers.values.iter().partition(|(slot, _)| travelling.contains(slot));
         block.extend(gone.iter().map(|(slot, from)| build.copy(*slot, *from)));
+        let (noted, repeated) = balance.repeated();
+        block.extend(noted);
+        block.push(when(repeated, self.end(Event::Repeat)));
         block.extend(balance.arrive());
         let ended = Expr::binary(
             Ty::Bit(8),

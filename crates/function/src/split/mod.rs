@@ -105,11 +105,13 @@ pub enum Event {
     NoServer,
     /// A request or response that is not from a server, or not of this function.
     Stray,
+    /// A response that came before: a link repeated it.
+    Repeat,
 }
 
 impl Event {
     /// All there are.
-    pub const ALL: [Self; 5] = [Self::Request, Self::Response, Self::Ended, Self::NoServer, Self::Stray];
+    pub const ALL: [Self; 6] = [Self::Request, Self::Response, Self::Ended, Self::NoServer, Self::Stray, Self::Repeat];
 }
 
 /// Why a function can't be split.

@@ -1,50 +1,27 @@
-//! `pathcall sim function`.
+//! What `pathcall sim function` has counted.
 
-use std::io::{self, Write};
+use super::ability::Rows;
+use super::share;
+use crate::function::Tally;
 
-use super::{conclude, rows, share, with_progress};
-use crate::function::{Finding, NAME, Report, generate, play_traced, sweep};
-
-/// Plays many seeds; whether all was right.
-pub(super) fn sweep_seeds(first_seed: u64, count: u64) -> io::Result<bool> {
-    let report = with_progress(|progress| sweep(first_seed, count, progress));
-    conclude(&table(first_seed, &report), &report.findings)
-}
-
-/// Plays the plan of a seed and prints what happens; whether all was right.
-pub(super) fn replay(seed: u64) -> io::Result<bool> {
-    let plan = generate(seed);
-    let mut out = io::stdout().lock();
-    writeln!(out, "{:?}\n{:?}\n{:?}", plan.sizes, plan.place, plan.scale)?;
-    writeln!(out, "{} packets, {} servers, {:?} of them at first", plan.packets.len(), plan.servers, plan.wanted)?;
-    let (outcome, text) = play_traced(&plan);
-    write!(out, "{text}")?;
-    writeln!(out, "{:#?}, trace {:016x}", outcome.tally, outcome.trace_hash)?;
-    let finding = outcome.failure.map(|(at, wrong)| Finding { ability: NAME, seed, at, wrong });
-    match &finding {
-        Some(finding) => writeln!(out, "{finding}")?,
-        None => writeln!(out, "all results right")?,
-    }
-    Ok(finding.is_none())
-}
-
-fn table(first_seed: u64, report: &Report) -> String {
-    let Report { seeds, tally, trace_hash, wall_time, .. } = report;
-    rows(&[
-        ("seeds", format!("{seeds} from {first_seed}")),
+pub(super) fn counts(tally: &Tally) -> Rows {
+    vec![
         ("packets", tally.packets.to_string()),
         ("left", share(tally.out, tally.packets)),
         ("in the element alone", share(tally.in_element, tally.out)),
         ("lost", share(tally.lost, tally.packets)),
+        ("repeated", tally.repeated.to_string()),
+        ("known for repeats", share(tally.refused, tally.repeated)),
+        ("may be overtaken", tally.reordered.to_string()),
         ("without a server", tally.no_server.to_string()),
         ("reports of flows", tally.reports.to_string()),
         ("entries placed", tally.placed.to_string()),
         ("replaced", tally.replaced.to_string()),
         ("recalled", tally.recalled.to_string()),
         ("changes of groups", tally.groups.to_string()),
+        ("asked for haste", tally.drains.to_string()),
+        ("groups overdue", tally.overdue.to_string()),
         ("deaths of servers", tally.deaths.to_string()),
         ("virtual time", format!("{:.1} s", tally.virtual_time.as_secs_f64())),
-        ("wall time", format!("{:.1} s", wall_time.as_secs_f64())),
-        ("traces", format!("{trace_hash:016x}")),
-    ])
+    ]
 }

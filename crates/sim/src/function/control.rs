@@ -2,6 +2,7 @@
 
 use pathcall_function::place::{self, HolderOutput};
 use pathcall_function::scale;
+use pathcall_function::serve::Groups;
 use pathcall_wire::Instant;
 
 use super::server::values;
@@ -39,8 +40,7 @@ impl World<'_> {
         let Some(server) = &mut self.servers[at] else { return };
         match word {
             Word::Place(place::Output::Lease { table, key, number, .. }) => {
-                server.tables.now = self.now;
-                server.holder.lease(&server.tables, table, &key, number);
+                server.lease(table, &key, number);
             }
             Word::Place(place::Output::Give { given, .. }) => {
                 server.given(&given);
@@ -48,7 +48,11 @@ impl World<'_> {
                 self.control(Happening::ToPlacer { element: None, input });
             }
             Word::Place(place::Output::Release { number, .. }) => server.released(self.now, number),
-            Word::Scale(scale::Output::Group { version, .. }) => server.group(version),
+            Word::Scale(scale::Output::Group { version, buckets, old, .. }) => {
+                let old = old.as_ref().map(|(version, buckets)| (*version, buckets.as_slice()));
+                server.group(Groups::new(version, &buckets, old));
+            }
+            Word::Scale(scale::Output::Drain { idle, .. }) => server.drain(self.now, idle),
             Word::Scale(scale::Output::Give { block: (partition, block), .. }) => {
                 server.give(block, values(&self.scaler.partitions()[partition], block));
             }
@@ -90,13 +94,15 @@ impl World<'_> {
                         scale::Event::Down { server, .. } => {
                             self.placer.handle(self.now, place::Input::ServerDown(server))
                         }
+                        // Their state is where nobody goes any more.
+                        scale::Event::Overdue { .. } => self.judge.shaken(self.now),
                         _ => {}
                     }
                 }
                 scale::Output::Group { server, .. }
                 | scale::Output::Give { server, .. }
                 | scale::Output::Take { server, .. }
-                | scale::Output::Drain { server } => {
+                | scale::Output::Drain { server, .. } => {
                     let incarnation = self.known[usize::from(server)];
                     self.control(Happening::ToServer { server, incarnation, word: Word::Scale(output) });
                 }

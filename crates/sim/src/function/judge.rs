@@ -2,7 +2,8 @@
 //!
 //! Per flow, in the order sent: the number before is that of the last packet that the function worked on (what was lost
 //! on the way may have been worked on or not); a value stays the flow's until it ends or is idle, and is nobody else's;
-//! a next hop is what some server's table says between sending and leaving.
+//! a next hop is what some server's table says between sending and leaving. Where links let packets overtake each other,
+//! each number is told once all the same, and values stay.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use pathcall_wire::Instant;
 use super::plan::{ENTRY_IDLE, Plan};
 use super::program::{Kind, Packet};
 use super::server::{Server, Tables};
+use crate::random::Chance;
 
 /// After a death or a restart nothing is asked of a flow for so long.
 const SETTLES: Duration = Duration::from_millis(60);
@@ -125,8 +127,12 @@ struct Flow {
     /// Sent and not seen leave: when, which.
     under_way: VecDeque<(Instant, u32, bool)>,
     last_out: u32,
+    /// The last that was sent.
+    sent: u32,
     /// Of a count: what may be told besides the last that left: lost ones, that servers may have worked on.
     lost: BTreeSet<u32>,
+    /// Of a count, where packets overtake each other: what was told since it began.
+    told: BTreeSet<u32>,
     value: Option<u32>,
     ended: bool,
     /// A value that this flow had before it ended.
@@ -148,6 +154,10 @@ pub(super) struct Judge {
     routes: Vec<Vec<(Instant, Option<Tables>)>>,
     shaken: Vec<Instant>,
     missing: u64,
+    /// Whether packets of a flow may overtake each other.
+    reorders: bool,
+    /// Whether packets may come once more.
+    repeats: bool,
 }
 
 impl Judge {
@@ -160,6 +170,8 @@ impl Judge {
             routes: servers.iter().map(tables).collect(),
             shaken: Vec::new(),
             missing: 0,
+            reorders: plan.reorder != Chance(0),
+            repeats: plan.repeat != Chance(0),
         }
     }
 
@@ -183,15 +195,19 @@ impl Judge {
         let flow = self.flows.entry((packet.kind, packet.key)).or_default();
         // Its entry may have gone for want of packets: the next ones may find another.
         flow.gap |= now.since(flow.sent_at.max(flow.out_at)) >= ENTRY_IDLE / 2;
-        flow.sent_at = now;
+        (flow.sent_at, flow.sent) = (now, packet.sequence);
         flow.under_way.push_back((now, packet.sequence, packet.last));
     }
 
     /// A packet leaves; whether the element worked on it alone.
     pub(super) fn out(&mut self, now: Instant, packet: &Packet, alone: bool) -> Result<(), Wrong> {
         let Packet { kind, key, sequence, .. } = *packet;
+        let (reorders, repeats) = (self.reorders, self.repeats);
         let flow = self.flows.entry((kind, key)).or_default();
         let sent = loop {
+            if reorders && let Some(at) = flow.under_way.iter().position(|(_, other, _)| *other == sequence) {
+                break flow.under_way.remove(at).map_or(now, |(at, ..)| at);
+            }
             match flow.under_way.front().copied() {
                 Some((at, first, _)) if first == sequence => {
                     flow.under_way.pop_front();
@@ -205,6 +221,8 @@ impl Judge {
                     flow.gap |= last;
                     flow.under_way.pop_front();
                 }
+                // Who began anew between a packet and its repeat does not know it for one.
+                _ if repeats && self.shaken.iter().any(|at| now.since(*at) < SETTLES) => return Ok(()),
                 _ => return Err(Wrong::Order { kind, key, sequence, after: flow.last_out }),
             }
         };
@@ -213,6 +231,7 @@ impl Judge {
         let born = flow.born;
         let shaken = self.shaken.iter().any(|at| *at + SETTLES >= born);
         match kind {
+            Kind::Count if reorders => self.chain(now, packet, shaken)?,
             Kind::Count => self.count(now, packet, shaken)?,
             Kind::Out => self.value(now, packet, shaken, alone)?,
             Kind::Back => self.back(now, packet, shaken)?,
@@ -221,7 +240,8 @@ impl Judge {
         let flow = self.flows.entry((kind, key)).or_default();
         flow.last_out = sequence;
         flow.lost.clear();
-        (flow.ended, flow.gap) = (packet.last, false);
+        // Until all that were under way have left, they may have found another entry.
+        (flow.ended, flow.gap) = (packet.last, reorders && flow.gap && !flow.under_way.is_empty());
         Ok(())
     }
 
@@ -238,6 +258,23 @@ impl Judge {
                 return Err(Wrong::Before { key, sequence, expected, got });
             }
             flow.born = now;
+        }
+        Ok(())
+    }
+
+    /// Numbers of packets that overtook each other: each is told once, 0 to the first.
+    fn chain(&mut self, now: Instant, packet: &Packet, shaken: bool) -> Result<(), Wrong> {
+        let Packet { key, sequence, a: got, .. } = *packet;
+        let flow = self.flows.entry((Kind::Count, key)).or_default();
+        let fresh = got == 0 && (flow.gap || flow.last_out == 0);
+        if fresh || shaken {
+            flow.told.clear();
+            flow.born = now;
+        }
+        // What was sent later can't have been before, and nobody makes numbers up.
+        let known = got <= flow.sent && got != sequence;
+        if (!known || !flow.told.insert(got)) && !shaken {
+            return Err(Wrong::Before { key, sequence, expected: flow.last_out, got });
         }
         Ok(())
     }

@@ -38,6 +38,10 @@ pub struct Plan {
     pub routes: Vec<(u32, u16, u32)>,
     /// A packet between element and server gets lost.
     pub loss: Chance,
+    /// A packet between element and server comes once more.
+    pub repeat: Chance,
+    /// Others of its flow may overtake a packet between element and server.
+    pub reorder: Chance,
     /// A packet's way to or from a server, at least and at most.
     pub delay: (Duration, Duration),
     /// A server's time for a packet.
@@ -107,6 +111,7 @@ pub fn generate(seed: u64) -> Plan {
         report_within: Duration::from_millis(20),
         quiet: Duration::from_millis(10),
         drain_after: Duration::from_millis(100),
+        drain_every: Duration::from_millis(10),
         quarantine: ms(150, 300),
         ..scale::Config::default()
     };
@@ -132,6 +137,7 @@ pub fn generate(seed: u64) -> Plan {
         flows_log2: random.pick(&[5, 10]),
         filter_log2: random.pick(&[4, 8, 12]),
         buckets_log2: 4,
+        repeats_log2: 14,
     };
     let routes = (0..random.range(3..=25)).map(|_| route(&mut random)).collect();
     let longest = random.range(60..=900);
@@ -147,13 +153,37 @@ pub fn generate(seed: u64) -> Plan {
         incidents: Vec::new(),
         routes,
         loss,
+        repeat: Chance(0),
+        reorder: Chance(0),
         delay,
         service: Duration::from_micros(random.range(1..=30)),
         control: Duration::from_micros(random.range(100..=3000)),
     };
     plan.packets = traffic(&mut random);
     plan.incidents = incidents(&mut random, servers, faulty);
+    links(&mut Random::new(seed ^ 0x6c69_6e6b_732e_2e2e), &mut plan);
     plan
+}
+
+/// Links that repeat, and links on which packets overtake each other; and how long an operator waits for old flows.
+fn links(random: &mut Random, plan: &mut Plan) {
+    if random.happens(Chance::percent(30)) {
+        plan.repeat = Chance(random.range(1_000..=60_000) as u32);
+    }
+    if random.happens(Chance::percent(20)) {
+        plan.reorder = Chance(random.range(10_000..=300_000) as u32);
+        // Of packets that overtake each other nobody can say which are behind their flow's last.
+        plan.packets.iter_mut().for_each(|(_, sent)| sent.last = false);
+    }
+    if random.happens(Chance::percent(30)) {
+        plan.scale.drain_after = Duration::from_millis(random.range(5..=60));
+    }
+    if random.happens(Chance::percent(20)) {
+        plan.scale.drain_idle = Some(ENTRY_IDLE * 3 / 4);
+    }
+    if random.happens(Chance::percent(10)) {
+        plan.scale.drain_within = Some(Duration::from_millis(random.range(60..=200)));
+    }
 }
 
 fn subset(random: &mut Random, servers: usize) -> Vec<u16> {

@@ -90,6 +90,7 @@ pub(super) struct Front {
     pub(super) response: bool,
     pub(super) guard: u16,
     pub(super) period: u16,
+    pub(super) number: u32,
     pub(super) entry: u32,
     pub(super) turn: u16,
     pub(super) version: u8,
@@ -98,7 +99,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    const LEN: usize = 14 + 17;
+    const LEN: usize = 14 + 21;
 
     /// The header and the packet behind it.
     pub(super) fn parse(bytes: &[u8]) -> Option<(Self, Packet)> {
@@ -108,11 +109,12 @@ impl Front {
             response: u128::from(half(12)?) == TYPES.1,
             guard: half(14)?,
             period: half(16)?,
-            entry: word(18)?,
-            turn: half(22)?,
-            version: *bytes.get(24)?,
-            bucket: half(25)?,
-            value: word(27)?,
+            number: word(18)?,
+            entry: word(22)?,
+            turn: half(26)?,
+            version: *bytes.get(28)?,
+            bucket: half(29)?,
+            value: word(31)?,
         };
         Some((front, Packet::parse(bytes.get(Self::LEN..)?)?))
     }
@@ -122,6 +124,7 @@ impl Front {
         bytes.extend((if self.response { TYPES.1 } else { TYPES.0 } as u16).to_be_bytes());
         bytes.extend(self.guard.to_be_bytes());
         bytes.extend(self.period.to_be_bytes());
+        bytes.extend(self.number.to_be_bytes());
         bytes.extend(self.entry.to_be_bytes());
         bytes.extend(self.turn.to_be_bytes());
         bytes.push(self.version);
@@ -247,7 +250,8 @@ pub(super) fn program(sizes: &Sizes) -> (Program, Balance) {
 fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
     let vars = &balance.vars;
     let pc = HeaderId(1);
-    let travelling = [vars.guard, vars.period, vars.entry, vars.turn, vars.version, vars.bucket, vars.values[0].1];
+    let travelling =
+        [vars.guard, vars.period, vars.number, vars.entry, vars.turn, vars.version, vars.bucket, vars.values[0].1];
     let mut offset_bits = 0;
     let mut fields = Vec::new();
     let front = [("to", 48), ("from", 48), ("type", 16)].map(|(name, width)| (name.to_owned(), width));
@@ -286,10 +290,13 @@ fn assemble(program: &mut Program, balance: &Balance, own: &Own) {
     let ty = |slot: SlotId| program.slots[slot.0 as usize].ty;
     let mut response: Block =
         travelling.iter().zip(&fields[3..]).map(|(var, field)| set(var.slot, Expr::slot(var.ty, *field))).collect();
-    response.extend(balance.arrive());
-    response.extend([valid(false), out.clone()]);
-    let answered = equal(Expr::slot(Ty::Bit(16), fields[2]), TYPES.1);
     let drop = set(own.spec, number(9, pathcall_function::ir::DROP_PORT));
+    let (noted, repeated) = balance.repeated();
+    response.extend(noted);
+    let mut first = balance.arrive();
+    first.extend([valid(false), out.clone()]);
+    response.push(when(repeated, vec![drop.clone()], first));
+    let answered = equal(Expr::slot(Ty::Bit(16), fields[2]), TYPES.1);
     let response = vec![when(answered, response, vec![drop])];
     let mut request = balance.depart(&[], &[]);
     request.extend([valid(true), set(fields[0], Expr::slot(Ty::Bit(48), vars.server_mac.slot))]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pathcall_function::ir::{ActionId, Entry, Match, TableId};
 use pathcall_function::place::{EntryNumber, Given, Holder, Mirror};
 use pathcall_function::scale::{Block, Load, Ranges, Version};
+use pathcall_function::serve::{Groups, Repeats};
 use pathcall_wire::Instant;
 
 use super::plan::ENTRY_IDLE;
@@ -23,15 +24,14 @@ pub(super) struct Server {
     blocks: BTreeMap<Block, (u32, u32)>,
     taken: BTreeSet<Block>,
     next_value: u32,
-    version: Version,
+    groups: Groups,
+    repeats: Repeats,
     pub(super) busy_until: Instant,
 }
 
 /// Its mirrored tables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tables {
-    /// When they were last looked at.
-    pub(super) now: Instant,
     counts: BTreeMap<u32, Held>,
     outs: BTreeMap<u32, Held>,
     backs: BTreeMap<u32, u32>,
@@ -45,16 +45,22 @@ struct Held {
     value: u32,
     /// By a packet, or in the element until then.
     used: Instant,
-    /// By a packet that came here.
-    seen: Instant,
-    /// That its last packet came with.
-    version: Version,
+    /// Version and bucket that its last packet came with.
+    came: (Version, u16),
+}
+
+impl Held {
+    fn new(value: u32) -> Self {
+        Self { value, used: Instant(0), came: (0, 0) }
+    }
+
+    /// A packet of its flow.
+    fn came(&mut self, now: Instant, front: &Front) {
+        (self.used, self.came) = (now, (front.version, front.bucket));
+    }
 }
 
 const WIDTHS: [u16; 1] = [32];
-/// What was used within this time was used lately: two windows, and what a report takes to come back as a question.
-const RECENT: Duration = Duration::from_millis(45);
-
 pub(super) fn exact(key: u32) -> Vec<Match> {
     vec![Match { value: key.into(), prefix_bits: 32 }]
 }
@@ -91,22 +97,22 @@ impl Mirror for Tables {
     fn lpm(&self, table: TableId) -> Option<usize> {
         (table == Kind::Route.table()).then_some(0)
     }
-
-    fn recent(&self, table: TableId, keys: &[Match]) -> bool {
-        let key = keys[0].value as u32;
-        let held = match table.0 {
-            0 => self.counts.get(&key),
-            1 => self.outs.get(&key),
-            _ => self.backs.get(&key).and_then(|key| self.outs.get(key)),
-        };
-        held.is_some_and(|held| self.now.since(held.seen) < RECENT)
-    }
 }
 
 impl Tables {
     /// Tables with these routes and nothing else.
     pub(super) fn of_routes(routes: &BTreeMap<(u16, u32), u32>) -> Self {
         Self { routes: routes.clone(), ..Self::default() }
+    }
+
+    /// What stands for the flow that an exact entry is of.
+    fn held(&self, table: TableId, key: u32) -> Option<&Held> {
+        match table.0 {
+            0 => self.counts.get(&key),
+            1 => self.outs.get(&key),
+            2 => self.backs.get(&key).and_then(|key| self.outs.get(key)),
+            _ => None,
+        }
     }
 
     /// The longest prefix of a key: bits, value, next hop.
@@ -127,13 +133,17 @@ impl Server {
             blocks: BTreeMap::new(),
             taken: BTreeSet::new(),
             next_value: u32::MAX,
-            version: 0,
+            groups: Groups::default(),
+            repeats: Repeats::default(),
             busy_until: Instant(0),
         }
     }
 
-    /// The handler, with what its host does around it.
-    pub(super) fn work(&mut self, now: Instant, front: Front, mut packet: Packet) -> (Front, Packet) {
+    /// The handler, with what its host does around it. None: a link has repeated the request.
+    pub(super) fn work(&mut self, now: Instant, front: Front, mut packet: Packet) -> Option<(Front, Packet)> {
+        if self.repeats.came(front.number, front.period) {
+            return None;
+        }
         let (table, keys) = (packet.kind.table(), self.keys(&packet));
         let number = |server: &Self| server.holder.number(&server.tables, table, &keys, &[packet.key.into()]);
         let mut leased = number(self);
@@ -145,8 +155,8 @@ impl Server {
             self.before.insert(held.value, front.value);
         }
         match packet.kind {
-            Kind::Count => packet.a = self.count(now, &packet, front.version),
-            Kind::Out => packet.a = self.out(now, &packet, front.version),
+            Kind::Count => packet.a = self.count(now, &packet, &front),
+            Kind::Out => packet.a = self.out(now, &packet, &front),
             Kind::Back => packet.b = self.back(now, packet.key),
             Kind::Route => packet.a = self.tables.route(packet.key).map_or(0, |(_, _, hop)| hop),
         }
@@ -159,7 +169,7 @@ impl Server {
             None if stranger => (front.entry, Holder::STRANGER),
             None => (0, 0),
         };
-        (Front { response: true, entry, turn, value: value.unwrap_or(0), ..front }, packet)
+        Some((Front { response: true, entry, turn, value: value.unwrap_or(0), ..front }, packet))
     }
 
     /// What the server's own entry for a packet matches.
@@ -168,11 +178,10 @@ impl Server {
         entry.map_or_else(|| exact(packet.key), |entry| entry.keys)
     }
 
-    fn count(&mut self, now: Instant, packet: &Packet, version: Version) -> u32 {
+    fn count(&mut self, now: Instant, packet: &Packet, front: &Front) -> u32 {
         let next = self.next_index;
-        let held =
-            self.tables.counts.entry(packet.key).or_insert_with(|| Held { value: next, used: now, seen: now, version });
-        (held.used, held.seen, held.version) = (now, now, version);
+        let held = self.tables.counts.entry(packet.key).or_insert_with(|| Held::new(next));
+        held.came(now, front);
         let index = held.value;
         if index == next {
             self.next_index += 1;
@@ -187,19 +196,15 @@ impl Server {
         before
     }
 
-    fn out(&mut self, now: Instant, packet: &Packet, version: Version) -> u32 {
-        let value = match self.tables.outs.get_mut(&packet.key) {
-            Some(held) => {
-                (held.used, held.seen, held.version) = (now, now, version);
-                held.value
-            }
-            None => {
-                let Some(value) = self.free_value() else { return 0 };
-                self.tables.outs.insert(packet.key, Held { value, used: now, seen: now, version });
-                self.tables.backs.insert(value, packet.key);
-                value
-            }
-        };
+    fn out(&mut self, now: Instant, packet: &Packet, front: &Front) -> u32 {
+        if !self.tables.outs.contains_key(&packet.key) {
+            let Some(value) = self.free_value() else { return 0 };
+            self.tables.outs.insert(packet.key, Held::new(value));
+            self.tables.backs.insert(value, packet.key);
+        }
+        let Some(held) = self.tables.outs.get_mut(&packet.key) else { return 0 };
+        held.came(now, front);
+        let value = held.value;
         if packet.last {
             self.unmap(packet.key);
         }
@@ -222,7 +227,7 @@ impl Server {
     fn back(&mut self, now: Instant, value: u32) -> u32 {
         let Some(key) = self.tables.backs.get(&value).copied() else { return 0 };
         if let Some(held) = self.tables.outs.get_mut(&key) {
-            (held.used, held.seen) = (now, now);
+            held.used = now;
         }
         key
     }
@@ -246,12 +251,8 @@ impl Server {
             .filter(|(key, held)| old(held) && !leased(Kind::Out, **key) && !leased(Kind::Back, held.value))
             .map(|(key, _)| *key)
             .collect();
-        for key in counts {
-            if let Some(held) = self.tables.counts.remove(&key) {
-                self.before.remove(&held.value);
-            }
-        }
-        outs.into_iter().for_each(|key| self.unmap(key));
+        counts.into_iter().for_each(|key| self.forget(Kind::Count, key));
+        outs.into_iter().for_each(|key| self.forget(Kind::Out, key));
     }
 
     /// What the element had of an entry's register.
@@ -279,8 +280,51 @@ impl Server {
         }
     }
 
-    pub(super) fn group(&mut self, version: Version) {
-        self.version = version;
+    pub(super) fn group(&mut self, groups: Groups) {
+        self.groups = groups;
+    }
+
+    /// The controller asks for an entry.
+    pub(super) fn lease(&mut self, table: TableId, key: &[u128], number: EntryNumber) {
+        let held = self.tables.held(table, key[0] as u32);
+        if held.is_some_and(|held| self.groups.is_astray(held.came)) {
+            return self.holder.refuse(number);
+        }
+        self.holder.lease(&self.tables, table, key, number);
+    }
+
+    /// Somebody waits for old flows: those that stay leave the element; what is idle goes.
+    pub(super) fn drain(&mut self, now: Instant, idle: Option<Duration>) {
+        let old = |(kind, table): (Kind, &BTreeMap<u32, Held>)| -> Vec<(Kind, u32, Held)> {
+            let old = table.iter().filter(|(_, held)| self.groups.is_old(held.came));
+            old.map(|(key, held)| (kind, *key, *held)).collect()
+        };
+        let tables = [(Kind::Count, &self.tables.counts), (Kind::Out, &self.tables.outs)];
+        let old: Vec<_> = tables.into_iter().flat_map(old).collect();
+        for (kind, key, held) in old {
+            let mut entries = vec![(kind.table(), exact(key))];
+            if kind == Kind::Out {
+                entries.push((Kind::Back.table(), exact(held.value)));
+            }
+            if entries.iter().any(|(table, keys)| self.holder.is_leased(*table, keys)) {
+                if self.groups.has(held.came.1) {
+                    entries.iter().for_each(|(table, keys)| self.holder.recall_entry(*table, keys));
+                }
+            } else if idle.is_some_and(|idle| now.since(held.used) >= idle) {
+                self.forget(kind, key);
+            }
+        }
+    }
+
+    fn forget(&mut self, kind: Kind, key: u32) {
+        match kind {
+            Kind::Count => {
+                if let Some(held) = self.tables.counts.remove(&key) {
+                    self.before.remove(&held.value);
+                }
+            }
+            _ => self.unmap(key),
+        }
     }
 
     pub(super) fn give(&mut self, block: Block, (first, last): (u128, u128)) {
@@ -313,8 +357,8 @@ impl Server {
             incarnation: self.incarnation,
             load: 0.5,
             flows: held().count() as u64,
-            old_flows: held().filter(|held| held.version != self.version).count() as u64,
-            version: self.version,
+            old_flows: held().filter(|held| self.groups.is_old(held.came)).count() as u64,
+            version: self.groups.newest,
         }
     }
 

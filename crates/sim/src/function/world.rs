@@ -24,7 +24,7 @@ use super::plan::{Plan, TRAFFIC};
 use super::program::{Front, Kind, Packet, SERVER_PORT, VALUES, program};
 use super::server::Server;
 use crate::queue::EventQueue;
-use crate::random::Random;
+use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
 /// Events of a run at most.
@@ -186,7 +186,8 @@ impl<'a> World<'a> {
         self.tally.virtual_time = self.now - Instant(0);
         let (place, scale) = (self.placer.stats(), self.scaler.stats());
         (self.tally.placed, self.tally.replaced, self.tally.recalled) = (place.placed, place.replaced, place.recalled);
-        (self.tally.groups, self.tally.deaths) = (scale.changes, scale.deaths);
+        (self.tally.groups, self.tally.deaths, self.tally.drains) = (scale.changes, scale.deaths, scale.drains);
+        self.tally.overdue = scale.overdue;
         let idle = self.servers.iter().flatten().all(Server::is_idle);
         if self.placer.placed() != 0 || !idle {
             return Err(Wrong::NotIdle { placed: self.placer.placed() });
@@ -299,7 +300,12 @@ impl<'a> World<'a> {
             Output::Digest { name, values } => reports.push((name.to_owned(), values.to_vec())),
             Output::Dropped(_) => dropped += 1,
         });
-        self.tally.no_server += dropped;
+        // A server's packet ends only if it came before.
+        if port < SERVER_PORT {
+            self.tally.no_server += dropped
+        } else {
+            self.tally.refused += dropped
+        }
         for (name, values) in reports {
             if let Some(heavy) = self.installer.heavy(&name, &values) {
                 self.tally.reports += 1;
@@ -310,8 +316,10 @@ impl<'a> World<'a> {
         for (to, bytes) in packets {
             if to >= SERVER_PORT {
                 self.tally.requests += 1;
-                let at = self.travel(true, &bytes);
-                self.queue_packet(at, Happening::Request { server: to - SERVER_PORT, bytes });
+                let Some((_, packet)) = Front::parse(&bytes) else { return Err(Wrong::Garbled) };
+                let at = self.travel(self.now, true, &packet);
+                let request = |server, bytes| Happening::Request { server, bytes };
+                self.queue_packet(at, request, to - SERVER_PORT, bytes);
             } else {
                 let Some(packet) = Packet::parse(&bytes) else { return Err(Wrong::Garbled) };
                 self.tally.out += 1;
@@ -328,23 +336,32 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// When what leaves now comes to the other end: behind all of its flow.
-    fn travel(&mut self, to_server: bool, bytes: &[u8]) -> Instant {
+    /// When what leaves then comes to the other end: behind all of its flow, if the link keeps order.
+    fn travel(&mut self, leaves: Instant, to_server: bool, packet: &Packet) -> Instant {
         let (least, most) = self.plan.delay;
-        let at = self.now + least + self.random.up_to(most.saturating_sub(least));
-        let Some((_, packet)) = Front::parse(bytes) else { return at };
+        let at = leaves + least + self.random.up_to(most.saturating_sub(least));
+        if self.plan.reorder != Chance(0) && self.random.happens(self.plan.reorder) {
+            self.tally.reordered += 1;
+            return at;
+        }
         let last = self.ways.entry((to_server, packet.kind, packet.key)).or_insert(Instant(0));
         *last = at.max(Instant(last.0 + 1));
         *last
     }
 
-    fn queue_packet(&mut self, at: Instant, happening: Happening) {
+    /// Puts a packet on its way, unless it gets lost; perhaps twice.
+    fn queue_packet(&mut self, at: Instant, happening: fn(u16, Vec<u8>) -> Happening, server: u16, bytes: Vec<u8>) {
         if self.random.happens(self.plan.loss) {
             self.tally.lost += 1;
             self.say(|| "lost".to_owned());
-        } else {
-            self.queue.push(at, happening);
+            return;
         }
+        if self.plan.repeat != Chance(0) && self.random.happens(self.plan.repeat) {
+            self.tally.repeated += 1;
+            let later = at + self.random.up_to(self.plan.delay.1 * 3);
+            self.queue.push(later, happening(server, bytes.clone()));
+        }
+        self.queue.push(at, happening(server, bytes));
     }
 
     fn request(&mut self, id: u16, bytes: &[u8]) -> Result<(), Wrong> {
@@ -356,16 +373,15 @@ impl<'a> World<'a> {
         // One after the other; what it knows of a packet it knows when it comes.
         let done = server.busy_until.max(self.now) + self.plan.service;
         server.busy_until = done;
-        let (answer, after) = server.work(self.now, front, packet);
+        let Some((answer, after)) = server.work(self.now, front, packet) else {
+            self.tally.refused += 1;
+            return Ok(());
+        };
         self.holder(id);
         self.say(|| format!("server {id}: {front:?} {packet:?} ─► {answer:?} a {} b {}", after.a, after.b));
         let bytes = answer.emit(&after);
-        let wait = done - self.now;
-        let at = self.travel(false, &bytes) + wait;
-        let last = self.ways.entry((false, packet.kind, packet.key)).or_insert(at);
-        *last = at.max(*last);
-        let at = *last;
-        self.queue_packet(at, Happening::Response { server: id, bytes });
+        let at = self.travel(done, false, &packet);
+        self.queue_packet(at, |server, bytes| Happening::Response { server, bytes }, id, bytes);
         Ok(())
     }
 
@@ -390,11 +406,6 @@ impl<'a> World<'a> {
             let input = place::Input::Window(window);
             self.control(Happening::ToPlacer { element: Some(self.boot), input });
         }
-        let tables = 0..self.program.tables.len() as u32;
-        self.tally.entries_max = tables
-            .take(4)
-            .map(|id| self.element.entries(pathcall_function::ir::TableId(id)) as u64)
-            .fold(self.tally.entries_max, u64::max);
     }
 
     pub(super) fn say(&mut self, what: impl FnOnce() -> String) {

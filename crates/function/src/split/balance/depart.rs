@@ -22,6 +22,7 @@ impl Balance {
         if !mutant::on(Mutant::HeldUncounted) {
             block.push(self.add());
         }
+        block.push(update(self.arrays.numbers, number(32, 0), Binary::Add, number(32, 1), Some(vars.number)));
         block.extend(self.hand_over());
         block.push(match flow {
             [] => vars.server_hash.set(vars.flow.get()),
@@ -71,9 +72,9 @@ impl Balance {
         let apply = |table| stmt(StmtKind::Apply { table, hit: Some(vars.found.slot), action: None });
         let mut block = vec![read(arrays.groups, number(32, 0), vars.groups)];
         let newest = || bits(vars.groups.get(), 7, 0);
-        block.push(vars.version.set(newest()));
         let bucket = bits(vars.server_hash.get(), self.sizes.buckets_log2 - 1, 0);
-        let mut by_flow = self.remembered();
+        let mut by_flow = vec![vars.version.set(newest())];
+        by_flow.extend(self.remembered());
         by_flow.extend([vars.bucket.set(cast(16, bucket)), apply(self.group)]);
         if !mutant::on(Mutant::HeldUnremembered) {
             by_flow.push(self.note());
@@ -81,7 +82,8 @@ impl Balance {
         if self.partitions.is_empty() {
             block.extend(by_flow);
         } else {
-            block.push(vars.found.set(truth(false)));
+            // Who is steered is not remembered: of no version, for servers.
+            block.extend([vars.found.set(truth(false)), vars.version.set(number(8, 0))]);
             block.push(when(vars.steered.get(), vec![apply(self.owner)], Vec::new()));
             block.push(when(not(vars.found.get()), by_flow, Vec::new()));
         }

@@ -20,6 +20,11 @@
 //! over a newer. In the element the cells are those of the entries' numbers, whatever index servers gave: two servers may
 //! give the same.
 //!
+//! **Repeats.** Each request has a number of its own, which its response repeats. The element remembers the last 16,384
+//! that came back, by their low bits, and a server those that it worked on ([`crate::serve::Repeats`]): what a link repeats
+//! is worked on once and leaves once. Links may let packets overtake each other, too: values come back with the newest turn
+//! that was seen, whichever response is the last.
+//!
 //! **Servers.** A flow goes to the server of its bucket in the newest group; if its flow came while the group before was the
 //! newest, in that one (two Bloom filters with the version in each place, so nothing needs to be cleared between).
 //!
@@ -34,11 +39,13 @@ mod depart;
 mod lookup;
 mod make;
 mod mirror;
+mod sizes;
 
 use crate::ir::{ActionId, Block, Expr, MatchKind, Program, RegisterId, SlotId, Standard, StmtKind, TableId, Ty};
 pub use make::Var;
 pub(crate) use mirror::index_args;
 use mirror::mirror;
+pub use sizes::Sizes;
 
 use make::{action, number, register, standard, stmt, table, var};
 
@@ -46,42 +53,6 @@ use make::{action, number, register, standard, stmt, table, var};
 pub const HEAVY: &str = "pc.heavy";
 /// The number of an entry that has none: the program's own.
 pub const NUMBERLESS: u32 = u32::MAX;
-
-/// How large the generated parts are. Logarithms are to the base 2.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sizes {
-    /// Entries of each mirrored table at most.
-    pub entries: u32,
-    /// Cells of the order guard, logarithm; 16 at most.
-    pub cells_log2: u16,
-    /// Microseconds of a period of the guard, logarithm: longer than any packet is at a server.
-    pub period_log2: u16,
-    /// Columns of the sketch's two rows, logarithm; 16 at most (the paper: 1024 columns, §VII-D).
-    pub sketch_log2: u16,
-    /// Microseconds of a window, logarithm.
-    pub window_log2: u16,
-    /// Places of the record of a window's flows, logarithm; 16 at most.
-    pub flows_log2: u16,
-    /// Places of each of a Bloom filter's two ways, logarithm; 16 at most.
-    pub filter_log2: u16,
-    /// Buckets of a group, logarithm; 16 at most.
-    pub buckets_log2: u16,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Self {
-            entries: 65_536,
-            cells_log2: 16,
-            period_log2: 16,
-            sketch_log2: 10,
-            window_log2: 20,
-            flows_log2: 16,
-            filter_log2: 16,
-            buckets_log2: 8,
-        }
-    }
-}
 
 /// Slots that the generated parts share among them.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +64,9 @@ pub struct Vars {
     pub guard: Var,
     /// In which period a request left; travels.
     pub period: Var,
+    /// Which of the element's requests it is; travels.
+    pub number: Var,
+    came: Var,
     /// Number of the packet's entry, plus 1; 0: none. Travels; the server says it where the element did not know.
     pub entry: Var,
     /// Bits 15..2: the turn that the values are of; bit 1, in responses: what the element has of the entry is no longer so;
@@ -106,6 +80,7 @@ pub struct Vars {
     odd: Var,
     away: Var,
     counted: Var,
+    last: Var,
     now: Var,
     window: Var,
     rows: [Var; 2],
@@ -154,6 +129,10 @@ pub struct Arrays {
     pub force: RegisterId,
     /// Of each entry: packets that it was used for, ever.
     pub used: RegisterId,
+    /// `[0]`: the number of the last request.
+    pub numbers: RegisterId,
+    /// By a response's number: the last that came.
+    came: RegisterId,
     /// `[0]`: the group before, if flows still need it, else 0 (8 bits), then the newest (8 bits).
     pub groups: RegisterId,
     filters: [[RegisterId; 2]; 2],
@@ -231,7 +210,8 @@ impl Balance {
     pub fn new(program: &mut Program, sizes: &Sizes) -> Self {
         let mut sizes = sizes.clone();
         let logs = [&mut sizes.cells_log2, &mut sizes.sketch_log2, &mut sizes.flows_log2, &mut sizes.filter_log2];
-        logs.into_iter().chain([&mut sizes.buckets_log2]).for_each(|log| *log = (*log).clamp(1, 16));
+        let others = [&mut sizes.buckets_log2, &mut sizes.repeats_log2];
+        logs.into_iter().chain(others).for_each(|log| *log = (*log).clamp(1, 16));
         let mirrored: Vec<RegisterId> = (0..program.registers.len())
             .filter(|at| program.registers[*at].mirrored)
             .map(|at| RegisterId(at as u32))
@@ -270,11 +250,11 @@ impl Balance {
     }
 
     /// What has to be in a request beside the fixed part of its header, and comes back with the response, changed by the
-    /// server where it is to be: period, entry, turn, version, bucket, values of registers.
+    /// server where it is to be: period, number, entry, turn, version, bucket, values of registers.
     #[must_use]
     pub fn travelling(&self) -> Vec<SlotId> {
         let vars = &self.vars;
-        let fixed = [vars.period, vars.entry, vars.turn, vars.version, vars.bucket].map(|var| var.slot);
+        let fixed = [vars.period, vars.number, vars.entry, vars.turn, vars.version, vars.bucket].map(|var| var.slot);
         fixed.into_iter().chain(vars.values.iter().map(|(_, var)| var.slot)).collect()
     }
 
@@ -309,6 +289,8 @@ impl Vars {
             flow: bits("flow", 32),
             guard: bits("guard", 16),
             period: bits("period", 16),
+            number: bits("number", 32),
+            came: bits("came_now", 32),
             entry: bits("entry", 32),
             turn: bits("turn", 16),
             version: bits("version", 8),
@@ -332,6 +314,7 @@ impl Vars {
             keyed: var(program, "keyed", Ty::Bool),
             away: var(program, "away", Ty::Bool),
             counted: var(program, "counted", Ty::Bool),
+            last: var(program, "last", Ty::Bool),
             report: var(program, "report", Ty::Bool),
             hit: var(program, "hit", Ty::Bool),
             usable: var(program, "usable", Ty::Bool),
@@ -361,6 +344,8 @@ impl Arrays {
             gone: array("gone", 1, numbers),
             force: array("force", 1, numbers),
             used: array("used", 32, numbers),
+            numbers: array("numbers", 32, 1),
+            came: array("came", 32, 1 << sizes.repeats_log2),
             groups: array("groups", 16, 1),
             filters: [
                 [array("filter0a", 8, filter), array("filter0b", 8, filter)],
