@@ -147,9 +147,11 @@ impl Installer {
         }
         entry.args.extend([u128::from(number), Mode::Active as u128]);
         element.insert(table, &entry).ok()?;
-        // What came for it before may be older than what left since without knowing of it.
+        // What came for it before may be older than what left since without knowing of it. Of which turn it was stays known:
+        // a response that was overtaken is still older.
         if !mutant::on(Mutant::FunctionEarlyValues) {
-            element.set_register(self.balance.arrays.state, number, 0);
+            let state = element.register(self.balance.arrays.state, number);
+            element.set_register(self.balance.arrays.state, number, state & !3);
         }
         self.entries.insert(number, (table, entry, 0));
         Some(())
@@ -290,5 +292,29 @@ impl Installer {
     #[must_use]
     pub fn balance(&self) -> &Balance {
         &self.balance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::count;
+    use crate::interp::Interpreter;
+    use crate::ir::ActionId;
+    use crate::split::{Target, split};
+
+    #[test]
+    fn an_entry_begins_without_values_but_not_with_older_ones_than_came() {
+        let split = split(&count(), &Target::default()).expect("can be split");
+        let mut element = Interpreter::new(&split.element).expect("runs");
+        let mut installer = Installer::new(&split.element, split.generated.balance.clone(), Vec::new());
+        let state = split.generated.balance.arrays.state;
+        // The response of turn 3 has overtaken that of turn 2, and the entry.
+        element.set_register(state, 5, 3 << 2 | 1);
+        let keys = vec![Match { value: 9, prefix_bits: 32 }];
+        let entry = Entry { keys, action: ActionId(0), args: vec![70] };
+        let insert = place::Command::Insert { table: TableId(0), entry, number: 5 };
+        assert_eq!(installer.place(&mut element, &[insert]), Outcome::default());
+        assert_eq!(element.register(state, 5), 3 << 2);
     }
 }
