@@ -158,6 +158,8 @@ pub(super) struct Judge {
     reorders: bool,
     /// Whether packets may come once more.
     repeats: bool,
+    /// An entry that nothing used for so long may go.
+    idle: Duration,
 }
 
 impl Judge {
@@ -172,6 +174,7 @@ impl Judge {
             missing: 0,
             reorders: plan.reorder != Chance(0),
             repeats: plan.repeat != Chance(0),
+            idle: plan.scale.drain_idle.unwrap_or(ENTRY_IDLE),
         }
     }
 
@@ -194,7 +197,7 @@ impl Judge {
     pub(super) fn sent(&mut self, now: Instant, packet: &Packet) {
         let flow = self.flows.entry((packet.kind, packet.key)).or_default();
         // Its entry may have gone for want of packets: the next ones may find another.
-        flow.gap |= now.since(flow.sent_at.max(flow.out_at)) >= ENTRY_IDLE / 2;
+        flow.gap |= now.since(flow.sent_at.max(flow.out_at)) >= self.idle / 2;
         (flow.sent_at, flow.sent) = (now, packet.sequence);
         flow.under_way.push_back((now, packet.sequence, packet.last));
     }
