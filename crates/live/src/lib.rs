@@ -37,10 +37,10 @@ pub use error::Error;
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7703);
 
 /// What tells a function from others, and from itself split otherwise: of all that its element and its servers have to
-/// agree in. `entries`: what the element holds of each mirrored table.
+/// agree in. `entries`: what the element holds of each mirrored table; `phv`: bytes of its header vector, if they are few.
 #[must_use]
-pub fn digest(program: &Program, entries: u32) -> u64 {
+pub fn digest(program: &Program, entries: u32, phv: Option<u32>) -> u64 {
     // FNV-1a: nobody gains anything by two functions with one digest.
-    let text = format!("{program}\n{:?}\n{entries}", program.handler);
+    let text = format!("{program}\n{:?}\n{entries}\n{phv:?}", program.handler);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,11 +1,14 @@
 //! What controller and servers say to each other, as it travels: nothing that does not fit the function comes in.
 
+use std::time::Duration;
+
 use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
 use pathcall_function::live::{Task, Word};
 use pathcall_function::place::Given;
+use pathcall_function::scale::Version;
 use pathcall_proto::v1::{
-    BlockName, FunctionEntry, FunctionMatch, GiveTask, GroupTask, LeaseTask, LeasedWord, LoadWord, RangesTask,
-    ReturnTask, ServerTask, ServerWord, ValueRange, server_task, server_word,
+    BlockName, DrainTask, FunctionEntry, FunctionMatch, GiveTask, GroupBefore, GroupTask, LeaseTask, LeasedWord,
+    LoadWord, RangesTask, ReturnTask, ServerTask, ServerWord, ValueRange, server_task, server_word,
 };
 
 /// What was said does not fit the function.
@@ -25,9 +28,12 @@ pub(crate) fn task_out(task: Task) -> ServerTask {
             Out::Give(GiveTask { number, turn: turn.into(), values })
         }
         Task::Release(number) => Out::Release(number),
-        Task::Group { version, buckets } => {
-            Out::Group(GroupTask { version: version.into(), buckets: buckets.into_iter().map(u32::from).collect() })
+        Task::Group { version, buckets, old } => {
+            let wide = |buckets: Vec<u16>| buckets.into_iter().map(u32::from).collect();
+            let before = old.map(|(version, old)| GroupBefore { version: version.into(), buckets: wide(old) });
+            Out::Group(GroupTask { version: version.into(), buckets: wide(buckets), before })
         }
+        Task::Drain(idle) => Out::Drain(DrainTask { idle_ms: idle.map(|idle| idle.as_millis() as u64) }),
         Task::Ranges { partition, ranges } => {
             Out::Ranges(RangesTask { partition: partition as u32, ranges: ranges.into_iter().map(range_out).collect() })
         }
@@ -63,10 +69,11 @@ pub(crate) fn task_in(program: &Program, task: ServerTask) -> Result<Task, Unfit
             Task::Give(Given { number, turn: narrow(turn, "a turn")?, values })
         }
         In::Release(number) => Task::Release(number),
-        In::Group(GroupTask { version, buckets }) => {
-            let buckets = buckets.into_iter().map(|bucket| narrow(bucket, "a bucket")).collect::<Result<_, _>>()?;
-            Task::Group { version: u8::try_from(version).map_err(|_| Unfit("a version"))?, buckets }
+        In::Group(GroupTask { version, buckets, before }) => {
+            let old = before.map(|old| Ok((version_in(old.version)?, buckets_in(old.buckets)?))).transpose()?;
+            Task::Group { version: version_in(version)?, buckets: buckets_in(buckets)?, old }
         }
+        In::Drain(DrainTask { idle_ms }) => Task::Drain(idle_ms.map(Duration::from_millis)),
         In::Ranges(RangesTask { partition, ranges }) => {
             let ranges = ranges.iter().map(|range| range_in(program, partition, range)).collect::<Result<_, _>>()?;
             Task::Ranges { partition: partition as usize, ranges }
@@ -76,6 +83,14 @@ pub(crate) fn task_in(program: &Program, task: ServerTask) -> Result<Task, Unfit
             Task::Return { partition: partition as usize, block: narrow(block, "a block")?, values }
         }
     })
+}
+
+fn version_in(version: u32) -> Result<Version, Unfit> {
+    u8::try_from(version).map_err(|_| Unfit("a version"))
+}
+
+fn buckets_in(buckets: Vec<u32>) -> Result<Vec<u16>, Unfit> {
+    buckets.into_iter().map(|bucket| narrow(bucket, "a bucket")).collect()
 }
 
 /// As it travels.
@@ -215,7 +230,10 @@ mod tests {
             Task::Lease { table, key: vec![0x0a00_0001, 65_535, 6], number: 7 },
             Task::Give(Given { number: 9, turn: 65_534, values: Vec::new() }),
             Task::Release(u32::MAX),
-            Task::Group { version: 254, buckets: vec![0, 255, 65_535] },
+            Task::Group { version: 254, buckets: vec![0, 255, 65_535], old: None },
+            Task::Group { version: 1, buckets: Vec::new(), old: Some((254, vec![7, 65_535])) },
+            Task::Drain(None),
+            Task::Drain(Some(Duration::from_millis(1500))),
             Task::Ranges { partition: 0, ranges: vec![(1024, 2047), (4096, 65_535)] },
             Task::Return { partition: 0, block: 63, values: (64_512, 65_535) },
         ];

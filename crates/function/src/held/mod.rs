@@ -120,6 +120,7 @@ impl Function {
             flows_log2: 10,
             filter_log2: 12,
             buckets_log2: 6,
+            repeats_log2: 10,
         };
         split(&self.program, &Target { function: 1, sizes, phv_bits: None }).map_err(|refused| refused.to_string())
     }

@@ -172,8 +172,8 @@ impl Controller {
                 self.installer.scale(element, &commands);
                 self.scaler.handle(now, scale::Input::Applied { batch });
             }
-            scale::Output::Group { server, version, buckets } => {
-                self.outputs.push_back(Output::Tell(server, Task::Group { version, buckets }));
+            scale::Output::Group { server, version, buckets, old } => {
+                self.outputs.push_back(Output::Tell(server, Task::Group { version, buckets, old }));
             }
             scale::Output::Give { server, block: (partition, block) } => {
                 self.blocks.entry((server, partition)).or_default().push(block);
@@ -192,11 +192,13 @@ impl Controller {
                         self.blocks.retain(|(id, _), _| *id != server);
                         self.placer.handle(now, place::Input::ServerDown(server));
                     }
-                    scale::Event::Changed { .. } | scale::Event::Drained(_) => {}
+                    _ => {}
                 }
                 self.outputs.push_back(Output::Event(event));
             }
-            scale::Output::Drain { .. } => {}
+            scale::Output::Drain { server, idle } => {
+                self.outputs.push_back(Output::Tell(server, Task::Drain(idle)));
+            }
         }
         true
     }

@@ -55,7 +55,11 @@ impl<H: Handler> Member<H> {
                 self.words.push_back(Word::Taken(given.number));
             }
             Task::Release(number) => self.server.release(now_us, number),
-            Task::Group { version, buckets } => self.server.set_group(version, &buckets),
+            Task::Group { version, buckets, old } => {
+                let old = old.as_ref().map(|(version, buckets)| (*version, buckets.as_slice()));
+                self.server.set_group(version, &buckets, old);
+            }
+            Task::Drain(idle) => self.server.drain(now_us, idle),
             Task::Ranges { partition, ranges } => self.server.set_ranges(partition, &ranges),
             Task::Return { partition, block, values } => {
                 self.asked.push((partition, block, values));

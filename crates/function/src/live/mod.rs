@@ -17,6 +17,8 @@ mod member;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use crate::ir::{Entry, TableId};
 use crate::place::{EntryNumber, Given};
 use crate::scale::{Block, Version};
@@ -46,7 +48,11 @@ pub enum Task {
         version: Version,
         /// Ascending.
         buckets: Vec<u16>,
+        /// The version before, while flows need it, and the server's buckets in that.
+        old: Option<(Version, Vec<u16>)>,
     },
+    /// Somebody waits for flows of the group before; what nothing used for so long may go.
+    Drain(Option<Duration>),
     /// The values of a partition that are the server's from now on.
     Ranges {
         /// Which partition.

@@ -379,7 +379,7 @@ impl<H: Handler> Server<H> {
     pub fn remove(&mut self, table: TableId, keys: &[Match]) -> bool {
         self.holder.forget(table, keys);
         let removed = self.handler.remove(table, keys);
-        self.changes(None);
+        self.changed(|_, _| ());
         removed
     }
 

@@ -136,6 +136,13 @@ impl Drive {
                 tracing::info!(function = self.name, version, ?servers, "new flows go to another group");
             }
             Change::Drained(version) => tracing::info!(function = self.name, version, "a group has no flows any more"),
+            Change::Waits { version, servers } => {
+                let servers: Vec<_> = servers.iter().map(|(server, flows)| (name(*server), flows)).collect();
+                tracing::warn!(function = self.name, version, ?servers, "a change waits for flows of the group before");
+            }
+            Change::Overdue { version, flows } => {
+                tracing::warn!(function = self.name, version, flows, "a group has ended with flows in it");
+            }
         }
     }
 
@@ -273,7 +280,6 @@ impl Drive {
             ("lost_no_room", lost(Lost::NoRoom)),
             ("lost_no_way_in", lost(Lost::NoWayIn)),
             ("lost_digests", lost(Lost::DigestLost)),
-            ("lost_looped", lost(Lost::Looped)),
             ("lost_odd_bits", lost(Lost::OddBits)),
             ("lost_recirculated", lost(Lost::Recirculated)),
         ]);

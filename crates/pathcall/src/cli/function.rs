@@ -168,7 +168,7 @@ impl Read {
                 });
             }
         };
-        Ok(Self { sources, program, split, phv: source.phv })
+        Ok(Self { sources, program, split, phv: reading.phv })
     }
 
     /// Whether the C of its handler is right, for this room or the best one. Without compilers nobody can say.

@@ -74,15 +74,16 @@ mod with {
                 Some(path) => entries::entries(&program, &text(path)?)
                     .map_err(|why| wrong(format!("{}: {why}", path.display())))?,
             };
-            if let Some((table, _)) = entries.iter().find(|(table, _)| table_of(&program, *table).mirrored) {
-                let name = &table_of(&program, *table).name;
+            if let Some(given) = entries.iter().find(|given| table_of(&program, given.table).mirrored) {
+                let name = &table_of(&program, given.table).name;
                 return Err(wrong(format!("entries of table {name} are the servers': they are mirrored")));
             }
+            let entries = entries.into_iter().map(|given| (given.table, given.entry)).collect();
             let config = live::Config {
                 place: place::Config { strategy: self.placement, ..place::Config::default() },
                 ..live::Config::default()
             };
-            let digest = digest(&program, self.reading.element_entries);
+            let digest = digest(&program, self.reading.element_entries, self.reading.phv);
             let listen = self.function_listen;
             Ok(Some(Carried(Setup { program, split, digest, topology, entries, config, listen, switch: None })))
         }

@@ -24,9 +24,10 @@ pub(super) struct ServeArgs {
 }
 
 pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
-    let Read { sources, program, split } = read;
+    let Read { sources, program, split, .. } = read;
     let split = split.ok_or_else(|| pathcall_live::Error::NoHandler(program.name.clone()))?;
-    let digest = pathcall_live::digest(&program, args.source.reading.element_entries);
+    let reading = &args.source.reading;
+    let digest = pathcall_live::digest(&program, reading.element_entries, reading.phv);
     // Texts stay on this thread: what is asked for is where the pieces of C are.
     let pieces = program.handler.iter().flat_map(|handler| [handler.state.at, handler.body.at]);
     let places: Vec<_> = pieces.map(|at| (at, place(&sources, at))).collect();
