@@ -31,7 +31,7 @@ pub(super) fn build(args: &BuildArgs, read: &Read) -> Result<(), Failure> {
     let mut files = vec![("element.p4", p4::emit(element).map_err(|error| wrong("element.p4", error.to_string()))?)];
     match xdp::unsupported(element).first() {
         None => {
-            let emitted = xdp::emit(element, xdp::Options::default());
+            let emitted = xdp::emit(element, xdp::Options { storage: xdp::Storage::of(element) });
             files.push(("element.bpf.c", emitted.map_err(|error| wrong("element.bpf.c", error.to_string()))?.text));
         }
         // The rest is of use without it.
