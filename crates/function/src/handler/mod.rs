@@ -11,6 +11,7 @@
 //! had from its tables, which the world keeps. One that traps again and again is started anew with growing pauses, in
 //! which its packets are lost and counted.
 
+mod error;
 mod express;
 pub mod face;
 mod scan;
@@ -27,7 +28,8 @@ use pathcall_sandbox::{Built, Guest, OpenError, Source, Trap};
 
 use crate::ir::Program;
 use crate::mirror::Mirror;
-use crate::mirror::layout::{ENTRY_BYTES_MAX, Key, LayoutError};
+use crate::mirror::layout::{ENTRY_BYTES_MAX, Key};
+pub use error::{FaceError, StartError};
 pub use face::{Face, Place};
 pub use pathcall_sandbox::{BuildError, Kind, Message, Reason};
 use world::Call;
@@ -46,45 +48,6 @@ const PAUSE_MS_MAX: u64 = 5_000;
 pub const PARAMETER_BYTES_MAX: usize = 512;
 /// Traps of which the report keeps one each of the last.
 const TRAPS_KEPT: usize = 16;
-
-/// A handler that can't be had.
-#[derive(Debug, thiserror::Error)]
-pub enum FaceError {
-    /// The program has none.
-    #[error("the program has no remote_handler")]
-    NoHandler,
-    /// A mirrored table is too large.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// Its parameters take too much room.
-    #[error("request and response take {got} bytes, at most {PARAMETER_BYTES_MAX} each")]
-    Parameters {
-        /// Bytes of the longer one.
-        got: usize,
-    },
-    /// A mirrored register is too wide.
-    #[error("register {register}: its cells have {got} bits, at most 64 can be mirrored")]
-    Register {
-        /// Which.
-        register: String,
-        /// Bits.
-        got: u16,
-    },
-}
-
-/// A handler that can't be started.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// What it is made of is wrong.
-    #[error(transparent)]
-    Face(#[from] FaceError),
-    /// It can't be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// It does not start.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-}
 
 /// How a handler is run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,6 +37,7 @@ impl Placer {
         let Some(placed) = self.entries.get_mut(&number) else { return };
         if self.tables[placed.table].facts.handed {
             placed.stage = Stage::Giving(placed.holders.iter().copied().collect());
+            self.giving.insert((table, keys.clone()));
             self.commands.push(Command::Mode { table, keys, number, mode: Mode::Pending });
         } else {
             self.remove(number);
@@ -48,6 +49,7 @@ impl Placer {
         let Some(placed) = self.entries.get_mut(&number) else { return };
         placed.stage = Stage::Leaving;
         self.tables[placed.table].taken -= 1;
+        self.giving.remove(&(table, keys.clone()));
         self.commands.push(Command::Remove { table, keys, number });
     }
 
@@ -124,6 +126,7 @@ impl Placer {
             self.release(now, number, left);
         }
         self.by_match.clear();
+        self.giving.clear();
         self.asked.clear();
         self.batches.clear();
         self.commands.clear();

@@ -31,6 +31,8 @@ pub struct Placer {
     pub(super) entries: BTreeMap<EntryNumber, Placed>,
     /// Those in the element, or on their way there, by what they match.
     pub(super) by_match: BTreeMap<(TableId, Vec<Match>), EntryNumber>,
+    /// Entries that packets use no more, which stay until their servers have their values.
+    pub(super) giving: BTreeSet<(TableId, Vec<Match>)>,
     /// What servers are asked for.
     pub(super) asked: BTreeSet<(TableId, Vec<u128>)>,
     pub(super) reports: BTreeMap<(TableId, Vec<u128>), u32>,
@@ -118,6 +120,7 @@ impl Placer {
             servers: BTreeSet::new(),
             entries: BTreeMap::new(),
             by_match: BTreeMap::new(),
+            giving: BTreeSet::new(),
             asked: BTreeSet::new(),
             reports: BTreeMap::new(),
             told: None,
@@ -313,8 +316,11 @@ impl Placer {
         let id = place.facts.table;
         self.asked.remove(&(id, placed.key.clone()));
         let entry = placed.entry.clone().filter(|_| *agree);
+        // The element has one that matches the same, or keeps it until its values are taken.
+        let (by_match, giving) = (&self.by_match, &self.giving);
+        let there = |listed: &(TableId, Vec<Match>)| by_match.contains_key(listed) || giving.contains(listed);
         match entry {
-            Some(entry) if !self.by_match.contains_key(&(id, entry.keys.clone())) => {
+            Some(entry) if !there(&(id, entry.keys.clone())) => {
                 placed.stage = Stage::Inserting;
                 placed.since = now;
                 placed.used = now;

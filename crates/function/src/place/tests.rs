@@ -200,6 +200,39 @@ fn values_are_given_before_their_entry_goes() {
 }
 
 #[test]
+fn an_entry_of_another_server_waits_until_the_values_of_the_last_are_given() {
+    let mut placer = placer(true);
+    placer.handle(at(1), Input::ServerUp(1));
+    // Asks for the flow's entry, which this server has; the commands that come of it, and who is released.
+    let turn = |placer: &mut Placer, now: Instant, owner: ServerId| {
+        let (mut all, mut released) = (Vec::new(), Vec::new());
+        placer.handle(now, heavy(1));
+        placer.handle(now, window(&[(1, 10)], &[]));
+        while let Some(output) = placer.poll() {
+            match output {
+                Output::Lease { server, number, .. } => {
+                    let entry = (server == owner).then(|| entry(1, 8));
+                    placer.handle(now, Input::Leased { server, number, entry });
+                }
+                Output::Element { batch, commands } => {
+                    let given = vec![Given { number: 10, turn: 5, values: vec![9] }];
+                    all.extend(commands);
+                    placer.handle(now, Input::Applied { batch, refused: Vec::new(), given });
+                }
+                Output::Release { number, .. } => released.push(number),
+                Output::Give { .. } => {}
+            }
+        }
+        (inserted(&all), released)
+    };
+    assert_eq!(turn(&mut placer, at(1), 0), (vec![1], vec![]));
+    placer.handle(at(2), Input::Recall { server: 0, number: 10 });
+    assert_eq!(turn(&mut placer, at(2), 1), (vec![], vec![11]), "the element still has the other");
+    placer.handle(at(3), Input::Taken { server: 0, number: 10 });
+    assert_eq!(turn(&mut placer, at(3), 1), (vec![1], vec![10]));
+}
+
+#[test]
 fn who_does_not_answer_or_has_died_holds_nothing_up() {
     let mut placer = placer(false);
     placer.handle(at(1), Input::ServerUp(1));

@@ -8,6 +8,7 @@
 //! [`Handler`] is the function's own part: C in a sandbox, or Rust. [`Server`] is what is around it, the same for all.
 
 mod flows;
+mod made_here;
 mod repeats;
 mod server;
 #[cfg(test)]

@@ -7,9 +7,10 @@ use pathcall_wire::function::{self, FunctionFlags, FunctionFrame, REQUEST};
 use pathcall_wire::{Mutant, mutant};
 
 use super::flows::{Came, Flows, Groups};
+use super::made_here::MadeHere;
 use super::unlisted::Unlisted;
 use super::{Change, Handler, Outcome, Repeats, Touched};
-use crate::interp::{Call, Interpreter, Verdict, bits};
+use crate::interp::bits;
 use crate::ir::{Entry, Match, RegisterId, SlotId, TableId};
 use crate::place::{EntryNumber, Given, Holder, HolderOutput, ServerId};
 use crate::scale::Version;
@@ -68,26 +69,6 @@ pub struct Server<H> {
     stats: Stats,
 }
 
-/// Works out parameters that a request does not bring (CLIP §IV-C).
-#[derive(Debug)]
-struct MadeHere {
-    interpreter: Box<Interpreter>,
-    /// Which parameter of the request each is.
-    params: Vec<(usize, SlotId)>,
-}
-
-impl MadeHere {
-    fn make(&mut self, packet: &[u8], request: &mut [u128]) {
-        let params = &self.params;
-        let mut take = |call: &mut Call<'_>| {
-            params.iter().for_each(|(at, slot)| request[*at] = call.get(*slot));
-            // It has served its purpose: nothing leaves.
-            Verdict::Drop
-        };
-        self.interpreter.process_with(0, 0, packet, &mut take, &mut |_| {});
-    }
-}
-
 /// Where what travels stands in the header.
 #[derive(Debug)]
 struct Fields {
@@ -127,10 +108,7 @@ impl<H: Handler> Server<H> {
         let index_args = acting.filter_map(|acting| Some((acting.of_server, acting.index_arg?))).collect();
         let params = &split.handler.request;
         let param = |slot: SlotId| params.iter().position(|param| *param == slot).expect("a parameter of the request");
-        let made_here = split.on_server.as_ref().map(|of| MadeHere {
-            interpreter: Box::new(Interpreter::new(&of.program).expect("a part of a program that runs")),
-            params: of.slots.iter().map(|slot| (param(*slot), *slot)).collect(),
-        });
+        let made_here = MadeHere::of(split);
         let exact = balance.tables.iter().filter(|mirrored| handler.lpm(mirrored.table).is_none());
         let exact = exact.map(|of| (of.first_number, of.first_number + of.numbers, of.table)).collect();
         let mut server = Self {

@@ -25,6 +25,9 @@ use routes::{Hops, Routes, addresses};
 /// Prefixes at first.
 const ROUTES: usize = 100_000;
 const LOOKUPS: usize = 1_000_000;
+/// Addresses that many packets go to, and how many.
+const OFTEN: usize = 16;
+const TIMES: usize = 1_000;
 /// Flows to one address with several next hops: all of them are seen.
 const FLOWS: u16 = 200;
 
@@ -80,6 +83,8 @@ fn a_million_addresses_go_where_the_kernel_sends_them() {
     let mut ask = |kernel: &mut Kernel, function: &mut Function, routes: &Routes, random: &mut Random, count| {
         let addresses = addresses(routes, random, count);
         let (found, several) = compare(kernel, function, &addresses);
+        // Some are asked for so often that the element gets their routes.
+        compare(kernel, function, &addresses[..OFTEN.min(count)].repeat(TIMES));
         let sets = compare_sets(kernel, function, &addresses[..600.min(addresses.len())]);
         total = (total.0 + found, total.1 + several, total.2 + sets);
     };
@@ -106,7 +111,7 @@ fn a_million_addresses_go_where_the_kernel_sends_them() {
         function.alone()
     );
     assert!(found > lookups / 2 && several > lookups / 50 && sets > 100);
-    assert!(lookups < LOOKUPS || function.alone() > 0, "no route came into the element");
+    assert!(function.alone() > 0, "no route came into the element");
     let refused = |hops: &Hops| matches!(hops, Hops::None(_));
     assert!(routes.all().any(|(_, hops)| refused(&hops)));
 }
