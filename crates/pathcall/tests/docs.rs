@@ -117,13 +117,13 @@ fn every_command_in_the_pages_works() {
             }
             // They take root, hosts, and the feature `xdp`, too.
             ["pathcall", "element", ..] if words.contains(&"--function") => {
-                has(&place, "crates/pathcall/tests/function/bed.rs", "\"--function\"");
+                has(&place, "crates/pathcall/tests/live/bed.rs", "\"--function\"");
             }
             ["pathcall", "function", verb @ ("serve" | "status"), ..] => {
-                has(&place, "crates/pathcall/tests/function/bed.rs", &format!("\"{verb}\""));
+                has(&place, "crates/pathcall/tests/live/bed.rs", &format!("\"{verb}\""));
             }
             ["pathcall", "function", verb @ ("add-server" | "remove-server"), ..] => {
-                has(&place, "crates/pathcall/tests/function/main.rs", &format!("\"{verb}\""));
+                has(&place, "crates/pathcall/tests/live/main.rs", &format!("\"{verb}\""));
             }
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
