@@ -24,6 +24,8 @@ enum Runner {
     Ci,
     /// `make test` calls it, which `.ci/run` calls.
     Test,
+    /// `make test` has its tests, by this feature.
+    Feature(&'static str),
     /// Nobody regularly, for this reason; its parts have tests.
     Hand(&'static str),
 }
@@ -34,8 +36,8 @@ const ELSEWHERE: [(&str, Runner); 8] = [
     ("test", Runner::Ci),
     ("fuzz", Runner::Ci),
     ("sim", Runner::Test),
-    ("mutants", Runner::Test),
-    ("xdp", Runner::Test),
+    ("mutants", Runner::Feature("pathcall-sim/mutants")),
+    ("xdp", Runner::Feature("pathcall-xdp/planted")),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
     ("soak", Runner::Hand("more of what make sim and make test do")),
 ];
@@ -228,6 +230,11 @@ fn made(place: &str, target: &str, words: &[&str]) {
             let (_, rest) = makefile.split_once("\ntest:").expect("a target");
             let recipe = rest.split("\n\n").next().expect("text");
             assert!(calls(recipe, &format!("$(MAKE) {target}")), "{place}: make test does not call it");
+        }
+        Runner::Feature(feature) => {
+            let makefile = read("Makefile");
+            assert!(makefile.contains("$(CARGO) test --workspace --features $(ALL_FEATURES)\n"));
+            assert!(makefile.contains(feature), "{place}: make test is without {feature}");
         }
         Runner::Hand(reason) => assert!(!reason.is_empty()),
     }
