@@ -34,6 +34,7 @@ impl Interface {
 }
 
 /// As people write it.
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "said where the element is"))]
 pub(crate) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }

@@ -17,6 +17,7 @@ use pathcall_proto::v1::{
 pub(crate) struct Unfit(&'static str);
 
 /// As it travels.
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "said where the element is"))]
 pub(crate) fn task_out(task: Task) -> ServerTask {
     use server_task::Task as Out;
     let task = match task {
@@ -176,6 +177,7 @@ fn partition_of(program: &Program, partition: u32) -> Result<(u128, u128), Unfit
     Ok((found.first, found.last))
 }
 
+#[cfg_attr(not(feature = "kernel"), allow(dead_code, reason = "said where the element is"))]
 fn range_out((first, last): (u128, u128)) -> ValueRange {
     ValueRange { first: number_out(first), last: number_out(last) }
 }

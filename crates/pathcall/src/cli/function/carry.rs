@@ -14,7 +14,7 @@ pub(crate) use with::Carried;
 #[cfg(not(feature = "xdp"))]
 pub(crate) use without::Carried;
 
-#[cfg_attr(not(feature = "xdp"), expect(dead_code, reason = "read where there is a program for the kernel"))]
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "read where there is a program for the kernel"))]
 #[derive(Debug, Args)]
 pub(crate) struct CarryArgs {
     /// Function that the element carries, split between it and servers (`pathcall function serve`)
