@@ -13,7 +13,8 @@ use common::note;
 use pathcall_control::{Handle, Place};
 use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::v1::controller_client::ControllerClient;
-use pathcall_proto::v1::{PoolStatus, StatusRequest};
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{FollowPoolRequest, PoolStatus, PoolView, StatusRequest};
 use pathcall_rpc::Channel;
 use pathcall_rpc_stubs::store_client::StoreClient;
 use store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
@@ -52,6 +53,25 @@ async fn until_pool(url: &str, what: impl Fn(&PoolStatus) -> bool) {
 
 fn servers(pool: &PoolStatus) -> usize {
     pool.pool.as_ref().map_or(0, |pool| pool.servers.len())
+}
+
+/// Waits until the server says that there are so many in the pool: whoever follows it then knows where else to go.
+async fn until_known(server: &str, count: usize) {
+    let known = |view: &PoolView| view.pool.as_ref().is_some_and(|pool| pool.servers.len() == count);
+    let as_said = async {
+        let mut peer = PeerClient::connect(server.to_owned()).await.expect("a server");
+        loop {
+            // Refused for as long as it is not in the pool itself.
+            let Ok(views) = peer.follow_pool(FollowPoolRequest { udp_port: 9, incarnation: 1 }).await else { continue };
+            let mut views = views.into_inner();
+            while let Ok(Some(view)) = views.message().await {
+                if known(&view) {
+                    return;
+                }
+            }
+        }
+    };
+    timeout(LIMIT, as_said).await.expect("the server knows the others");
 }
 
 /// A controller, an element, and servers.
@@ -151,6 +171,9 @@ async fn servers_that_are_killed_are_missed_by_nobody() {
     let _element = element(&controller.url(), [FREE.parse().unwrap(); 2]).await;
     let mut processes: Vec<_> = (0..3).map(|_| Process::start(&controller.url())).collect();
     until_pool(&controller.url(), |pool| servers(pool) == 3 && pool.element > 0).await;
+    for Process(_, server) in &processes {
+        until_known(server, 3).await;
+    }
     let channel = Channel::connect(processes[0].1.clone(), &STORE).await.unwrap();
     let client = StoreClient::new(channel);
     calls(&client, 50).await;
