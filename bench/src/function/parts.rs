@@ -15,6 +15,7 @@ use pathcall_function::serve::{Answer, Handler as _, Server};
 use pathcall_function::split::balance::Sizes;
 use pathcall_function::split::{Split, Target, split};
 use pathcall_function::{Input, Report, Sources, compile};
+use pathcall_wire::function::FunctionFrame;
 
 /// Where packets come from, and where they leave.
 pub(crate) const PORT_IN: u16 = 0;
@@ -154,10 +155,13 @@ impl Function {
         Ok(())
     }
 
-    /// What an element without entries makes of a packet: a request for the server.
+    /// What an element without entries makes of a packet: a request for the server. Without a number: it is one that
+    /// the server, and the element its response, takes as often as it comes.
     pub(crate) fn requests(&self, frames: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let mut element = Interpreter::new(&self.split.element)?;
         self.prepare(&mut element, &[])?;
+        let slot = self.split.generated.balance.vars.number.slot;
+        let number = self.split.layout.travelling.iter().find(|field| field.slot == Some(slot)).context("no number")?;
         let request = |frame: &Vec<u8>| {
             let mut sent = None;
             element.process(1 << 20, PORT_IN, frame, &mut |output| {
@@ -165,7 +169,9 @@ impl Function {
                     sent = Some(bytes.to_vec());
                 }
             });
-            sent.context("no request")
+            let mut request = sent.context("no request")?;
+            number.write(FunctionFrame::new_checked(&mut request[..], self.split.layout.length)?.header_mut(), 0);
+            Ok(request)
         };
         frames.iter().map(request).collect()
     }
