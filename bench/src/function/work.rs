@@ -43,6 +43,8 @@ const RUNS: u32 = 1 << 20;
 const RUNS_QUICK: u32 = 1 << 12;
 /// A route's packet lives for fewer runs than this.
 const TTL_RUNS: u32 = 250;
+/// Packets at most that are run so: the kernel takes milliseconds to begin with each.
+const TTL_PACKETS: u32 = 128;
 /// When all of it happens.
 const NOW_US: u64 = 1 << 20;
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -255,7 +257,7 @@ impl Rig {
             return hits(&mut self.holding, &frame, runs);
         }
         // A hop takes one of a packet's lives: many packets, some runs each.
-        let (mut sum, packets) = (0.0, (runs / TTL_RUNS) as usize);
+        let (mut sum, packets) = (0.0, (runs / TTL_RUNS).min(TTL_PACKETS) as usize);
         for flow in self.flows.iter().cycle().take(packets) {
             let mut frame = udp(*flow, HEADERS + 18, MAC);
             frame[22] = 255;
