@@ -13,7 +13,7 @@
 //! handed. [`link`] is what links say to each other beneath the frames. [`delegate`] has the messages of
 //! calls that servers pass on, which transports carry whole; [`function`] is what stands before a packet between an
 //! element and the servers of a network function (CLIP §IV-B); [`messages`] is what one of these transports
-//! says over UDP.
+//! says over UDP; [`place`] says how long a server's host had a request (LEO Fig. 7).
 //!
 //! Each header is described once, by the `header!` macro: the view, the plain struct beside it
 //! (its `Repr`) and the layout table that the C and P4 headers are held to come from one list.
@@ -32,6 +32,7 @@ pub mod map;
 pub mod messages;
 pub mod mutant;
 pub mod pairs;
+pub mod place;
 pub mod time;
 pub mod token;
 

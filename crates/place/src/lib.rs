@@ -1,0 +1,25 @@
+//! Inside a host each message takes the path, over CPU or accelerator, that finishes it sooner (LEO).
+//!
+//! ```text
+//! hardware.yaml ─┐
+//! hardware.yaml ─┼─ model ── path ── select ── context ── device
+//! app.yaml ──────┘             └──── exact
+//! ```
+//!
+//! In the order a message meets them: [`model`] reads what the hosts of both ends are made of and what an application's
+//! requests need (LEO §III-A); [`path`] lays the application's dataflows over the hosts, once, before anything runs:
+//! each path's traverse time and toll; [`select`] decides for each request which path it takes, and keeps requests of
+//! one address or message in order (§III-B2); [`exact`] has the best choice for a known sequence of requests (§III-B1).
+//!
+//! These four do no I/O and read no clock.
+
+pub mod exact;
+mod mistake;
+pub mod model;
+pub mod path;
+pub mod select;
+
+pub use mistake::{Mistake, Place};
+pub use model::{Application, Dependency, Hardware, Role};
+pub use path::{Hop, KindId, Path, PathId, Paths, Resource, ResourceId};
+pub use select::{Config, Decision, Go, Outcome, PathState, Released, Request, Selector, Strategy, Ticket, Why};
