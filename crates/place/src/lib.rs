@@ -19,7 +19,7 @@ pub mod model;
 pub mod path;
 pub mod select;
 
-pub use mistake::{Mistake, Place};
+pub use mistake::{Mistake, Position};
 pub use model::{Application, Dependency, Hardware, Role};
 pub use path::{Hop, KindId, Path, PathId, Paths, Resource, ResourceId};
 pub use select::{Config, Decision, Go, Outcome, PathState, Released, Request, Selector, Strategy, Ticket, Why};

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Where in a file; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// Line.
     pub line: u32,
     /// Column, in characters.
@@ -17,15 +17,22 @@ pub struct Mistake {
     /// The file, as its reader named it.
     pub file: String,
     /// Where in the file, if it is about one place in it.
-    pub place: Option<Place>,
+    pub position: Option<Position>,
     /// What is wrong, what was expected, what to do.
     pub said: String,
 }
 
+impl Mistake {
+    /// A mistake somewhere in a file.
+    pub(crate) fn new(file: &str, position: impl Into<Option<Position>>, said: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), position: position.into(), said: said.into() }
+    }
+}
+
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some(Place { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.said),
+        match self.position {
+            Some(Position { line, column }) => write!(f, "{}:{line}:{column}: {}", self.file, self.said),
             None => write!(f, "{}: {}", self.file, self.said),
         }
     }

@@ -1,7 +1,7 @@
 //! What an application's requests need: types, dependencies, dataflows, bytes and compute times.
 
 use super::{LogicalLink, Role};
-use crate::Mistake;
+use crate::{Mistake, Position};
 
 /// An application (LEO Fig. 5b).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct Trip {
     pub there: Vec<LinkBytes>,
     /// Bytes on each logical link on the way back: those of the responder, then those of the requester.
     pub back: Vec<LinkBytes>,
+    /// Where it stands in the file, for mistakes that only show on hosts.
+    pub position: Option<Position>,
 }
 
 /// One end of a trip.
@@ -92,18 +94,39 @@ impl Application {
     ///
     /// # Errors
     /// The first mistake in it.
-    pub fn parse(_file: &str, _text: &str) -> Result<Self, Mistake> {
-        unimplemented!("next commit")
+    pub fn parse(file: &str, text: &str) -> Result<Self, Mistake> {
+        super::application_yaml::parse(file, text)
     }
 
     /// Tasks with the roles on which its dataflows run them and whose compute time is not given: to be profiled.
     #[must_use]
     pub fn unknown(&self) -> Vec<(usize, Role)> {
-        unimplemented!("next commit")
+        let trips = self.requests.iter().flat_map(|request| &request.dataflows).flat_map(|flow| &flow.trips);
+        let ends = trips.flat_map(|trip| [trip.requester, trip.responder]);
+        let mut unknown: Vec<(usize, Role)> = ends.filter_map(|end| Some((end.task?, end.role))).collect();
+        unknown.retain(|(task, role)| self.tasks[*task].compute_ns[*role as usize].is_none());
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
     }
 
     /// Sets a task's compute time on a role, in nanoseconds.
+    ///
+    /// # Panics
+    /// When there is no such task.
     pub fn set_compute(&mut self, task: usize, role: Role, ns: u64) {
         self.tasks[task].compute_ns[role as usize] = Some(ns);
+    }
+}
+
+impl Dependency {
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "NONE",
+            Self::Addr => "ADDR",
+            Self::Msg => "MSG",
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a host is made of: nodes, the physical links between them, and how logical links run over these.
 
+use super::Role;
 use crate::Mistake;
 
 /// A host's hardware (LEO Fig. 5c).
@@ -93,13 +94,120 @@ impl Hardware {
     ///
     /// # Errors
     /// The first mistake in it.
-    pub fn parse(_file: &str, _text: &str) -> Result<Self, Mistake> {
-        unimplemented!("next commit")
+    pub fn parse(file: &str, text: &str) -> Result<Self, Mistake> {
+        super::hardware_yaml::parse(file, text)
     }
 
     /// A model that comes with the crate.
+    ///
+    /// # Panics
+    /// Never: a test reads them all.
     #[must_use]
-    pub fn preset(_preset: Preset) -> Self {
-        unimplemented!("next commit")
+    pub fn preset(preset: Preset) -> Self {
+        let (file, text) = preset.file();
+        Self::parse(file, text).expect("models that come with the crate are right")
+    }
+
+    /// The node with a role, if the host has one; of switches the first.
+    #[must_use]
+    pub fn node(&self, role: NodeRole) -> Option<usize> {
+        self.nodes.iter().position(|node| node.role == role)
+    }
+
+    /// The nodes that a logical link passes, both ends too; none where the host has no accelerator.
+    #[must_use]
+    pub fn route(&self, link: LogicalLink) -> Option<&[usize]> {
+        self.routes[link as usize].as_deref()
+    }
+
+    /// The physical link between two nodes.
+    #[must_use]
+    pub fn link(&self, one: usize, other: usize) -> Option<&Link> {
+        self.links.iter().find(|link| link.between == [one, other] || link.between == [other, one])
+    }
+}
+
+impl NodeRole {
+    /// All, with the words that files have for them.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("cpu", Self::Cpu), ("acc", Self::Acc), ("nic", Self::Nic), ("switch", Self::Switch)];
+
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        Self::WORDS[self as usize].0
+    }
+}
+
+impl From<Role> for NodeRole {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Cpu => Self::Cpu,
+            Role::Acc => Self::Acc,
+        }
+    }
+}
+
+impl LogicalLink {
+    /// As files have it: `CN`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        ["CN", "NC", "AN", "NA", "CA", "AC"][self as usize]
+    }
+
+    /// Where it begins and where it ends.
+    #[must_use]
+    pub const fn ends(self) -> (NodeRole, NodeRole) {
+        use NodeRole::{Acc, Cpu, Nic};
+        [(Cpu, Nic), (Nic, Cpu), (Acc, Nic), (Nic, Acc), (Cpu, Acc), (Acc, Cpu)][self as usize]
+    }
+
+    /// From a role to the card.
+    #[must_use]
+    pub const fn out_of(role: Role) -> Self {
+        match role {
+            Role::Cpu => Self::Cn,
+            Role::Acc => Self::An,
+        }
+    }
+
+    /// From the card to a role.
+    #[must_use]
+    pub const fn into(role: Role) -> Self {
+        match role {
+            Role::Cpu => Self::Nc,
+            Role::Acc => Self::Na,
+        }
+    }
+}
+
+impl Preset {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::OnPath, Self::OffPath];
+
+    /// By the name of the model.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|preset| preset.name() == name)
+    }
+
+    /// Name of the model.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::OnPath => "on-path",
+            Self::OffPath => "off-path",
+        }
+    }
+
+    /// Its file, to be copied and changed.
+    #[must_use]
+    pub const fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Direct => ("direct.yaml", include_str!("../../models/direct.yaml")),
+            Self::OnPath => ("on-path.yaml", include_str!("../../models/on-path.yaml")),
+            Self::OffPath => ("off-path.yaml", include_str!("../../models/off-path.yaml")),
+        }
     }
 }

@@ -4,10 +4,20 @@
 //! guessed: unknown keys, sizes without unit and nodes that are not there are mistakes.
 
 mod application;
+mod application_yaml;
 mod hardware;
+mod hardware_yaml;
+mod routes;
+mod units;
+mod yaml;
 
 pub use application::{Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
 pub use hardware::{Hardware, Link, LogicalLink, Node, NodeRole, Preset};
+
+/// JSON Schema of hardware models, for editors.
+pub const HARDWARE_SCHEMA: &str = include_str!("../../models/hardware.schema.json");
+/// JSON Schema of applications, for editors.
+pub const APPLICATION_SCHEMA: &str = include_str!("../../models/application.schema.json");
 
 use std::fmt;
 

@@ -99,6 +99,17 @@ pub enum Side {
     Responder,
 }
 
+impl Side {
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Requester => "requester",
+            Self::Responder => "responder",
+        }
+    }
+}
+
 impl Paths {
     /// Lays an application over two hosts.
     ///

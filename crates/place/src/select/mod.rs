@@ -7,224 +7,311 @@
 //! outcome ── done ────── then drain `poll`: what was released, what is sent again, what is given up
 //! ```
 //!
-//! The caller passes time in, sends what it is told to send, and reports each outcome once. Nothing here allocates after
-//! [`Selector::new`].
+//! The caller passes time in, sends what it is told to send, and reports each outcome once. [`lane`] has what is known
+//! of a path, [`order`] who waits for whom, [`choose`] the strategies, [`foretell`] what will come next. Nothing
+//! allocates after [`Selector::new`], but for [`Strategy::Horizon`].
+//!
+//! *Order.* Requests of one address (or message) go one at a time; one follows those before it at once only onto the
+//! same [`fifo`](crate::Path::fifo) path, or one over the same resources. Such a path must fail in order, too: when it
+//! fails a request it also fails those of the same address that it was given later.
+
+mod choose;
+mod foretell;
+mod lane;
+mod order;
+mod types;
+
+pub use lane::PathState;
+pub use types::{Config, Decision, Go, Outcome, Released, Request, Strategy, Ticket, Why};
 
 use pathcall_wire::Instant;
 
+use crate::model::Dependency;
 use crate::path::{KindId, PathId, Paths};
-
-/// How paths are chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// Least `k̂ · toll + T`; `k̂` from measured times inside the hosts (LEO §III-B2).
-    Leo,
-    /// Least `n · toll + T`, where `n` are the path's messages in flight.
-    ShortestQueue,
-    /// Least time measured last, end to end.
-    GreedyE2e,
-    /// Least time measured last, inside the hosts.
-    GreedyIntra,
-    /// One after the other.
-    RoundRobin,
-    /// Over the processor wherever a type of request can.
-    AllCpu,
-    /// Over the accelerator wherever a type of request can.
-    AllAcc,
-    /// All over the accelerator, until times measured end to end exceed those at the start; then over the processor,
-    /// and back (as LEO §V-A emulates iPipe).
-    Migration,
-    /// The exact best of the next requests, as the last ones foretell them (§III-B1).
-    Horizon {
-        /// Requests looked ahead, at least 1.
-        depth: u8,
-    },
-}
-
-/// Bounds of a selector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// Requests that may be in flight or wait at the same time; more are [`Decision::Full`].
-    pub in_flight_max: u32,
-    /// Times that a request is sent before it is given up.
-    pub attempts_max: u8,
-    /// A path whose messages take this many times what the model says is left.
-    pub stall_factor: u32,
-    /// Slow messages in a row after which a path is left.
-    pub slow_max: u8,
-    /// First interval between probes of a path that was left, in nanoseconds; it doubles with each that is slow.
-    pub probe_ns: u64,
-    /// Longest interval between probes, in nanoseconds.
-    pub probe_ns_max: u64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            in_flight_max: 4096,
-            attempts_max: 4,
-            stall_factor: 8,
-            slow_max: 4,
-            probe_ns: 1_000_000,
-            probe_ns_max: 1_000_000_000,
-        }
-    }
-}
-
-/// A request that wants a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// Its type.
-    pub kind: KindId,
-    /// What it is about: requests of a type with [`Dependency::Addr`](crate::Dependency) keep their order per address.
-    pub address: u64,
-    /// The message that it is part of: those with [`Dependency::Msg`](crate::Dependency) keep their order per message.
-    pub message: u64,
-}
-
-/// Names a request from [`Selector::select`] until it is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-/// Send this request on this path now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Go {
-    /// The path.
-    pub path: PathId,
-    /// The request.
-    pub ticket: Ticket,
-    /// Why this path.
-    pub why: Why,
-}
-
-/// Why a path was chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Why {
-    /// The strategy has it for the best.
-    Best,
-    /// The type of request has no other.
-    Only,
-    /// The path was left; this request finds out whether it is well again.
-    Probe,
-    /// A request before it, of the same address or message, is on this path, which keeps their order.
-    Follows,
-    /// All paths were left; this one is due first.
-    LeastBad,
-}
-
-/// What becomes of a request now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// It goes.
-    Go(Go),
-    /// It waits for requests before it; [`Selector::poll`] will hand it out.
-    Wait {
-        /// The request.
-        ticket: Ticket,
-    },
-    /// [`Config::in_flight_max`] requests are in flight or wait: this one was not taken in.
-    Full,
-}
-
-/// How sending a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// It is answered.
-    Done {
-        /// Time inside the hosts, `(t2−t1) + (t4−t3) + (t6−t5)`, in nanoseconds; none where it was not measured.
-        intra_ns: Option<u64>,
-        /// Time from end to end, in nanoseconds.
-        total_ns: u64,
-    },
-    /// The path failed, the request had no effect: it is to be sent again.
-    Failed,
-    /// The caller no longer wants it: it is not sent again.
-    Abandoned,
-}
-
-/// What [`Selector::poll`] hands out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Released {
-    /// Send it now.
-    Go(Go),
-    /// It failed [`Config::attempts_max`] times; its ticket is no longer valid.
-    GivenUp {
-        /// The request.
-        ticket: Ticket,
-    },
-}
-
-/// What a selector knows of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PathState {
-    /// `k̂`: messages estimated to be queued on it.
-    pub k: u32,
-    /// Messages in flight.
-    pub in_flight: u32,
-    /// Messages sent, probes too.
-    pub sent: u64,
-    /// Messages answered.
-    pub done: u64,
-    /// Messages that it failed.
-    pub failed: u64,
-    /// Messages sent to find out whether it is well again.
-    pub probes: u64,
-    /// Times that it was left.
-    pub lefts: u64,
-    /// Time inside the hosts that was measured last, in nanoseconds; 0 before the first.
-    pub intra_ns: u64,
-    /// Time from end to end that was measured last, in nanoseconds; 0 before the first.
-    pub total_ns: u64,
-    /// When it is probed next, if it was left.
-    pub left_until: Option<Instant>,
-}
+use choose::Chooser;
+use order::{NONE, Order};
 
 /// Chooses paths for an application's requests.
 #[derive(Debug)]
 pub struct Selector {
-    states: Vec<PathState>,
+    config: Config,
+    dependencies: Vec<Dependency>,
+    chooser: Chooser,
+    order: Order,
+    held: Vec<Held>,
+    /// First of the entries of `held` that nobody has.
+    free: u32,
+    count: u32,
+    /// Requests that `poll` hands out, first to last.
+    ready: (u32, u32),
+}
+
+/// A request from `select` until it is done.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    generation: u32,
+    state: State,
+    kind: KindId,
+    path: PathId,
+    attempts: u8,
+    /// Messages in flight on its path when it was sent, without it.
+    ahead: u32,
+    sent: Instant,
+    /// The next that is ready, or the next entry that is free.
+    next: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    /// For requests before it.
+    Waiting,
+    /// To be handed out.
+    Ready,
+    /// To be handed out as given up.
+    GivenUp,
+    /// In the line of those to be handed out, but not wanted any more.
+    Dropped,
+    Flying,
 }
 
 impl Selector {
     /// A selector for paths; allocates all that it will ever need.
     #[must_use]
-    pub fn new(_paths: &Paths, _strategy: Strategy, _config: Config) -> Self {
-        unimplemented!("next commit")
+    pub fn new(paths: &Paths, strategy: Strategy, config: Config) -> Self {
+        let max = config.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX);
+        let blank = Held {
+            generation: 0,
+            state: State::Free,
+            kind: KindId(0),
+            path: PathId(0),
+            attempts: 0,
+            ahead: 0,
+            sent: Instant(0),
+            next: NONE,
+        };
+        let held = (1..=max).map(|next| Held { next: if next == max { NONE } else { next }, ..blank }).collect();
+        Self {
+            config,
+            dependencies: paths.kinds.iter().map(|kind| kind.dependency).collect(),
+            chooser: Chooser::new(paths, strategy, config),
+            order: Order::new(max),
+            held,
+            free: 0,
+            count: 0,
+            ready: (NONE, NONE),
+        }
     }
 
     /// Decides for one request.
-    pub fn select(&mut self, _now: Instant, _request: &Request) -> Decision {
-        unimplemented!("next commit")
+    ///
+    /// # Panics
+    /// When its type is not one of the paths'.
+    pub fn select(&mut self, now: Instant, request: &Request) -> Decision {
+        let at = self.free;
+        if at == NONE {
+            return Decision::Full;
+        }
+        let entry = &mut self.held[at as usize];
+        self.free = entry.next;
+        (entry.kind, entry.attempts, entry.next) = (request.kind, 0, NONE);
+        self.count += 1;
+        let key = match self.dependencies[usize::from(request.kind.0)] {
+            Dependency::None => None,
+            Dependency::Addr => Some((0, request.address)),
+            Dependency::Msg => Some((1, request.message)),
+        };
+        let first = key.is_none_or(|(space, key)| self.order.join(at, space, key));
+        let choice = match first {
+            true => Some(self.chooser.choose(now, request.kind)),
+            false => self.follows(at, request.kind),
+        };
+        match choice {
+            Some((path, why)) => Decision::Go(self.fly(now, at, path, why)),
+            None => {
+                self.held[at as usize].state = State::Waiting;
+                Decision::Wait { ticket: self.ticket(at) }
+            }
+        }
     }
 
-    /// Takes in how sending a request ended; false for a ticket that is not in flight. Drain [`Self::poll`] after it.
-    pub fn done(&mut self, _now: Instant, _ticket: Ticket, _outcome: Outcome) -> bool {
-        unimplemented!("next commit")
+    /// Takes in how sending a request ended; false for a ticket that this can't be said of. Drain [`Self::poll`] after it.
+    ///
+    /// [`Outcome::Abandoned`] may be said of requests that wait as well.
+    pub fn done(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) -> bool {
+        let Some(&entry) = self.held.get(ticket.index as usize).filter(|held| held.generation == ticket.generation)
+        else {
+            return false;
+        };
+        let at = ticket.index;
+        match (entry.state, outcome) {
+            (State::Flying, Outcome::Done { intra_ns, total_ns }) => {
+                self.chooser.done(now, entry.path, entry.ahead, intra_ns, total_ns);
+                self.order.landed(at);
+                self.finish(at);
+            }
+            (State::Flying, Outcome::Failed) => {
+                self.chooser.failed(now, entry.path);
+                self.order.landed(at);
+                self.again(at, entry.attempts);
+            }
+            (State::Flying, Outcome::Abandoned) => {
+                self.chooser.abandoned(entry.path);
+                self.order.landed(at);
+                self.finish(at);
+            }
+            (State::Waiting, Outcome::Abandoned) => self.finish(at),
+            (State::Ready, Outcome::Abandoned) => {
+                self.held[at as usize].state = State::Dropped;
+                self.held[at as usize].generation = entry.generation.wrapping_add(1);
+                self.leave_order(at);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// The next request that was released, or given up.
-    pub fn poll(&mut self, _now: Instant) -> Option<Released> {
-        unimplemented!("next commit")
+    pub fn poll(&mut self, now: Instant) -> Option<Released> {
+        loop {
+            let at = self.ready.0;
+            if at == NONE {
+                return None;
+            }
+            let entry = self.held[at as usize];
+            self.ready.0 = entry.next;
+            if entry.next == NONE {
+                self.ready.1 = NONE;
+            }
+            self.held[at as usize].next = NONE;
+            match entry.state {
+                State::Dropped => self.free(at),
+                State::GivenUp => {
+                    let ticket = self.ticket(at);
+                    self.free(at);
+                    return Some(Released::GivenUp { ticket });
+                }
+                _ => {
+                    if let Some(go) = self.release(now, at, entry.kind) {
+                        return Some(Released::Go(go));
+                    }
+                }
+            }
+        }
     }
 
     /// What is known of a path.
     #[must_use]
-    pub fn state(&self, path: PathId) -> &PathState {
-        &self.states[usize::from(path.0)]
+    pub fn state(&self, path: PathId) -> PathState {
+        self.chooser.state(path)
     }
 
     /// Requests in flight or waiting.
     #[must_use]
     pub fn held(&self) -> u32 {
-        unimplemented!("next commit")
+        self.count
     }
 
     /// For [`Strategy::Horizon`]: the requests that will come after the next one, with the time between each and the one
     /// before it, in nanoseconds. Takes the place of what the last requests foretell, until the next call.
-    pub fn foresee(&mut self, _upcoming: &[(u64, KindId)]) {
-        unimplemented!("next commit")
+    pub fn foresee(&mut self, upcoming: &[(u64, KindId)]) {
+        self.chooser.foresee(upcoming);
+    }
+
+    /// Sends one that was ready, if it still may go.
+    fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Go> {
+        let choice = match self.order.is_next(at) {
+            true => Some(self.chooser.choose(now, kind)),
+            false => self.follows(at, kind),
+        };
+        let Some((path, why)) = choice else {
+            self.held[at as usize].state = State::Waiting;
+            self.wake(at);
+            return None;
+        };
+        let go = self.fly(now, at, path, why);
+        if let Some(next) = self.order.behind(at)
+            && self.held[next as usize].state == State::Waiting
+            && self.follows(next, self.held[next as usize].kind).is_some()
+        {
+            self.make_ready(next, State::Ready);
+        }
+        Some(go)
+    }
+
+    /// The path on which a request can follow those before it at once.
+    fn follows(&self, at: u32, kind: KindId) -> Option<(PathId, Why)> {
+        let class = self.order.class_ahead(at)?;
+        Some((self.chooser.in_class(kind, class)?, Why::Follows))
+    }
+
+    fn fly(&mut self, now: Instant, at: u32, path: PathId, why: Why) -> Go {
+        let ahead = self.chooser.sent(now, path);
+        self.order.flies(at, self.chooser.class(path));
+        let entry = &mut self.held[at as usize];
+        (entry.state, entry.path, entry.ahead, entry.sent) = (State::Flying, path, ahead, now);
+        entry.attempts = entry.attempts.saturating_add(1);
+        Go { path, ticket: self.ticket(at), why }
+    }
+
+    /// Has one that failed sent again, or given up.
+    fn again(&mut self, at: u32, attempts: u8) {
+        if attempts >= self.config.attempts_max.max(1) {
+            self.make_ready(at, State::GivenUp);
+            self.leave_order(at);
+        } else if self.order.failed(at) {
+            self.held[at as usize].state = State::Waiting;
+            self.wake(at);
+        } else {
+            self.make_ready(at, State::Ready);
+        }
+    }
+
+    fn finish(&mut self, at: u32) {
+        self.leave_order(at);
+        self.free(at);
+    }
+
+    /// Takes one out of the order, which may let the next go.
+    fn leave_order(&mut self, at: u32) {
+        if let Some(head) = self.order.leave(at) {
+            self.ready_if_waiting(head);
+        }
+    }
+
+    /// Looks whether the first of those in order with this one may go.
+    fn wake(&mut self, at: u32) {
+        if let Some(head) = self.order.head_if_idle(at) {
+            self.ready_if_waiting(head);
+        }
+    }
+
+    fn ready_if_waiting(&mut self, at: u32) {
+        if self.held[at as usize].state == State::Waiting {
+            self.make_ready(at, State::Ready);
+        }
+    }
+
+    fn make_ready(&mut self, at: u32, state: State) {
+        self.held[at as usize].state = state;
+        self.held[at as usize].next = NONE;
+        match self.ready.1 {
+            NONE => self.ready.0 = at,
+            last => self.held[last as usize].next = at,
+        }
+        self.ready.1 = at;
+    }
+
+    fn free(&mut self, at: u32) {
+        let entry = &mut self.held[at as usize];
+        entry.state = State::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next = self.free;
+        self.free = at;
+        self.count -= 1;
+    }
+
+    fn ticket(&self, at: u32) -> Ticket {
+        Ticket { index: at, generation: self.held[at as usize].generation }
     }
 }

@@ -1,0 +1,224 @@
+//! An application's file.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::application::{Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
+use super::hardware::{LogicalLink, NodeRole};
+use super::yaml::{Named, Reader, Text, position, read};
+use super::{Role, units};
+use crate::Mistake;
+
+/// Most dataflows of a type of request, and most trips of a dataflow.
+const WAYS_MAX: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    application: Text,
+    #[serde(default)]
+    tasks: Named<TaskFile>,
+    requests: Named<RequestFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TaskFile {
+    cpu: Option<Text>,
+    acc: Option<Text>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestFile {
+    dependency: Text,
+    dataflows: Vec<DataflowFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DataflowFile {
+    name: Option<Text>,
+    trips: Vec<TripFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TripFile {
+    path: Text,
+    bytes: Spanned<BytesFile>,
+    reply: Spanned<BytesFile>,
+    requester: Option<Text>,
+    responder: Option<Text>,
+}
+
+/// `8 B`: on each link; or `[CA: 256 KiB, AN: 133 KiB, NA: 133 KiB]`.
+enum BytesFile {
+    Each(String),
+    Links(Vec<(Text, Text)>),
+}
+
+pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
+    let reader = Reader { file };
+    let parsed: File = read(file, text)?;
+    let mut application = Application {
+        name: reader.name(&parsed.application)?,
+        file: file.to_owned(),
+        tasks: Vec::new(),
+        requests: Vec::new(),
+    };
+    for (name, task) in &parsed.tasks.0 {
+        let time = |text: &Option<Text>| text.as_ref().map(|text| reader.quantity(&units::TIME, text)).transpose();
+        let compute_ns = [time(&task.cpu)?, time(&task.acc)?];
+        application.tasks.push(Task { name: reader.name(name)?, compute_ns });
+    }
+    reader.few("requests", &parsed.requests.0)?;
+    for (name, request) in &parsed.requests.0 {
+        let request = request_type(reader, &application.tasks, name, request)?;
+        application.requests.push(request);
+    }
+    Ok(application)
+}
+
+fn request_type(reader: Reader<'_>, tasks: &[Task], name: &Text, given: &RequestFile) -> Result<RequestType, Mistake> {
+    let words = [("NONE", Dependency::None), ("ADDR", Dependency::Addr), ("MSG", Dependency::Msg)];
+    let dependency = reader.word("dependency", &words, &given.dependency)?;
+    if given.dataflows.is_empty() || given.dataflows.len() > WAYS_MAX {
+        let said = format!("`{}` has {} dataflows; give 1 to {WAYS_MAX}", name.value, given.dataflows.len());
+        return reader.wrong(name, said);
+    }
+    let mut dataflows: Vec<Dataflow> = Vec::with_capacity(given.dataflows.len());
+    for way in &given.dataflows {
+        if way.trips.is_empty() || way.trips.len() > WAYS_MAX {
+            let said = format!("a dataflow of `{}` has {} trips; give 1 to {WAYS_MAX}", name.value, way.trips.len());
+            return reader.wrong(name, said);
+        }
+        let trips = way.trips.iter().map(|given| trip(reader, tasks, given)).collect::<Result<Vec<_>, _>>()?;
+        let joined = || way.trips.iter().map(|trip| &trip.path.value[..]).collect::<Vec<_>>().join(",");
+        let flow = way.name.as_ref().map_or_else(|| Ok(joined()), |name| reader.name(name))?;
+        if dataflows.iter().any(|known| known.name == flow) {
+            let at = way.name.as_ref().unwrap_or(&way.trips[0].path);
+            return reader.wrong(at, format!("`{}` has two dataflows `{flow}`; give one a `name`", name.value));
+        }
+        dataflows.push(Dataflow { name: flow, trips });
+    }
+    Ok(RequestType { name: reader.name(name)?, dependency, dataflows })
+}
+
+fn trip(reader: Reader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, Mistake> {
+    let words = [
+        ("cpu-cpu", (Role::Cpu, Role::Cpu)),
+        ("cpu-acc", (Role::Cpu, Role::Acc)),
+        ("acc-cpu", (Role::Acc, Role::Cpu)),
+        ("acc-acc", (Role::Acc, Role::Acc)),
+    ];
+    let (from, to) = reader.word("path", &words, &given.path)?;
+    let task = |text: &Option<Text>| text.as_ref().map(|text| task(reader, tasks, text)).transpose();
+    Ok(Trip {
+        requester: End { role: from, task: task(&given.requester)? },
+        responder: End { role: to, task: task(&given.responder)? },
+        there: links(reader, from, to, &given.bytes)?,
+        back: links(reader, to, from, &given.reply)?,
+        position: position(&given.path.referenced),
+    })
+}
+
+fn task(reader: Reader<'_>, tasks: &[Task], text: &Text) -> Result<usize, Mistake> {
+    match tasks.iter().position(|task| task.name == text.value) {
+        Some(at) => Ok(at),
+        None if tasks.is_empty() => reader.wrong(text, format!("there is no task `{}`; add it to `tasks`", text.value)),
+        None => {
+            let known: Vec<&str> = tasks.iter().map(|task| &task.name[..]).collect();
+            reader.wrong(text, format!("there is no task `{}`; tasks are {}", text.value, known.join(", ")))
+        }
+    }
+}
+
+/// The logical links from a role of one host to a role of the other.
+fn links(reader: Reader<'_>, from: Role, to: Role, given: &Spanned<BytesFile>) -> Result<Vec<LinkBytes>, Mistake> {
+    let (out, into) = (LogicalLink::out_of(from), LogicalLink::into(to));
+    let whole = |text: &str| Text::new(text.to_owned(), given.referenced, given.defined);
+    let list = match &given.value {
+        BytesFile::Each(text) => {
+            let bytes = reader.quantity(&units::SIZE, &whole(text))?;
+            return Ok([out, into].map(|link| LinkBytes { link, bytes }).to_vec());
+        }
+        BytesFile::Links(list) => list,
+    };
+    let words = LogicalLink::ALL.map(|link| (link.name(), link));
+    let mut links: Vec<LinkBytes> = Vec::with_capacity(list.len());
+    for (name, size) in list {
+        let link = reader.word("logical link", &words, name)?;
+        if let Some(before) = links.last()
+            && before.link.ends().1 != link.ends().0
+        {
+            let said = format!(
+                "{} ends at the {}, {} begins at the {}; links follow each other",
+                before.link.name(),
+                before.link.ends().1.name(),
+                link.name(),
+                link.ends().0.name()
+            );
+            return reader.wrong(name, said);
+        }
+        links.push(LinkBytes { link, bytes: reader.quantity(&units::SIZE, size)? });
+    }
+    let crossings: Vec<usize> = (1..links.len()).filter(|at| links[*at].link.ends().0 == NodeRole::Nic).collect();
+    let fits = match crossings[..] {
+        [at] => (links[at - 1].link, links[at].link) == (out, into) && links.len() <= 4,
+        _ => false,
+    };
+    if !fits {
+        let said = format!(
+            "from {from} to {to} a message goes over {}, then {}; one other link may stand before, one after",
+            out.name(),
+            into.name()
+        );
+        return reader.wrong(&whole(""), said);
+    }
+    Ok(links)
+}
+
+impl<'de> Deserialize<'de> for BytesFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = BytesFile;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size, or a list of links with sizes like `[CA: 256 KiB, AN: 8 B, NC: 8 B]`")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<BytesFile, E> {
+                Ok(BytesFile::Each(text.to_owned()))
+            }
+
+            // Numbers without a unit: what reads sizes says so.
+            fn visit_u64<E>(self, number: u64) -> Result<BytesFile, E> {
+                Ok(BytesFile::Each(number.to_string()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<BytesFile, E> {
+                Ok(BytesFile::Each(number.to_string()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<BytesFile, E> {
+                Ok(BytesFile::Each(number.to_string()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BytesFile, A::Error> {
+                let mut links = Vec::new();
+                while let Some(Named(entries)) = seq.next_element()? {
+                    links.extend(entries);
+                }
+                Ok(BytesFile::Links(links))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}

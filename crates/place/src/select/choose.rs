@@ -1,0 +1,197 @@
+//! The strategies: each gives a path a cost, and the least is taken.
+
+use pathcall_wire::Instant;
+
+use super::foretell::Foretell;
+use super::lane::{Lane, PathState};
+use super::{Config, Strategy, Why};
+use crate::model::Role;
+use crate::path::{KindId, Path, PathId, Paths};
+
+/// Messages whose times make up what migration compares with.
+const PROFILE: u32 = 16;
+
+/// Paths of all types of requests, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    strategy: Strategy,
+    config: Config,
+    lanes: Vec<Lane>,
+    kinds: Vec<Kind>,
+    /// Of each path: its type; its class, if it keeps order; accelerators and processors that it works on.
+    marks: Vec<Mark>,
+    foretell: Option<Foretell>,
+}
+
+/// What does not change of a path.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    kind: KindId,
+    class: Option<u16>,
+    accelerators: u8,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    first: u16,
+    count: u16,
+    /// For taking turns.
+    turn: u16,
+    migration: Migration,
+}
+
+/// iPipe as LEO §V-A emulates it: the time with all work on the accelerator, and whether the last message took longer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Migration {
+    profiled: u32,
+    sum_ns: u64,
+    away: bool,
+}
+
+impl Chooser {
+    pub(super) fn new(paths: &Paths, strategy: Strategy, config: Config) -> Self {
+        let kinds = paths.kinds.iter();
+        let marks = paths.paths.iter().enumerate().map(|(at, path)| Mark {
+            kind: path.kind,
+            class: class(&paths.paths, at),
+            accelerators: accelerators(path),
+        });
+        Self {
+            strategy,
+            config,
+            lanes: paths.paths.iter().map(|path| Lane::new(path, &config)).collect(),
+            kinds: kinds
+                .map(|kind| Kind { first: kind.first.0, count: kind.count, turn: 0, migration: Migration::default() })
+                .collect(),
+            marks: marks.collect(),
+            foretell: match strategy {
+                Strategy::Horizon { depth } => Some(Foretell::new(paths, depth)),
+                _ => None,
+            },
+        }
+    }
+
+    /// The path for a request.
+    pub(super) fn choose(&mut self, now: Instant, kind: KindId) -> (PathId, Why) {
+        let Kind { first, count, turn, migration } = self.kinds[usize::from(kind.0)];
+        let planned = self.foretell.as_mut().map(|foretell| foretell.plan(now, kind));
+        let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
+        let marks = &self.marks[usize::from(first)..usize::from(first + count)];
+        let heals = matches!(self.strategy, Strategy::Leo | Strategy::ShortestQueue | Strategy::Horizon { .. });
+        let (mut best, mut least, mut open) = (0, u64::MAX, 0_u16);
+        for (at, (lane, mark)) in lanes.iter_mut().zip(marks).enumerate() {
+            let usable = lane.usable(now);
+            if count > 1 && lane.probe_due(now, heals) {
+                lane.probes(now, &self.config);
+                return (PathId(first + at as u16), Why::Probe);
+            }
+            if !usable {
+                continue;
+            }
+            open += 1;
+            let cost = match self.strategy {
+                Strategy::Leo => lane.cost(),
+                Strategy::LeoAsPrinted => lane.cost_as_printed(),
+                Strategy::ShortestQueue => lane.cost_of_queue(),
+                Strategy::GreedyE2e => lane.last_total_ns(),
+                Strategy::GreedyIntra => lane.last_intra_ns(),
+                Strategy::RoundRobin => u64::from((at as u16 + count - turn) % count),
+                Strategy::AllCpu => by_role(mark.accelerators, lane),
+                Strategy::AllAcc => by_role(2 - mark.accelerators, lane),
+                Strategy::Migration if migration.away => by_role(mark.accelerators, lane),
+                Strategy::Migration => by_role(2 - mark.accelerators, lane),
+                Strategy::Horizon { .. } if planned == Some(PathId(first + at as u16)) => 0,
+                Strategy::Horizon { .. } => lane.cost_of_queue(),
+            };
+            if cost < least || open == 1 {
+                (best, least) = (at as u16, cost);
+            }
+        }
+        if count == 1 {
+            return (PathId(first), Why::Only);
+        }
+        if open == 0 {
+            let due = lanes.iter().enumerate().min_by_key(|(_, lane)| lane.probe_at());
+            let at = due.map_or(0, |(at, _)| at as u16);
+            return (PathId(first + at), Why::LeastBad);
+        }
+        self.kinds[usize::from(kind.0)].turn = (best + 1) % count;
+        (PathId(first + best), Why::Best)
+    }
+
+    /// The path of a type of request in a class, if it has one that was not left.
+    pub(super) fn in_class(&self, kind: KindId, class: u16) -> Option<PathId> {
+        let Kind { first, count, .. } = self.kinds[usize::from(kind.0)];
+        let mut paths = first..first + count;
+        let at = paths.find(|at| self.marks[usize::from(*at)].class == Some(class))?;
+        (!self.lanes[usize::from(at)].left()).then_some(PathId(at))
+    }
+
+    /// A path's class: paths of one class have the same resources and keep order; none of a path that does not.
+    pub(super) fn class(&self, path: PathId) -> Option<u16> {
+        self.marks[usize::from(path.0)].class
+    }
+
+    /// Notes that a message goes; how many are ahead of it on its path.
+    pub(super) fn sent(&mut self, now: Instant, path: PathId) -> u32 {
+        if let Some(foretell) = &mut self.foretell {
+            foretell.sent(now, self.marks[usize::from(path.0)].kind, path);
+        }
+        self.lanes[usize::from(path.0)].sent(now)
+    }
+
+    pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: u32, intra_ns: Option<u64>, total_ns: u64) {
+        self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
+        if self.strategy == Strategy::Migration {
+            self.kinds[usize::from(self.marks[usize::from(path.0)].kind.0)].migration.done(total_ns);
+        }
+    }
+
+    pub(super) fn failed(&mut self, now: Instant, path: PathId) {
+        self.lanes[usize::from(path.0)].fails(now);
+    }
+
+    pub(super) fn abandoned(&mut self, path: PathId) {
+        self.lanes[usize::from(path.0)].abandoned();
+    }
+
+    pub(super) fn state(&self, path: PathId) -> PathState {
+        self.lanes[usize::from(path.0)].state()
+    }
+
+    pub(super) fn foresee(&mut self, upcoming: &[(u64, KindId)]) {
+        if let Some(foretell) = &mut self.foretell {
+            foretell.foresee(upcoming);
+        }
+    }
+}
+
+impl Migration {
+    fn done(&mut self, total_ns: u64) {
+        if self.profiled < PROFILE {
+            self.profiled += 1;
+            self.sum_ns = self.sum_ns.saturating_add(total_ns);
+        } else {
+            self.away = total_ns > self.sum_ns / u64::from(PROFILE);
+        }
+    }
+}
+
+/// Fewest first; of as many the quicker.
+fn by_role(unwanted: u8, lane: &Lane) -> u64 {
+    (u64::from(unwanted) << 56) | lane.traverse_ns
+}
+
+/// Ends of a path that are on accelerators.
+fn accelerators(path: &Path) -> u8 {
+    [path.role, path.requester_role].into_iter().filter(|role| *role == Role::Acc).count() as u8
+}
+
+/// The first path over the same resources in the same order.
+fn class(paths: &[Path], at: usize) -> Option<u16> {
+    let path = &paths[at];
+    let same = |other: &Path| {
+        other.fifo && other.hops.iter().map(|hop| hop.resource).eq(path.hops.iter().map(|hop| hop.resource))
+    };
+    path.fifo.then(|| paths.iter().position(same).map(|first| first as u16))?
+}

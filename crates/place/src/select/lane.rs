@@ -1,0 +1,279 @@
+//! What is known of one path: its queue, how much slower it is than the model says, whether it was left.
+
+use pathcall_wire::Instant;
+
+use super::Config;
+use crate::path::Path;
+
+/// A path's slowness when it is as fast as the model says; slowness counts in 16ths.
+const ONE: u64 = 16;
+/// The slowest that is told apart: 65,536 times.
+const SLOWNESS_MAX: u64 = ONE << 16;
+
+/// What a selector knows of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PathState {
+    /// `k̂`: messages estimated to be queued on it.
+    pub k: u32,
+    /// Messages in flight.
+    pub in_flight: u32,
+    /// Messages sent, probes too.
+    pub sent: u64,
+    /// Messages answered.
+    pub done: u64,
+    /// Messages that it failed.
+    pub failed: u64,
+    /// Messages sent to find out whether it is well again.
+    pub probes: u64,
+    /// Times that it was left.
+    pub lefts: u64,
+    /// Time inside the hosts that was measured last, in nanoseconds; 0 before the first.
+    pub intra_ns: u64,
+    /// Time from end to end that was measured last, in nanoseconds; 0 before the first.
+    pub total_ns: u64,
+    /// How many 16ths of what the model and those ahead explain its messages take: 16 when all is well.
+    pub slowness: u32,
+    /// When it is probed next, if it was left.
+    pub left_until: Option<Instant>,
+}
+
+/// One path as the selector keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lane {
+    pub(super) traverse_ns: u64,
+    pub(super) toll_ns: u64,
+    noise_ns: u64,
+    pub(super) in_flight: u32,
+    /// The queue that the last message measured found, and how many were in flight when it was sent, itself too.
+    seen: u32,
+    seen_in_flight: u32,
+    /// `k̂` as printed.
+    late: u32,
+    slowness: u64,
+    slow: u8,
+    left: bool,
+    /// Whether a message ended since it was left.
+    moved: bool,
+    /// When a probe may go.
+    probe_at: Instant,
+    backoff_ns: u64,
+    /// When a message ended last, or when the first of those in flight was sent.
+    progress: Instant,
+    /// Time without an end after which it is left.
+    stall_ns: u64,
+    smoothed_ns: u64,
+    intra_ns: u64,
+    pub(super) total_ns: u64,
+    sent: u64,
+    done: u64,
+    failed: u64,
+    probes: u64,
+    lefts: u64,
+}
+
+impl Lane {
+    pub(super) fn new(path: &Path, config: &Config) -> Self {
+        let smoothed_ns = path.traverse_ns.saturating_add(path.noise_ns);
+        Self {
+            traverse_ns: path.traverse_ns,
+            toll_ns: path.toll_ns.max(1),
+            noise_ns: path.noise_ns,
+            in_flight: 0,
+            seen: 0,
+            seen_in_flight: 0,
+            late: 0,
+            slowness: ONE,
+            slow: 0,
+            left: false,
+            moved: false,
+            probe_at: Instant(0),
+            backoff_ns: config.probe_ns,
+            progress: Instant(0),
+            stall_ns: stall_ns(smoothed_ns, config),
+            smoothed_ns,
+            intra_ns: 0,
+            total_ns: 0,
+            sent: 0,
+            done: 0,
+            failed: 0,
+            probes: 0,
+            lefts: 0,
+        }
+    }
+
+    /// `k̂`: the queue that the last message measured found, and those that were added to it since.
+    ///
+    /// Those in flight are exactly the messages sent since the last that ended was sent, so as many more as there were
+    /// then are queued now; never more than are in flight (LEO §III-B2, corrected).
+    pub(super) fn k(&self) -> u32 {
+        (self.seen + self.in_flight).saturating_sub(self.seen_in_flight).min(self.in_flight)
+    }
+
+    /// `k̂ · toll + T`, in 16ths of nanoseconds, as slow as it is.
+    pub(super) fn cost(&self) -> u64 {
+        (u64::from(self.k()) * self.toll_ns).saturating_add(self.traverse_ns).saturating_mul(self.slowness)
+    }
+
+    /// The same with `k̂` as printed.
+    pub(super) fn cost_as_printed(&self) -> u64 {
+        (u64::from(self.late) * self.toll_ns).saturating_add(self.traverse_ns)
+    }
+
+    /// The same with all that are in flight.
+    pub(super) fn cost_of_queue(&self) -> u64 {
+        (u64::from(self.in_flight) * self.toll_ns).saturating_add(self.traverse_ns)
+    }
+
+    /// Time inside the hosts that was measured last; before the first what the model says.
+    pub(super) fn last_intra_ns(&self) -> u64 {
+        if self.intra_ns == 0 { self.traverse_ns } else { self.intra_ns }
+    }
+
+    /// The same from end to end.
+    pub(super) fn last_total_ns(&self) -> u64 {
+        if self.total_ns == 0 { self.traverse_ns } else { self.total_ns }
+    }
+
+    /// Whether it may be chosen; leaves it if it stalls.
+    pub(super) fn usable(&mut self, now: Instant) -> bool {
+        if !self.left && self.in_flight > 0 && now.0.saturating_sub(self.progress.0) > self.stall_ns {
+            self.leave(now);
+        }
+        !self.left
+    }
+
+    /// Whether a request should find out if it is well again; `slow`: of a path that is only slow, too.
+    pub(super) fn probe_due(&self, now: Instant, slow: bool) -> bool {
+        let idle = self.in_flight == 0 || (self.left && self.moved);
+        idle && now >= self.probe_at && (self.left || (slow && self.slowness > ONE))
+    }
+
+    pub(super) fn left(&self) -> bool {
+        self.left
+    }
+
+    pub(super) fn probe_at(&self) -> Instant {
+        self.probe_at
+    }
+
+    /// Notes that a message was sent; how many are ahead of it.
+    pub(super) fn sent(&mut self, now: Instant) -> u32 {
+        let ahead = self.in_flight;
+        if ahead == 0 {
+            self.progress = now;
+        }
+        if !self.left {
+            self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
+        }
+        self.in_flight += 1;
+        self.sent += 1;
+        ahead
+    }
+
+    /// Notes that the message to be sent is a probe.
+    pub(super) fn probes(&mut self, now: Instant, config: &Config) {
+        self.probes += 1;
+        self.moved = false;
+        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(config.probe_ns_max);
+        self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
+    }
+
+    /// Notes that a message ended well.
+    pub(super) fn done(&mut self, now: Instant, ahead: u32, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
+        self.ended(now);
+        self.done += 1;
+        self.total_ns = total_ns;
+        // As a transport smooths its round-trip times.
+        self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + total_ns / 8;
+        self.stall_ns = stall_ns(self.smoothed_ns, config);
+        if let Some(intra_ns) = intra_ns {
+            self.measured(now, ahead, intra_ns, config);
+        } else if self.left {
+            self.come_back(config);
+        }
+    }
+
+    /// Notes that a message failed: the path is left.
+    pub(super) fn fails(&mut self, now: Instant) {
+        self.ended(now);
+        self.failed += 1;
+        self.leave(now);
+    }
+
+    /// Notes that nobody waits for a message any more.
+    pub(super) fn abandoned(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    pub(super) fn state(&self) -> PathState {
+        PathState {
+            k: self.k(),
+            in_flight: self.in_flight,
+            sent: self.sent,
+            done: self.done,
+            failed: self.failed,
+            probes: self.probes,
+            lefts: self.lefts,
+            intra_ns: self.intra_ns,
+            total_ns: self.total_ns,
+            slowness: self.slowness as u32,
+            left_until: self.left.then_some(self.probe_at),
+        }
+    }
+
+    /// Takes in a time inside the hosts.
+    fn measured(&mut self, now: Instant, ahead: u32, intra_ns: u64, config: &Config) {
+        self.intra_ns = intra_ns;
+        self.late = if intra_ns > self.traverse_ns { self.late.saturating_add(1) } else { 0 };
+        let on_time = self.traverse_ns.saturating_add(self.noise_ns);
+        // What is within the noise says nothing of a queue.
+        let queue = if intra_ns > on_time { (intra_ns - self.traverse_ns) / self.toll_ns } else { 0 };
+        self.seen = u32::try_from(queue).unwrap_or(u32::MAX).min(ahead);
+        self.seen_in_flight = ahead + 1;
+
+        // What those ahead of it don't explain is the path's own slowness. It may double with each message, so that one
+        // outlier does little.
+        let explained = on_time.saturating_add(u64::from(ahead) * self.toll_ns).max(1);
+        let ratio = (intra_ns.saturating_mul(ONE) / explained).clamp(ONE, SLOWNESS_MAX);
+        self.slowness = ((self.slowness + ratio) / 2).min(2 * self.slowness);
+        let slow = ratio >= u64::from(config.stall_factor.max(1)) * ONE;
+        self.slow = if slow { self.slow.saturating_add(1) } else { 0 };
+        if self.slow >= config.slow_max.max(1) {
+            self.leave(now);
+        } else if !slow {
+            if self.left {
+                self.slowness = ratio;
+                self.come_back(config);
+            }
+            if ratio == ONE {
+                self.backoff_ns = config.probe_ns;
+            }
+        }
+    }
+
+    fn ended(&mut self, now: Instant) {
+        self.in_flight -= 1;
+        self.progress = now;
+        self.moved = true;
+    }
+
+    fn leave(&mut self, now: Instant) {
+        if !self.left {
+            self.left = true;
+            self.moved = false;
+            self.lefts += 1;
+            self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
+        }
+    }
+
+    fn come_back(&mut self, config: &Config) {
+        self.left = false;
+        self.slow = 0;
+        self.backoff_ns = config.probe_ns;
+    }
+}
+
+/// Time without an end after which a path is left.
+fn stall_ns(usual_ns: u64, config: &Config) -> u64 {
+    usual_ns.saturating_mul(u64::from(config.stall_factor)).max(config.stall_ns_min)
+}
