@@ -32,6 +32,8 @@ pub struct RequestType {
     pub name: String,
     /// Which requests must stay in order.
     pub dependency: Dependency,
+    /// Whether it changes what it is about.
+    pub access: Access,
     /// The ways that it can take, at least one.
     pub dataflows: Vec<Dataflow>,
 }
@@ -45,6 +47,15 @@ pub enum Dependency {
     Addr,
     /// Those of the same message.
     Msg,
+}
+
+/// Whether a request changes what it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// It does not: two of these need no order between them.
+    Read,
+    /// It may.
+    Write,
 }
 
 /// One way of a request: round trips one after the other.

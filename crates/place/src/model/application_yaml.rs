@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::application::{Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
+use super::application::{Access, Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
 use super::hardware::{LogicalLink, NodeRole};
 use super::yaml::{Named, Reader, Text, position, read};
 use super::{Role, units};
@@ -35,6 +35,7 @@ struct TaskFile {
 #[serde(deny_unknown_fields)]
 struct RequestFile {
     dependency: Text,
+    access: Option<Text>,
     dataflows: Vec<DataflowFile>,
 }
 
@@ -86,6 +87,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
 fn request_type(reader: Reader<'_>, tasks: &[Task], name: &Text, given: &RequestFile) -> Result<RequestType, Mistake> {
     let words = [("NONE", Dependency::None), ("ADDR", Dependency::Addr), ("MSG", Dependency::Msg)];
     let dependency = reader.word("dependency", &words, &given.dependency)?;
+    let words = [("read", Access::Read), ("write", Access::Write)];
+    let access = given.access.as_ref().map_or(Ok(Access::Write), |text| reader.word("access", &words, text))?;
     if given.dataflows.is_empty() || given.dataflows.len() > WAYS_MAX {
         let said = format!("`{}` has {} dataflows; give 1 to {WAYS_MAX}", name.value, given.dataflows.len());
         return reader.wrong(name, said);
@@ -105,7 +108,7 @@ fn request_type(reader: Reader<'_>, tasks: &[Task], name: &Text, given: &Request
         }
         dataflows.push(Dataflow { name: flow, trips });
     }
-    Ok(RequestType { name: reader.name(name)?, dependency, dataflows })
+    Ok(RequestType { name: reader.name(name)?, dependency, access, dataflows })
 }
 
 fn trip(reader: Reader<'_>, tasks: &[Task], given: &TripFile) -> Result<Trip, Mistake> {

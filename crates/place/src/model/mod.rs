@@ -11,7 +11,7 @@ mod routes;
 mod units;
 mod yaml;
 
-pub use application::{Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
+pub use application::{Access, Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
 pub use hardware::{Hardware, Link, LogicalLink, Node, NodeRole, Preset};
 
 /// JSON Schema of hardware models, for editors.

@@ -3,7 +3,7 @@
 mod route;
 
 use crate::Mistake;
-use crate::model::{Application, Dependency, Hardware, NodeRole, Role};
+use crate::model::{Access, Application, Dependency, Hardware, NodeRole, Role};
 
 /// A type of request, by its place in the application's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +37,8 @@ pub struct Kind {
     pub name: String,
     /// Which requests must stay in order.
     pub dependency: Dependency,
+    /// Whether they change what they are about.
+    pub access: Access,
     /// The first of its paths.
     pub first: PathId,
     /// How many it has, at least one.

@@ -31,7 +31,7 @@ pub(super) fn lay(requester: &Hardware, responder: &Hardware, application: &Appl
             return Err(Mistake::new(&application.file, None, said));
         }
         let (name, count) = (request.name.clone(), request.dataflows.len() as u16);
-        laid.kinds.push(Kind { name, dependency: request.dependency, first, count });
+        laid.kinds.push(Kind { name, dependency: request.dependency, access: request.access, first, count });
     }
     Ok(laid)
 }

@@ -11,7 +11,8 @@
 //! of a path, [`order`] who waits for whom, [`choose`] the strategies, [`foretell`] what will come next. Nothing
 //! allocates after [`Selector::new`], but for [`Strategy::Horizon`].
 //!
-//! *Order.* Requests of one address (or message) go one at a time; one follows those before it at once only onto the
+//! *Order.* Requests of one address (or message) go one at a time, but for reads, which pass no write and are passed by
+//! none. One follows those before it at once only onto the
 //! same [`fifo`](crate::Path::fifo) path, or one over the same resources. Such a path must fail in order, too: when it
 //! fails a request it also fails those of the same address that it was given later.
 
@@ -26,7 +27,7 @@ pub use types::{Config, Decision, Go, Outcome, Released, Request, Strategy, Tick
 
 use pathcall_wire::Instant;
 
-use crate::model::Dependency;
+use crate::model::{Access, Dependency};
 use crate::path::{KindId, PathId, Paths};
 use choose::Chooser;
 use order::{NONE, Order};
@@ -35,7 +36,8 @@ use order::{NONE, Order};
 #[derive(Debug)]
 pub struct Selector {
     config: Config,
-    dependencies: Vec<Dependency>,
+    /// Of each type of request.
+    dependencies: Vec<(Dependency, Access)>,
     chooser: Chooser,
     order: Order,
     held: Vec<Held>,
@@ -93,7 +95,7 @@ impl Selector {
         let held = (1..=max).map(|next| Held { next: if next == max { NONE } else { next }, ..blank }).collect();
         Self {
             config,
-            dependencies: paths.kinds.iter().map(|kind| kind.dependency).collect(),
+            dependencies: paths.kinds.iter().map(|kind| (kind.dependency, kind.access)).collect(),
             chooser: Chooser::new(paths, strategy, config),
             order: Order::new(max),
             held,
@@ -116,13 +118,14 @@ impl Selector {
         self.free = entry.next;
         (entry.kind, entry.attempts, entry.next) = (request.kind, 0, NONE);
         self.count += 1;
-        let key = match self.dependencies[usize::from(request.kind.0)] {
-            Dependency::None => None,
-            Dependency::Addr => Some((0, request.address)),
-            Dependency::Msg => Some((1, request.message)),
-        };
-        let first = key.is_none_or(|(space, key)| self.order.join(at, space, key));
-        let choice = match first {
+        let (dependency, access) = self.dependencies[usize::from(request.kind.0)];
+        let read = access == Access::Read;
+        match dependency {
+            Dependency::None => {}
+            Dependency::Addr => self.order.join(at, 0, request.address, read),
+            Dependency::Msg => self.order.join(at, 1, request.message, read),
+        }
+        let choice = match self.order.is_free(at) {
             true => Some(self.chooser.choose(now, request.kind)),
             false => self.follows(at, request.kind),
         };
@@ -220,7 +223,7 @@ impl Selector {
 
     /// Sends one that was ready, if it still may go.
     fn release(&mut self, now: Instant, at: u32, kind: KindId) -> Option<Go> {
-        let choice = match self.order.is_next(at) {
+        let choice = match self.order.is_free(at) {
             true => Some(self.chooser.choose(now, kind)),
             false => self.follows(at, kind),
         };
@@ -232,7 +235,7 @@ impl Selector {
         let go = self.fly(now, at, path, why);
         if let Some(next) = self.order.behind(at)
             && self.held[next as usize].state == State::Waiting
-            && self.follows(next, self.held[next as usize].kind).is_some()
+            && (self.order.is_free(next) || self.follows(next, self.held[next as usize].kind).is_some())
         {
             self.make_ready(next, State::Ready);
         }

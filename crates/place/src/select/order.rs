@@ -1,11 +1,14 @@
 //! Who waits for whom: requests of one address, or of one message, in the order in which they came.
 //!
-//! A *chain* has the requests of one key that are not done. Those in flight are its first, all on paths of one class
-//! (which keeps the order of what it is given), unless one of them failed: then the chain is *broken*, nothing of it
-//! goes until nothing of it is in flight, and then the first goes again.
+//! A *chain* has the requests of one key that are not done. Those in flight are its first: reads on any paths, or
+//! requests that followed each other onto paths of one class, which keeps the order of what it is given. When one of
+//! them fails the chain is *broken*: nothing of it goes until nothing of it is in flight, and then the first goes again.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
+
+/// The place of an entry that has no order to keep.
+const NO_LINK: Link = Link { chain: NONE, before: NONE, behind: NONE, flying: false, read: false };
 
 /// The chains. Entries are named by their index in the selector's table; one without a chain has no order to keep.
 #[derive(Debug)]
@@ -25,6 +28,7 @@ struct Link {
     before: u32,
     behind: u32,
     flying: bool,
+    read: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +36,10 @@ struct Chain {
     key: u64,
     space: u8,
     broken: bool,
-    /// Class of the path of those in flight; none if it does not keep order.
+    /// Class of the paths of those in flight; none if they are of several, or keep no order.
     class: Option<u16>,
     flying: u32,
+    flying_writes: u32,
     head: u32,
     tail: u32,
     /// The next of the same hash, or the next that is free.
@@ -44,18 +49,27 @@ struct Chain {
 impl Order {
     /// Room for so many entries.
     pub(super) fn new(max: u32) -> Self {
-        let blank =
-            Chain { key: 0, space: 0, broken: false, class: None, flying: 0, head: NONE, tail: NONE, next: NONE };
+        let blank = Chain {
+            key: 0,
+            space: 0,
+            broken: false,
+            class: None,
+            flying: 0,
+            flying_writes: 0,
+            head: NONE,
+            tail: NONE,
+            next: NONE,
+        };
         Self {
-            links: vec![Link { chain: NONE, before: NONE, behind: NONE, flying: false }; max as usize],
+            links: vec![NO_LINK; max as usize],
             chains: (1..=max).map(|next| Chain { next: if next == max { NONE } else { next }, ..blank }).collect(),
             free: 0,
             buckets: vec![NONE; (max as usize).next_power_of_two()],
         }
     }
 
-    /// Appends an entry to its key's chain; true if it is the first.
-    pub(super) fn join(&mut self, at: u32, space: u8, key: u64) -> bool {
+    /// Appends an entry to its key's chain.
+    pub(super) fn join(&mut self, at: u32, space: u8, key: u64, read: bool) {
         let bucket = self.bucket(space, key);
         let mut chain = self.buckets[bucket];
         while chain != NONE && (self.chains[chain as usize].key, self.chains[chain as usize].space) != (key, space) {
@@ -67,21 +81,25 @@ impl Order {
             let entry = &mut self.chains[chain as usize];
             self.free = entry.next;
             let next = std::mem::replace(&mut self.buckets[bucket], chain);
-            *entry = Chain { key, space, broken: false, class: None, flying: 0, head: at, tail: at, next };
+            *entry =
+                Chain { key, space, broken: false, class: None, flying: 0, flying_writes: 0, head: at, tail: at, next };
         }
         let entry = &mut self.chains[chain as usize];
         let before = if first { NONE } else { std::mem::replace(&mut entry.tail, at) };
         if before != NONE {
             self.links[before as usize].behind = at;
         }
-        self.links[at as usize] = Link { chain, before, behind: NONE, flying: false };
-        first
+        self.links[at as usize] = Link { chain, before, behind: NONE, flying: false, read };
     }
 
-    /// Whether an entry may take any path: it has no chain, or is the first and nothing of its chain is in flight.
-    pub(super) fn is_next(&self, at: u32) -> bool {
-        let chain = self.links[at as usize].chain;
-        chain == NONE || (self.chains[chain as usize].head == at && self.chains[chain as usize].flying == 0)
+    /// Whether an entry may take any path: it has no chain, or is the first and nothing of its chain is in flight, or is
+    /// a read and all before it are reads in flight.
+    pub(super) fn is_free(&self, at: u32) -> bool {
+        let link = &self.links[at as usize];
+        let Some(chain) = self.chains.get(link.chain as usize) else { return true };
+        let reads_ahead = || self.links.get(link.before as usize).is_some_and(|ahead| ahead.flying);
+        (chain.head == at && chain.flying == 0)
+            || (link.read && !chain.broken && chain.flying_writes == 0 && reads_ahead())
     }
 
     /// The class of the paths that those before an entry are on, if all are in flight, in order, on one that keeps it.
@@ -102,8 +120,9 @@ impl Order {
         let link = &mut self.links[at as usize];
         if let Some(chain) = self.chains.get_mut(link.chain as usize) {
             link.flying = true;
+            chain.class = if chain.flying == 0 || chain.class == class { class } else { None };
             chain.flying += 1;
-            chain.class = class;
+            chain.flying_writes += u32::from(!link.read);
         }
     }
 
@@ -113,6 +132,7 @@ impl Order {
         if let Some(chain) = self.chains.get_mut(link.chain as usize) {
             link.flying = false;
             chain.flying -= 1;
+            chain.flying_writes -= u32::from(!link.read);
         }
     }
 
@@ -139,8 +159,7 @@ impl Order {
 
     /// Takes an entry, not in flight, out of its chain; the chain's first, if nothing of it is in flight.
     pub(super) fn leave(&mut self, at: u32) -> Option<u32> {
-        let blank = Link { chain: NONE, before: NONE, behind: NONE, flying: false };
-        let Link { chain, before, behind, .. } = std::mem::replace(&mut self.links[at as usize], blank);
+        let Link { chain, before, behind, .. } = std::mem::replace(&mut self.links[at as usize], NO_LINK);
         if chain == NONE {
             return None;
         }

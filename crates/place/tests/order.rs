@@ -1,0 +1,254 @@
+//! Random requests, outcomes and failures against the plainest model: order is kept, every request goes on exactly one
+//! path at a time, and every one ends.
+
+use std::collections::HashMap;
+
+use pathcall_place::{
+    Application, Config, Decision, Dependency, Go, Hardware, KindId, Outcome, Paths, Released, Request, Selector,
+    Strategy, Ticket, Why,
+};
+use pathcall_wire::Instant;
+use proptest::prelude::*;
+
+/// One slot each, so that paths keep order, but for the last dataflow's.
+const HARDWARE: &str = "
+hardware: two
+nodes: { cpu: { role: cpu }, acc: { role: acc }, nic: { role: nic } }
+links:
+  - { between: [cpu, nic], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
+  - { between: [acc, nic], bandwidth: 1 GB/s, messages: 1 M/s, latency: 500 ns }
+";
+const WIDE: &str = "slots: 4,";
+const APPLICATION: &str = "
+application: orders
+tasks: { work: { cpu: 3 us, acc: 1 us } }
+requests:
+  READ:
+    dependency: ADDR
+    access: read
+    dataflows: &both
+      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: work }]
+      - trips: [{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: work }]
+  WRITE: { dependency: ADDR, dataflows: *both }
+  PUT:
+    dependency: ADDR
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: work }]
+  PART: { dependency: MSG, dataflows: *both }
+  ANY: { dependency: NONE, dataflows: *both }
+";
+
+fn paths(wide: bool) -> Paths {
+    let text =
+        if wide { HARDWARE.replace("role: cpu }", &format!("{WIDE} role: cpu }}")) } else { HARDWARE.to_owned() };
+    let hardware = Hardware::parse("two.yaml", &text).expect("a model");
+    let application = Application::parse("orders.yaml", APPLICATION).expect("an application");
+    Paths::of(&hardware, &hardware, &application).expect("paths")
+}
+
+/// A request as the model has it.
+#[derive(Debug, Clone)]
+struct Sent {
+    kind: KindId,
+    key: Option<(u8, u64)>,
+    read: bool,
+    /// On which path, if it is in flight.
+    on: Option<Go>,
+}
+
+/// The plainest model: all requests that are not done, in the order in which they came.
+#[derive(Default)]
+struct Model {
+    open: Vec<(Ticket, Sent)>,
+    flying: HashMap<u16, u32>,
+    ended: usize,
+}
+
+impl Model {
+    fn goes(&mut self, paths: &Paths, go: Go) {
+        let at = self.open.iter().position(|(ticket, _)| *ticket == go.ticket).expect("a request that is open");
+        let path = paths.path(go.path);
+        let sent = self.open[at].1.clone();
+        assert_eq!(path.kind, sent.kind, "a path of its type");
+        assert!(sent.on.is_none(), "on one path at a time");
+        *self.flying.entry(go.path.0).or_default() += 1;
+        for (n, (_, other)) in self.open.iter().enumerate() {
+            if other.key.is_none() || other.key != sent.key || n == at || (other.read && sent.read) {
+                continue;
+            }
+            // Whatever came before is on the way on the same resources, which keep order; whatever came later is not
+            // on the way at all.
+            let Some(on) = other.on.filter(|_| n < at) else {
+                assert!(n > at && other.on.is_none(), "{sent:?} passes {other:?}");
+                continue;
+            };
+            let other_path = paths.path(on.path);
+            let resources = |path: &pathcall_place::Path| path.hops.iter().map(|hop| hop.resource).collect::<Vec<_>>();
+            assert!(path.fifo && other_path.fifo, "{sent:?} may pass {other:?}");
+            assert_eq!(resources(path), resources(other_path), "{sent:?} may pass {other:?}");
+        }
+        self.open[at].1.on = Some(go);
+    }
+
+    fn lands(&mut self, at: usize) -> (Ticket, Go) {
+        let (ticket, sent) = &mut self.open[at];
+        let go = sent.on.take().expect("it is in flight");
+        *self.flying.get_mut(&go.path.0).expect("it was counted") -= 1;
+        (*ticket, go)
+    }
+
+    fn remove(&mut self, ticket: Ticket) {
+        let at = self.open.iter().position(|(known, _)| *known == ticket).expect("a request that is open");
+        self.open.remove(at);
+        self.ended += 1;
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Select { kind: u16, key: u64 },
+    Done { which: usize, intra_ns: Option<u64>, total_ns: u64 },
+    Fail { which: usize },
+    Abandon { which: usize },
+    Pass { ns: u64 },
+}
+
+fn steps() -> impl Strategy0 {
+    let step = prop_oneof![
+        6 => (0..5_u16, 0..3_u64).prop_map(|(kind, key)| Step::Select { kind, key }),
+        5 => (any::<usize>(), proptest::option::of(0..200_000_u64), 0..200_000_u64)
+            .prop_map(|(which, intra_ns, total_ns)| Step::Done { which, intra_ns, total_ns }),
+        1 => any::<usize>().prop_map(|which| Step::Fail { which }),
+        1 => any::<usize>().prop_map(|which| Step::Abandon { which }),
+        2 => (0..5_000_000_u64).prop_map(|ns| Step::Pass { ns }),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+/// `Strategy` is a name of ours.
+use proptest::strategy::Strategy as _;
+trait Strategy0: proptest::strategy::Strategy<Value = Vec<Step>> {}
+impl<S: proptest::strategy::Strategy<Value = Vec<Step>>> Strategy0 for S {}
+
+fn play(strategy: Strategy, wide: bool, steps: &[Step]) {
+    let paths = paths(wide);
+    let config = Config { in_flight_max: 16, attempts_max: 3, ..Config::default() };
+    let mut selector = Selector::new(&paths, strategy, config);
+    let mut model = Model::default();
+    let mut now = Instant(1);
+    let mut number = 0;
+    for step in steps {
+        match *step {
+            Step::Select { kind, key } => {
+                let kind = KindId(kind);
+                let request = Request { kind, address: key, message: key };
+                let entry = &paths.kinds[usize::from(kind.0)];
+                let key = match entry.dependency {
+                    Dependency::None => None,
+                    Dependency::Addr => Some((0, key)),
+                    Dependency::Msg => Some((1, key)),
+                };
+                let read = entry.access == pathcall_place::model::Access::Read;
+                let sent = Sent { kind, key, read, on: None };
+                number += 1;
+                match selector.select(now, &request) {
+                    Decision::Go(go) => {
+                        model.open.push((go.ticket, sent));
+                        model.goes(&paths, go);
+                    }
+                    Decision::Wait { ticket } => model.open.push((ticket, sent)),
+                    Decision::Full => {
+                        assert_eq!(model.open.len(), 16);
+                        number -= 1;
+                    }
+                }
+            }
+            Step::Pass { ns } => now = Instant(now.0 + ns),
+            Step::Done { which, intra_ns, total_ns } => {
+                end(&mut model, &mut selector, now, which, Outcome::Done { intra_ns, total_ns });
+            }
+            Step::Fail { which } => end(&mut model, &mut selector, now, which, Outcome::Failed),
+            Step::Abandon { which } if !model.open.is_empty() => {
+                let at = which % model.open.len();
+                let ticket = model.open[at].0;
+                if model.open[at].1.on.is_some() {
+                    model.lands(at);
+                }
+                assert!(selector.done(now, ticket, Outcome::Abandoned));
+                assert!(!selector.done(now, ticket, Outcome::Abandoned), "a ticket ends once");
+                model.remove(ticket);
+            }
+            Step::Abandon { .. } => {}
+        }
+        drain(&paths, &mut model, &mut selector, now);
+        check(&paths, &model, &selector);
+    }
+    // Without failures everything ends.
+    for _ in 0..1_000 {
+        if model.open.is_empty() {
+            break;
+        }
+        now = Instant(now.0 + 1_000);
+        end(&mut model, &mut selector, now, 0, Outcome::Done { intra_ns: Some(5_000), total_ns: 9_000 });
+        drain(&paths, &mut model, &mut selector, now);
+        check(&paths, &model, &selector);
+    }
+    assert_eq!((model.open.len(), model.ended), (0, number), "every request ends, once");
+}
+
+/// Ends one that is in flight.
+fn end(model: &mut Model, selector: &mut Selector, now: Instant, which: usize, outcome: Outcome) {
+    let flying: Vec<usize> = (0..model.open.len()).filter(|at| model.open[*at].1.on.is_some()).collect();
+    if flying.is_empty() {
+        return;
+    }
+    let (ticket, _) = model.lands(flying[which % flying.len()]);
+    assert!(selector.done(now, ticket, outcome));
+    assert!(!selector.done(now, ticket, outcome), "a message ends once");
+    if outcome != Outcome::Failed {
+        model.remove(ticket);
+    }
+}
+
+fn drain(paths: &Paths, model: &mut Model, selector: &mut Selector, now: Instant) {
+    while let Some(released) = selector.poll(now) {
+        match released {
+            Released::Go(go) => model.goes(paths, go),
+            Released::GivenUp { ticket } => model.remove(ticket),
+        }
+    }
+}
+
+fn check(paths: &Paths, model: &Model, selector: &Selector) {
+    assert_eq!(selector.held() as usize, model.open.len());
+    for at in 0..paths.paths.len() as u16 {
+        let state = selector.state(pathcall_place::PathId(at));
+        assert_eq!(state.in_flight, model.flying.get(&at).copied().unwrap_or(0), "path {at}");
+        assert!(state.k <= state.in_flight, "k̂ is at most what is in flight");
+        assert!(state.slowness >= 16);
+    }
+    // Somebody moves: what waits, waits for something in flight.
+    assert!(model.open.is_empty() || model.open.iter().any(|(_, sent)| sent.on.is_some()));
+}
+
+proptest! {
+    #[test]
+    fn order_is_kept(steps in steps(), which in 0..Strategy::WORDS.len(), wide: bool) {
+        play(Strategy::WORDS[which].1, wide, &steps);
+    }
+}
+
+#[test]
+fn a_write_follows_on_a_path_that_keeps_order_and_waits_on_one_that_does_not() {
+    for wide in [false, true] {
+        let paths = paths(wide);
+        let mut selector = Selector::new(&paths, Strategy::AllCpu, Config::default());
+        let write = Request { kind: paths.kind("WRITE").expect("a type"), address: 7, message: 0 };
+        let Decision::Go(first) = selector.select(Instant(1), &write) else { panic!("nothing is before it") };
+        match selector.select(Instant(2), &write) {
+            Decision::Go(second) => assert_eq!((second.path, second.why, wide), (first.path, Why::Follows, false)),
+            Decision::Wait { .. } => assert!(wide),
+            Decision::Full => panic!("there is room"),
+        }
+    }
+}
