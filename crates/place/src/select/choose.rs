@@ -2,8 +2,9 @@
 
 use pathcall_wire::Instant;
 
+use super::backlog::Backlog;
 use super::foretell::Foretell;
-use super::lane::{Lane, PathState};
+use super::lane::{Ahead, Lane, PathState};
 use super::{Config, Strategy, Why};
 use crate::model::Role;
 use crate::path::{KindId, Path, PathId, Paths};
@@ -20,6 +21,7 @@ pub(super) struct Chooser {
     kinds: Vec<Kind>,
     /// Of each path: its type; its class, if it keeps order; accelerators and processors that it works on.
     marks: Vec<Mark>,
+    backlog: Backlog,
     foretell: Option<Foretell>,
 }
 
@@ -64,6 +66,7 @@ impl Chooser {
                 .map(|kind| Kind { first: kind.first.0, count: kind.count, turn: 0, migration: Migration::default() })
                 .collect(),
             marks: marks.collect(),
+            backlog: Backlog::new(paths),
             foretell: match strategy {
                 Strategy::Horizon { depth } => Some(Foretell::new(paths, depth)),
                 _ => None,
@@ -90,7 +93,7 @@ impl Chooser {
             }
             open += 1;
             let cost = match self.strategy {
-                Strategy::Leo => lane.cost(),
+                Strategy::Leo => lane.cost(self.backlog.of(now, usize::from(first) + at)),
                 Strategy::LeoAsPrinted => lane.cost_as_printed(),
                 Strategy::ShortestQueue => lane.cost_of_queue(),
                 Strategy::GreedyE2e => lane.last_total_ns(),
@@ -132,15 +135,18 @@ impl Chooser {
         self.marks[usize::from(path.0)].class
     }
 
-    /// Notes that a message goes; how many are ahead of it on its path.
-    pub(super) fn sent(&mut self, now: Instant, path: PathId) -> u32 {
+    /// Notes that a message goes; what it will meet.
+    pub(super) fn sent(&mut self, now: Instant, path: PathId) -> Ahead {
         if let Some(foretell) = &mut self.foretell {
             foretell.sent(now, self.marks[usize::from(path.0)].kind, path);
         }
-        self.lanes[usize::from(path.0)].sent(now)
+        let queue_ns = self.backlog.of(now, usize::from(path.0));
+        self.backlog.add(now, usize::from(path.0));
+        Ahead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns }
     }
 
-    pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: u32, intra_ns: Option<u64>, total_ns: u64) {
+    pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64) {
+        self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
         if self.strategy == Strategy::Migration {
             self.kinds[usize::from(self.marks[usize::from(path.0)].kind.0)].migration.done(total_ns);
@@ -148,10 +154,12 @@ impl Chooser {
     }
 
     pub(super) fn failed(&mut self, now: Instant, path: PathId) {
+        self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].fails(now);
     }
 
     pub(super) fn abandoned(&mut self, path: PathId) {
+        self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].abandoned();
     }
 

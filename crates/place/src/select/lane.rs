@@ -7,6 +7,8 @@ use crate::path::Path;
 
 /// A path's slowness when it is as fast as the model says; slowness counts in 16ths.
 const ONE: u64 = 16;
+/// How much a queue counts that this selector made: who joins it waits as long, and makes as many behind it wait.
+const WEIGHT: u64 = 2;
 /// The slowest that is told apart: 65,536 times.
 const SLOWNESS_MAX: u64 = ONE << 16;
 
@@ -37,6 +39,15 @@ pub struct PathState {
     pub left_until: Option<Instant>,
 }
 
+/// What a message meets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Ahead {
+    /// Messages in flight on its path when it was sent, without it.
+    pub(super) messages: u32,
+    /// The queue that this selector made, in nanoseconds.
+    pub(super) queue_ns: u64,
+}
+
 /// One path as the selector keeps it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lane {
@@ -44,9 +55,8 @@ pub(super) struct Lane {
     pub(super) toll_ns: u64,
     noise_ns: u64,
     pub(super) in_flight: u32,
-    /// The queue that the last message measured found, and how many were in flight when it was sent, itself too.
+    /// Messages that the last one measured found queued beyond those of this selector.
     seen: u32,
-    seen_in_flight: u32,
     /// `k̂` as printed.
     late: u32,
     slowness: u64,
@@ -80,7 +90,6 @@ impl Lane {
             noise_ns: path.noise_ns,
             in_flight: 0,
             seen: 0,
-            seen_in_flight: 0,
             late: 0,
             slowness: ONE,
             slow: 0,
@@ -101,17 +110,15 @@ impl Lane {
         }
     }
 
-    /// `k̂`: the queue that the last message measured found, and those that were added to it since.
-    ///
-    /// Those in flight are exactly the messages sent since the last that ended was sent, so as many more as there were
-    /// then are queued now; never more than are in flight (LEO §III-B2, corrected).
+    /// `k̂`: messages queued beyond those that this selector knows of, never more than are in flight.
     pub(super) fn k(&self) -> u32 {
-        (self.seen + self.in_flight).saturating_sub(self.seen_in_flight).min(self.in_flight)
+        self.seen.min(self.in_flight)
     }
 
-    /// `k̂ · toll + T`, in 16ths of nanoseconds, as slow as it is.
-    pub(super) fn cost(&self) -> u64 {
-        (u64::from(self.k()) * self.toll_ns).saturating_add(self.traverse_ns).saturating_mul(self.slowness)
+    /// `k̂ · toll + T` and the queue that is known, in 16ths of nanoseconds, as slow as it is.
+    pub(super) fn cost(&self, queue_ns: u64) -> u64 {
+        let queue_ns = queue_ns.saturating_mul(WEIGHT).saturating_add(u64::from(self.k()) * self.toll_ns);
+        self.traverse_ns.saturating_add(queue_ns).saturating_mul(self.slowness)
     }
 
     /// The same with `k̂` as printed.
@@ -156,7 +163,7 @@ impl Lane {
         self.probe_at
     }
 
-    /// Notes that a message was sent; how many are ahead of it.
+    /// Notes that a message was sent; how many are ahead of it on this path.
     pub(super) fn sent(&mut self, now: Instant) -> u32 {
         let ahead = self.in_flight;
         if ahead == 0 {
@@ -179,7 +186,7 @@ impl Lane {
     }
 
     /// Notes that a message ended well.
-    pub(super) fn done(&mut self, now: Instant, ahead: u32, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
+    pub(super) fn done(&mut self, now: Instant, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
         self.ended(now);
         self.done += 1;
         self.total_ns = total_ns;
@@ -222,18 +229,18 @@ impl Lane {
     }
 
     /// Takes in a time inside the hosts.
-    fn measured(&mut self, now: Instant, ahead: u32, intra_ns: u64, config: &Config) {
+    fn measured(&mut self, now: Instant, ahead: Ahead, intra_ns: u64, config: &Config) {
         self.intra_ns = intra_ns;
         self.late = if intra_ns > self.traverse_ns { self.late.saturating_add(1) } else { 0 };
-        let on_time = self.traverse_ns.saturating_add(self.noise_ns);
+        let expected = self.traverse_ns.saturating_add(ahead.queue_ns);
+        let on_time = expected.saturating_add(self.noise_ns);
         // What is within the noise says nothing of a queue.
-        let queue = if intra_ns > on_time { (intra_ns - self.traverse_ns) / self.toll_ns } else { 0 };
-        self.seen = u32::try_from(queue).unwrap_or(u32::MAX).min(ahead);
-        self.seen_in_flight = ahead + 1;
+        let queue = if intra_ns > on_time { (intra_ns - expected) / self.toll_ns } else { 0 };
+        self.seen = u32::try_from(queue).unwrap_or(u32::MAX).min(ahead.messages);
 
         // What those ahead of it don't explain is the path's own slowness. It may double with each message, so that one
         // outlier does little.
-        let explained = on_time.saturating_add(u64::from(ahead) * self.toll_ns).max(1);
+        let explained = on_time.saturating_add(u64::from(ahead.messages) * self.toll_ns).max(1);
         let ratio = (intra_ns.saturating_mul(ONE) / explained).clamp(ONE, SLOWNESS_MAX);
         self.slowness = ((self.slowness + ratio) / 2).min(2 * self.slowness);
         let slow = ratio >= u64::from(config.stall_factor.max(1)) * ONE;

@@ -16,6 +16,7 @@
 //! same [`fifo`](crate::Path::fifo) path, or one over the same resources. Such a path must fail in order, too: when it
 //! fails a request it also fails those of the same address that it was given later.
 
+mod backlog;
 mod choose;
 mod foretell;
 mod lane;
@@ -30,6 +31,7 @@ use pathcall_wire::Instant;
 use crate::model::{Access, Dependency};
 use crate::path::{KindId, PathId, Paths};
 use choose::Chooser;
+use lane::Ahead;
 use order::{NONE, Order};
 
 /// Chooses paths for an application's requests.
@@ -56,8 +58,7 @@ struct Held {
     kind: KindId,
     path: PathId,
     attempts: u8,
-    /// Messages in flight on its path when it was sent, without it.
-    ahead: u32,
+    ahead: Ahead,
     sent: Instant,
     /// The next that is ready, or the next entry that is free.
     next: u32,
@@ -88,7 +89,7 @@ impl Selector {
             kind: KindId(0),
             path: PathId(0),
             attempts: 0,
-            ahead: 0,
+            ahead: Ahead::default(),
             sent: Instant(0),
             next: NONE,
         };
