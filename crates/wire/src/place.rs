@@ -29,8 +29,9 @@ impl HostTime {
     #[must_use]
     pub const fn bytes(self) -> [u8; LEN] {
         match self.0 {
-            Some(ns) if ns != NOT_MEASURED => ns.to_be_bytes(),
-            _ => NOT_MEASURED.to_be_bytes(),
+            Some(NOT_MEASURED) => NS_MAX.to_be_bytes(),
+            Some(ns) => ns.to_be_bytes(),
+            None => NOT_MEASURED.to_be_bytes(),
         }
     }
 
@@ -44,5 +45,27 @@ impl HostTime {
             },
             None => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_travel_and_the_longest_stand_for_longer_ones() {
+        for (ns, told) in [(0, 0), (1, 1), (u64::from(NS_MAX), NS_MAX), (1 << 32, NS_MAX), (u64::MAX, NS_MAX)] {
+            let bytes = [&HostTime::of(ns).bytes()[..], b"value"].concat();
+            assert_eq!(HostTime::split(&bytes), Some((HostTime(Some(told)), &b"value"[..])));
+        }
+        assert_eq!(HostTime::of(0x0102_0304).bytes(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_was_not_measured_says_so() {
+        assert_eq!(HostTime::default().bytes(), [0xff; LEN]);
+        assert_eq!(HostTime::split(&[0xff; 5]), Some((HostTime(None), &[0xff][..])));
+        assert_eq!(HostTime(Some(u32::MAX)).bytes(), HostTime(Some(NS_MAX)).bytes(), "a time stays one");
+        assert_eq!(HostTime::split(&[0; 3]), None);
     }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
 use super::application::{Access, Application, Dataflow, Dependency, End, LinkBytes, RequestType, Task, Trip};
 use super::hardware::{LogicalLink, NodeRole};
-use super::yaml::{Named, Reader, Text, position, read};
+use super::yaml::{Named, Reader, Text, given, position, read};
 use super::{Role, units};
 use crate::Mistake;
 
@@ -27,7 +27,9 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TaskFile {
+    #[serde(default, deserialize_with = "given")]
     cpu: Option<Text>,
+    #[serde(default, deserialize_with = "given")]
     acc: Option<Text>,
 }
 
@@ -35,6 +37,7 @@ struct TaskFile {
 #[serde(deny_unknown_fields)]
 struct RequestFile {
     dependency: Text,
+    #[serde(default, deserialize_with = "given")]
     access: Option<Text>,
     dataflows: Vec<DataflowFile>,
 }
@@ -42,6 +45,7 @@ struct RequestFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataflowFile {
+    #[serde(default, deserialize_with = "given")]
     name: Option<Text>,
     trips: Vec<TripFile>,
 }
@@ -52,7 +56,9 @@ struct TripFile {
     path: Text,
     bytes: Spanned<BytesFile>,
     reply: Spanned<BytesFile>,
+    #[serde(default, deserialize_with = "given")]
     requester: Option<Text>,
+    #[serde(default, deserialize_with = "given")]
     responder: Option<Text>,
 }
 
@@ -213,9 +219,16 @@ impl<'de> Deserialize<'de> for BytesFile {
                 Ok(BytesFile::Each(number.to_string()))
             }
 
+            fn visit_unit<E: serde::de::Error>(self) -> Result<BytesFile, E> {
+                Err(E::custom("a value is missing after the key"))
+            }
+
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<BytesFile, A::Error> {
                 let mut links = Vec::new();
                 while let Some(Named(entries)) = seq.next_element()? {
+                    if entries.len() != 1 {
+                        return Err(A::Error::custom("each entry is one link with its size, like `CN: 8 B`"));
+                    }
                     links.extend(entries);
                 }
                 Ok(BytesFile::Links(links))

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::hardware::{Hardware, Link, LogicalLink, Node, NodeRole};
-use super::yaml::{Named, Reader, Text, position, read};
+use super::yaml::{Named, Reader, Text, given, position, read};
 use super::{routes, units};
 use crate::Mistake;
 
@@ -24,6 +24,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct NodeFile {
     role: Text,
+    #[serde(default, deserialize_with = "given")]
     slots: Option<Text>,
 }
 

@@ -18,6 +18,11 @@ const NAME_MAX: usize = 64;
 /// Text with its position.
 pub(super) type Text = Spanned<String>;
 
+/// A key that may be left out, but not its value.
+pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
+    Text::deserialize(deserializer).map(Some)
+}
+
 /// Reads a file's only document.
 pub(super) fn read<'t, T: Deserialize<'t>>(file: &str, text: &'t str) -> Result<T, Mistake> {
     let options = serde_saphyr::options! {

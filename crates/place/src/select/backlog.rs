@@ -1,28 +1,28 @@
 //! The queues that this selector itself makes: eq. 1 and 2, kept up as time passes.
 //!
 //! A resource is busy until some time; what is sent over it makes that later by the time for which it keeps it busy.
-//! Paths that share a resource share its queue.
+//! Paths that share a resource share its queue. A resource that others hold up so much that it is never busy for more
+//! than a quarter of the time has no queue worth the look.
 
 use pathcall_wire::Instant;
 
 use crate::path::Paths;
 
+/// The longest queue that is kept, in nanoseconds: 13 days.
+const QUEUE_NS_MAX: u64 = 1 << 50;
+
 #[derive(Debug)]
 pub(super) struct Backlog {
-    resources: Vec<Resource>,
+    /// Of each resource.
+    busy_until: Vec<u64>,
+    in_flight: Vec<u32>,
     /// Of each path: where its uses begin and end.
     ranges: Vec<(u32, u32)>,
     uses: Vec<Use>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Resource {
-    busy_until: u64,
-    in_flight: u32,
-}
-
 /// A path keeps a resource busy.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     resource: u32,
     busy_ns: u64,
@@ -30,52 +30,81 @@ struct Use {
 
 impl Backlog {
     pub(super) fn new(paths: &Paths) -> Self {
+        let all: Vec<Vec<Use>> = paths.paths.iter().map(|path| uses(&path.hops)).collect();
         let mut uses: Vec<Use> = Vec::new();
-        let mut ranges = Vec::with_capacity(paths.paths.len());
-        for path in &paths.paths {
-            let first = uses.len();
-            for hop in &path.hops {
-                let resource = u32::from(hop.resource.0);
-                match uses[first..].iter_mut().find(|known| known.resource == resource) {
-                    Some(known) => known.busy_ns = known.busy_ns.saturating_add(hop.busy_ns),
-                    None => uses.push(Use { resource, busy_ns: hop.busy_ns }),
-                }
-            }
-            ranges.push((first as u32, uses.len() as u32));
+        let mut ranges = Vec::with_capacity(all.len());
+        for path in &all {
+            let first = uses.len() as u32;
+            uses.extend(path.iter().filter(|used| queues(&all, used.resource)));
+            ranges.push((first, uses.len() as u32));
         }
-        Self { resources: vec![Resource::default(); paths.resources.len()], ranges, uses }
+        let resources = paths.resources.len();
+        Self { busy_until: vec![0; resources], in_flight: vec![0; resources], ranges, uses }
     }
 
     /// What a message waits that takes a path now, in nanoseconds.
     pub(super) fn of(&self, now: Instant, path: usize) -> u64 {
-        let wait = |used: &Use| self.resources[used.resource as usize].busy_until.saturating_sub(now.0);
-        self.uses(path).iter().map(wait).fold(0, u64::saturating_add)
+        let (first, end) = self.ranges[path];
+        let mut sum = 0;
+        for used in &self.uses[first as usize..end as usize] {
+            sum += self.busy_until[used.resource as usize].saturating_sub(now.0);
+        }
+        sum
     }
 
-    /// A message takes a path now.
-    pub(super) fn add(&mut self, now: Instant, path: usize) {
+    /// A message takes a path now; what it waits, in nanoseconds.
+    pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
+        let mut sum = 0;
         for used in &self.uses[first as usize..end as usize] {
-            let resource = &mut self.resources[used.resource as usize];
-            resource.busy_until = resource.busy_until.max(now.0).saturating_add(used.busy_ns);
-            resource.in_flight += 1;
+            let at = used.resource as usize;
+            let wait = self.busy_until[at].saturating_sub(now.0);
+            sum += wait;
+            self.busy_until[at] = now.0.saturating_add((wait + used.busy_ns).min(QUEUE_NS_MAX));
+            self.in_flight[at] += 1;
         }
+        sum
     }
 
     /// A message on a path ended. Where none is left nothing is queued, whatever the model says.
     pub(super) fn remove(&mut self, path: usize) {
         let (first, end) = self.ranges[path];
         for used in &self.uses[first as usize..end as usize] {
-            let resource = &mut self.resources[used.resource as usize];
-            resource.in_flight -= 1;
-            if resource.in_flight == 0 {
-                resource.busy_until = 0;
+            let at = used.resource as usize;
+            self.in_flight[at] -= 1;
+            if self.in_flight[at] == 0 {
+                self.busy_until[at] = 0;
             }
         }
     }
+}
 
-    fn uses(&self, path: usize) -> &[Use] {
-        let (first, end) = self.ranges[path];
-        &self.uses[first as usize..end as usize]
+/// What a path keeps busy, each resource once.
+fn uses(hops: &[crate::Hop]) -> Vec<Use> {
+    let mut uses: Vec<Use> = Vec::new();
+    for hop in hops {
+        let resource = u32::from(hop.resource.0);
+        match uses.iter_mut().find(|known| known.resource == resource) {
+            Some(known) => known.busy_ns = known.busy_ns.saturating_add(hop.busy_ns),
+            None => uses.push(Use { resource, busy_ns: hop.busy_ns }),
+        }
     }
+    uses
+}
+
+/// Whether a resource may be busy for more than a quarter of the time, when all others let through what they can.
+fn queues(paths: &[Vec<Use>], resource: u32) -> bool {
+    let busy_ns = |path: &[Use]| path.iter().find(|used| used.resource == resource).map(|used| used.busy_ns);
+    // Each path's narrowest place lets so many through; those that share it share that.
+    let mut narrowest: Vec<Use> = Vec::new();
+    for path in paths.iter().filter(|path| busy_ns(path).is_some()) {
+        let narrow = *path.iter().max_by_key(|used| used.busy_ns).expect("it uses this one");
+        match narrowest.iter_mut().find(|known| known.resource == narrow.resource) {
+            Some(known) => known.busy_ns = known.busy_ns.min(narrow.busy_ns),
+            None => narrowest.push(narrow),
+        }
+    }
+    let most = paths.iter().filter_map(|path| busy_ns(path)).max().unwrap_or(0) as f64;
+    let per_ns: f64 = narrowest.iter().map(|used| 1.0 / used.busy_ns.max(1) as f64).sum();
+    most * per_ns > 0.25
 }

@@ -9,6 +9,8 @@ use super::{Config, Strategy, Why};
 use crate::model::Role;
 use crate::path::{KindId, Path, PathId, Paths};
 
+/// No path.
+const NONE: u16 = u16::MAX;
 /// Messages whose times make up what migration compares with.
 const PROFILE: u32 = 16;
 
@@ -19,6 +21,8 @@ pub(super) struct Chooser {
     config: Config,
     lanes: Vec<Lane>,
     kinds: Vec<Kind>,
+    /// Of each type its paths, those with the least `T` first, counted from its first.
+    ranked: Vec<u16>,
     /// Of each path: its type; its class, if it keeps order; accelerators and processors that it works on.
     marks: Vec<Mark>,
     backlog: Backlog,
@@ -65,6 +69,7 @@ impl Chooser {
             kinds: kinds
                 .map(|kind| Kind { first: kind.first.0, count: kind.count, turn: 0, migration: Migration::default() })
                 .collect(),
+            ranked: paths.kinds.iter().flat_map(|kind| ranked(paths, kind)).collect(),
             marks: marks.collect(),
             backlog: Backlog::new(paths),
             foretell: match strategy {
@@ -81,39 +86,42 @@ impl Chooser {
         let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
         let marks = &self.marks[usize::from(first)..usize::from(first + count)];
         let heals = matches!(self.strategy, Strategy::Leo | Strategy::ShortestQueue | Strategy::Horizon { .. });
-        let (mut best, mut least, mut open) = (0, u64::MAX, 0_u16);
-        for (at, (lane, mark)) in lanes.iter_mut().zip(marks).enumerate() {
+        if count == 1 {
+            return (PathId(first), Why::Only);
+        }
+        let (mut best, mut least) = (NONE, u64::MAX);
+        for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let lane = &mut lanes[usize::from(at)];
             let usable = lane.usable(now);
-            if count > 1 && lane.probe_due(now, heals) {
+            if lane.unwell() && lane.probe_due(now, heals) {
                 lane.probes(now, &self.config);
-                return (PathId(first + at as u16), Why::Probe);
+                return (PathId(first + at), Why::Probe);
             }
             if !usable {
                 continue;
             }
-            open += 1;
+            let accelerators = marks[usize::from(at)].accelerators;
             let cost = match self.strategy {
-                Strategy::Leo => lane.cost(self.backlog.of(now, usize::from(first) + at)),
+                // Ranked by T: there is no need to look at its queue.
+                Strategy::Leo if lane.cost(0) >= least => continue,
+                Strategy::Leo => lane.cost(self.backlog.of(now, usize::from(first + at))),
                 Strategy::LeoAsPrinted => lane.cost_as_printed(),
                 Strategy::ShortestQueue => lane.cost_of_queue(),
                 Strategy::GreedyE2e => lane.last_total_ns(),
                 Strategy::GreedyIntra => lane.last_intra_ns(),
-                Strategy::RoundRobin => u64::from((at as u16 + count - turn) % count),
-                Strategy::AllCpu => by_role(mark.accelerators, lane),
-                Strategy::AllAcc => by_role(2 - mark.accelerators, lane),
-                Strategy::Migration if migration.away => by_role(mark.accelerators, lane),
-                Strategy::Migration => by_role(2 - mark.accelerators, lane),
-                Strategy::Horizon { .. } if planned == Some(PathId(first + at as u16)) => 0,
-                Strategy::Horizon { .. } => lane.cost_of_queue(),
+                Strategy::RoundRobin => u64::from((at + count - turn) % count),
+                Strategy::AllCpu => by_role(accelerators, lane),
+                Strategy::AllAcc => by_role(2 - accelerators, lane),
+                Strategy::Migration if migration.away => by_role(accelerators, lane),
+                Strategy::Migration => by_role(2 - accelerators, lane),
+                Strategy::Horizon { .. } if planned == Some(PathId(first + at)) => 0,
+                Strategy::Horizon { .. } => lane.cost_of_queue().max(1),
             };
-            if cost < least || open == 1 {
-                (best, least) = (at as u16, cost);
+            if cost < least || best == NONE {
+                (best, least) = (at, cost);
             }
         }
-        if count == 1 {
-            return (PathId(first), Why::Only);
-        }
-        if open == 0 {
+        if best == NONE {
             let due = lanes.iter().enumerate().min_by_key(|(_, lane)| lane.probe_at());
             let at = due.map_or(0, |(at, _)| at as u16);
             return (PathId(first + at), Why::LeastBad);
@@ -140,8 +148,7 @@ impl Chooser {
         if let Some(foretell) = &mut self.foretell {
             foretell.sent(now, self.marks[usize::from(path.0)].kind, path);
         }
-        let queue_ns = self.backlog.of(now, usize::from(path.0));
-        self.backlog.add(now, usize::from(path.0));
+        let queue_ns = self.backlog.add(now, usize::from(path.0));
         Ahead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns }
     }
 
@@ -188,6 +195,13 @@ impl Migration {
 /// Fewest first; of as many the quicker.
 fn by_role(unwanted: u8, lane: &Lane) -> u64 {
     (u64::from(unwanted) << 56) | lane.traverse_ns
+}
+
+/// The priority list of a type of request (LEO §III-B2).
+fn ranked(paths: &Paths, kind: &crate::path::Kind) -> Vec<u16> {
+    let mut ranked: Vec<u16> = (0..kind.count).collect();
+    ranked.sort_by_key(|at| paths.path(PathId(kind.first.0 + at)).traverse_ns);
+    ranked
 }
 
 /// Ends of a path that are on accelerators.

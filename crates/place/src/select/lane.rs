@@ -155,6 +155,11 @@ impl Lane {
         idle && now >= self.probe_at && (self.left || (slow && self.slowness > ONE))
     }
 
+    /// Whether it was left, or is slow.
+    pub(super) fn unwell(&self) -> bool {
+        self.left || self.slowness > ONE
+    }
+
     pub(super) fn left(&self) -> bool {
         self.left
     }

@@ -53,10 +53,6 @@ impl Result {
     pub fn mean_ns(&self) -> f64 {
         self.times_ns.iter().map(|ns| *ns as f64).sum::<f64>() / self.times_ns.len() as f64
     }
-
-    pub fn quantile_ns(&self, q: f64) -> u64 {
-        self.times_ns[((self.times_ns.len() - 1) as f64 * q) as usize]
-    }
 }
 
 struct Message {
