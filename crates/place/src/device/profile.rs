@@ -1,0 +1,1 @@
+//! What devices and links of this machine can do, as it is measured.
