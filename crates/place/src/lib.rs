@@ -11,8 +11,10 @@
 //! each path's traverse time and toll; [`select`] decides for each request which path it takes, and keeps requests of
 //! one address or message in order (§III-B2); [`exact`] has the best choice for a known sequence of requests (§III-B1).
 //!
-//! These four do no I/O and read no clock.
+//! These four do no I/O and read no clock. [`device`] is what requests are worked on with, and [`context`] what
+//! applications call (Table II).
 
+pub mod context;
 pub mod device;
 pub mod exact;
 mod mistake;

@@ -78,6 +78,8 @@ pub struct Info {
     pub slots: usize,
     /// Jobs that it takes before it refuses more.
     pub jobs_max: usize,
+    /// Whether it ends jobs in the order in which it was given them.
+    pub in_order: bool,
 }
 
 /// A function that a device has loaded: its place there.

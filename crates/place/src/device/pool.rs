@@ -53,7 +53,7 @@ impl Pool {
     /// What the system says when a thread does not start, or can't run on the processor named.
     pub fn start(config: &PoolConfig) -> io::Result<Self> {
         let slots = config.threads.max(1);
-        let info = Info { kind: Kind::Cpu, name: "cpu".into(), slots, jobs_max: config.jobs_max };
+        let info = Info { kind: Kind::Cpu, name: "cpu".into(), slots, jobs_max: config.jobs_max, in_order: slots == 1 };
         let functions = Arc::new(Functions::new());
         let (jobs, queue) = bounded(config.jobs_max.max(1));
         let (told, pinned) = bounded(slots);

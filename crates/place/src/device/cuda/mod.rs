@@ -83,7 +83,7 @@ impl Cuda {
         let name = format!("cuda:{} ({})", found.number, found.name);
         let streams = Streams::open(found.number)
             .map_err(|error| DeviceError::Failed { device: name.clone(), reason: error.to_string() })?;
-        let info = Info { kind: Kind::Cuda, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX };
+        let info = Info { kind: Kind::Cuda, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
         Ok(Self { info, streams, functions: Functions::new(), jobs: Arc::default() })
     }
 

@@ -79,6 +79,7 @@ impl Emulated {
             name: format!("emulated ({name})"),
             slots: rate.slots.max(1),
             jobs_max: JOBS_MAX,
+            in_order: rate.slots <= 1,
         };
         let functions = Arc::new(Functions::new());
         let (jobs, queue) = bounded(JOBS_MAX);

@@ -97,7 +97,7 @@ impl OpenCl {
         let name = format!("opencl:{} ({})", found.number, found.name);
         let queues = Queues::open(found.id)
             .map_err(|error| DeviceError::Failed { device: name.clone(), reason: error.to_string() })?;
-        let info = Info { kind: Kind::OpenCl, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX };
+        let info = Info { kind: Kind::OpenCl, name, slots: SLOTS_PIPELINED, jobs_max: JOBS_MAX, in_order: true };
         Ok(Self { info, queues, functions: Functions::new(), jobs: Arc::default() })
     }
 

@@ -1,0 +1,116 @@
+//! Requests of one context that are not answered yet.
+
+use bytes::Bytes;
+use pathcall_wire::Instant;
+
+use crate::path::{KindId, PathId};
+use crate::select::Ticket;
+
+/// A request, from [`send`](super::Context::send) to its answer.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) tag: u64,
+    pub(super) kind: KindId,
+    pub(super) payload: Bytes,
+    /// None: the CPU is the last resort.
+    pub(super) ticket: Option<Ticket>,
+    pub(super) path: Option<PathId>,
+    pub(super) trip: u8,
+    pub(super) attempts: u32,
+    /// When it was to be sent.
+    pub(super) began: Instant,
+    /// When this attempt began.
+    pub(super) sent: Instant,
+    /// `t1` of this trip, or `t5` of the one before.
+    pub(super) from: Instant,
+    /// Time within the hosts so far; none if a part was not measured.
+    pub(super) intra_ns: Option<u64>,
+    /// Why the last attempt failed.
+    pub(super) why: String,
+    /// Its place in what is explained.
+    pub(super) record: u64,
+}
+
+/// How many requests a context holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// Requests of its own, in flight or waiting.
+    pub requests: usize,
+    /// Jobs of its devices, also those of others' requests.
+    pub jobs: usize,
+}
+
+/// Entries by number; a number names one attempt.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    slots: Vec<(u32, Option<Entry>)>,
+    free: Vec<u32>,
+    by_ticket: Vec<u32>,
+    count: usize,
+}
+
+impl Entries {
+    pub(super) fn new(max: usize) -> Self {
+        // As many may be left to the CPU as the selector holds.
+        let max = 2 * max;
+        Self {
+            slots: (0..max).map(|_| (0, None)).collect(),
+            free: (0..max as u32).rev().collect(),
+            by_ticket: vec![u32::MAX; max],
+            count: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
+        let at = self.free.pop()?;
+        if let Some(ticket) = entry.ticket {
+            self.by_ticket[ticket.index()] = at;
+        }
+        self.slots[at as usize].1 = Some(entry);
+        self.count += 1;
+        Some(at)
+    }
+
+    pub(super) fn of_ticket(&self, ticket: Ticket) -> Option<u32> {
+        let at = *self.by_ticket.get(ticket.index())?;
+        (self.slots.get(at as usize)?.1.as_ref()?.ticket == Some(ticket)).then_some(at)
+    }
+
+    /// The number of a new attempt: what comes of those before is not for it.
+    pub(super) fn attempt(&mut self, at: u32) -> u64 {
+        let (generation, _) = &mut self.slots[at as usize];
+        *generation = (*generation + 1) & (u32::MAX >> 1);
+        self.id(at)
+    }
+
+    pub(super) fn id(&self, at: u32) -> u64 {
+        (u64::from(self.slots[at as usize].0) << 32) | u64::from(at)
+    }
+
+    /// The place of that attempt, if it is the current one.
+    pub(super) fn find(&self, id: u64) -> Option<u32> {
+        let at = id as u32;
+        let (generation, entry) = self.slots.get(at as usize)?;
+        (*generation == (id >> 32) as u32 && entry.is_some()).then_some(at)
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Entry> {
+        self.slots.get_mut(at as usize)?.1.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, at: u32) -> Option<Entry> {
+        let entry = self.slots.get_mut(at as usize)?.1.take()?;
+        self.attempt(at);
+        self.free.push(at);
+        self.count -= 1;
+        Some(entry)
+    }
+}

@@ -1,0 +1,134 @@
+//! What is registered, held against what the application needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_channel::bounded;
+
+use super::bench::Task;
+use super::builder::{InitError, NextFn};
+use crate::Role;
+use crate::device::profile::{BUDGET, compute};
+use crate::device::{Code, Completion, Device, Job, MESSAGE_MAX};
+use crate::model::Application;
+
+/// For the first answer of a device: kernels may be compiled for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Loads what is registered for each task and role, where there is a device.
+pub(super) fn load(
+    application: &Application,
+    devices: &[Option<Arc<dyn Device>>; 2],
+    functions: &[(String, Role, Code, usize)],
+) -> Result<Vec<[Option<Task>; 2]>, InitError> {
+    let file = || application.file.clone();
+    if let Some((name, ..)) =
+        functions.iter().find(|(name, ..)| !application.tasks.iter().any(|task| task.name == *name))
+    {
+        let has = application.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(InitError::Unknown { name: name.clone(), file: file(), what: "task", has });
+    }
+    let mut loaded = vec![[None, None]; application.tasks.len()];
+    for (task, loaded) in application.tasks.iter().zip(&mut loaded) {
+        for role in Role::ALL {
+            let given = functions.iter().filter(|(name, of, ..)| *name == task.name && *of == role);
+            let given: Vec<_> = given.collect();
+            let Some(device) = &devices[role as usize] else { continue };
+            let Some(first) = given.first() else { continue };
+            let fits = given.iter().find(|(_, _, code, _)| code.runs_on(device.info().kind)).unwrap_or(first);
+            let (name, _, code, answer_max) = fits;
+            if *answer_max > MESSAGE_MAX {
+                return Err(InitError::Registered(format!("`{name}`: answers have {MESSAGE_MAX} bytes at most")));
+            }
+            loaded[role as usize] = Some(Task { function: device.load(name, code)?, answer_max: *answer_max });
+        }
+    }
+    lacking(application, devices, &loaded).map_or(Ok(loaded), Err)
+}
+
+/// What dataflows need of this side, where it has a device of the role: a side without one is the other's business.
+fn lacking(
+    application: &Application,
+    devices: &[Option<Arc<dyn Device>>; 2],
+    loaded: &[[Option<Task>; 2]],
+) -> Option<InitError> {
+    let trips = application.requests.iter().flat_map(|request| &request.dataflows).flat_map(|flow| &flow.trips);
+    let ends = trips.flat_map(|trip| [trip.requester, trip.responder]);
+    let any = |task: usize| loaded[task].iter().any(Option::is_some);
+    let missing = ends.filter_map(|end| Some((end.task?, end.role))).find(|(task, role)| {
+        any(*task) && devices[*role as usize].is_some() && loaded[*task][*role as usize].is_none()
+    });
+    // What can be done on an accelerator has to be possible on the CPU: it is where requests end up.
+    let alone = (0..loaded.len())
+        .find(|task| loaded[*task][Role::Acc as usize].is_some() && loaded[*task][Role::Cpu as usize].is_none())
+        .map(|task| (task, Role::Cpu));
+    let (task, role) = missing.or(alone)?;
+    let (file, name) = (application.file.clone(), application.tasks[task].name.clone());
+    let call = if devices[role as usize].is_some() { "reg_app_func" } else { "device" };
+    Some(InitError::Lacking { file, task: name, role, call })
+}
+
+pub(super) fn nexts(application: &Application, given: Vec<(String, NextFn)>) -> Result<Vec<Option<NextFn>>, InitError> {
+    let mut next: Vec<Option<NextFn>> = vec![None; application.requests.len()];
+    for (name, function) in given {
+        let Some(at) = application.requests.iter().position(|request| request.name == name) else {
+            let has = application.requests.iter().map(|request| request.name.as_str()).collect::<Vec<_>>().join(", ");
+            let file = application.file.clone();
+            return Err(InitError::Unknown { name, file, what: "type of request", has });
+        };
+        next[at] = Some(function);
+    }
+    Ok(next)
+}
+
+/// Has all roles work on a sample: they must give the same. Takes what is measured for compute times that are not known.
+pub(super) fn try_out(
+    application: &mut Application,
+    devices: &[Option<Arc<dyn Device>>; 2],
+    loaded: &[[Option<Task>; 2]],
+    name: &str,
+    request: &Bytes,
+) -> Result<(), InitError> {
+    let Some(at) = application.tasks.iter().position(|task| task.name == name) else {
+        let has = application.tasks.iter().map(|task| task.name.as_str()).collect::<Vec<_>>().join(", ");
+        let (name, file) = (name.to_owned(), application.file.clone());
+        return Err(InitError::Unknown { name, file, what: "task", has });
+    };
+    let unknown = application.unknown();
+    let failed = |reason: String| InitError::Sample { task: name.into(), reason };
+    let mut right: Option<Bytes> = None;
+    for role in Role::ALL {
+        let (Some(device), Some(task)) = (&devices[role as usize], loaded[at][role as usize]) else { continue };
+        let room = request.len().max(task.answer_max);
+        let answer = once(&**device, task, request, room).map_err(failed)?;
+        match &right {
+            None => right = Some(answer),
+            Some(right) if *right == answer => {}
+            Some(right) => {
+                let place = right.iter().zip(&answer).position(|(one, other)| one != other);
+                let place = place.unwrap_or(right.len().min(answer.len()));
+                let difference = format!("{} and {} bytes that differ at {place}", answer.len(), right.len());
+                let (task, device) = (name.to_owned(), device.info().name.clone());
+                return Err(InitError::Differs { task, device, bytes: request.len(), difference });
+            }
+        }
+        if unknown.contains(&(at, role)) {
+            let measured =
+                compute(&**device, task.function, request, room, BUDGET).map_err(|e| failed(e.to_string()))?;
+            application.set_compute(at, role, measured.busy_ns);
+        }
+    }
+    Ok(())
+}
+
+/// One answer.
+fn once(device: &dyn Device, task: Task, request: &Bytes, room: usize) -> Result<Bytes, String> {
+    let (done, completions) = bounded(1);
+    let region = device.register(room, room).map_err(|error| error.to_string())?;
+    let job = Job { tag: 0, function: task.function, input: request.clone(), region, done };
+    device.submit(job).map_err(|error| error.to_string())?;
+    let Completion { region, result, .. } = completions.recv_timeout(PATIENCE).map_err(|_| "no answer".to_owned())?;
+    let bytes = result.map_err(|error| error.to_string())?;
+    region.map(|region| Bytes::copy_from_slice(region.output(bytes))).ok_or_else(|| "no memory".to_owned())
+}

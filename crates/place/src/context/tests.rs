@@ -1,0 +1,440 @@
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::builder::{Builder, Context, Limits};
+use super::comm::InProcess;
+use super::remote::Remote;
+use super::window::HostWindow;
+use super::*;
+use crate::device::discover::{Choice, open};
+use crate::device::emulated::{Emulated, Fault as Wrong, Planted, Rate};
+use crate::device::pool::{Pool, PoolConfig};
+use crate::device::{Code, Device, Items, Kernel, Length};
+use crate::model::{Application, Hardware, Preset};
+use crate::select::Strategy as Choose;
+use crate::{Config, Role};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const APPLICATION: &str = "application: sums
+tasks:
+  add: { cpu: 20 us, acc: 20 us }
+requests:
+  ADD:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: add }]
+      - trips: [{ path: cpu-acc, bytes: 64 B, reply: 64 B, responder: add }]
+  ORDERED:
+    dependency: ADDR
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: add }]
+      - trips: [{ path: cpu-acc, bytes: 64 B, reply: 64 B, responder: add }]
+  TWICE:
+    dependency: NONE
+    dataflows:
+      - trips:
+          - { path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: add }
+          - { path: cpu-acc, bytes: 64 B, reply: 64 B, requester: add, responder: add }
+  ACC:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-acc, bytes: 64 B, reply: 64 B, responder: add }]
+";
+
+/// Adds 7 to each byte; refuses what begins with 255.
+fn add(input: &[u8], output: &mut [u8]) -> Result<usize, AppError> {
+    if input.first() == Some(&255) {
+        return Err(AppError("no sums of 255".into()));
+    }
+    for (to, from) in output.iter_mut().zip(input) {
+        *to = from.wrapping_add(7);
+    }
+    Ok(input.len())
+}
+
+fn sum(input: &[u8]) -> Bytes {
+    input.iter().map(|byte| byte.wrapping_add(7)).collect()
+}
+
+fn application() -> Application {
+    Application::parse("sums.yaml", APPLICATION).expect("right")
+}
+
+fn host() -> Code {
+    Code::Host(Arc::new(add), Length::AsInput)
+}
+
+fn pool() -> Arc<dyn Device> {
+    Arc::new(Pool::start(&PoolConfig::new(1)).expect("threads"))
+}
+
+fn emulated(faults: Vec<Planted>) -> Arc<dyn Device> {
+    let rate = Rate { slots: 1, per_job: Duration::from_micros(20), bytes_per_second: 0, latency: Duration::ZERO };
+    Arc::new(Emulated::start("test", rate, faults).expect("a thread"))
+}
+
+fn builder(acc: Arc<dyn Device>, code: Code) -> Builder {
+    let hardware = || Hardware::preset(Preset::Direct);
+    let limits = Limits { stall: Duration::from_millis(20), ..Limits::default() };
+    Builder::new(application(), hardware(), hardware())
+        .limits(limits)
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, acc)
+        .reg_app_func(host(), "add", Role::Cpu, 0)
+        .reg_app_func(code, "add", Role::Acc, 0)
+}
+
+fn alone(acc: Arc<dyn Device>) -> Context {
+    builder(acc, host()).reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins")
+}
+
+fn message(context: &Context, kind: &str, tag: u64, payload: &[u8]) -> Message {
+    let kind = context.kind(kind).expect("a type");
+    Message { kind, address: tag % 5, message: 0, tag, payload: Bytes::copy_from_slice(payload) }
+}
+
+fn answer(context: &mut Context) -> Answer {
+    match context.wait(LIMIT).expect("in time") {
+        Event::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends all, eight at a time: the answers, in the order of the requests.
+fn all(context: &mut Context, kind: &str, inputs: &[Vec<u8>]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for (tag, input) in inputs.iter().enumerate() {
+        if tag >= 8 {
+            answers.push(answer(context));
+        }
+        context.send(message(context, kind, tag as u64, input)).expect("room");
+    }
+    while answers.len() < inputs.len() {
+        answers.push(answer(context));
+    }
+    assert_eq!(context.held().requests, 0);
+    assert!(context.recv().is_none(), "one answer each");
+    answers.sort_by_key(|answer| answer.tag);
+    answers
+}
+
+fn inputs(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|i| vec![(i % 200) as u8; 1 + i % 70]).collect()
+}
+
+fn assert_sums(answers: &[Answer], inputs: &[Vec<u8>]) {
+    for (answer, input) in answers.iter().zip(inputs) {
+        assert_eq!(answer.result, Ok(sum(input)), "{answer:?}");
+    }
+    assert_eq!(answers.len(), inputs.len());
+}
+
+#[test]
+fn requests_take_both_paths_and_are_explained() {
+    let mut context = alone(emulated(Vec::new()));
+    let inputs = inputs(2000);
+    let answers = all(&mut context, "ADD", &inputs);
+    assert_sums(&answers, &inputs);
+    assert!(answers.iter().all(|answer| answer.intra_ns.is_some_and(|intra| intra <= answer.total_ns)));
+    let telemetry = context.telemetry();
+    let [cpu, acc, ..] = &telemetry.paths[..] else { panic!("two paths") };
+    assert_eq!((cpu.state.done + acc.state.done, cpu.intra.len() + acc.total.len()), (2000, 2000));
+    assert!(cpu.state.done > 0 && acc.state.done > 0, "{telemetry}");
+    let jobs: u64 = telemetry.devices.iter().map(|device| device.stats.done).sum();
+    assert_eq!(jobs, 2000);
+    assert!(!telemetry.samples.is_empty());
+    let lines: Vec<_> = context.explain(3).map(|line| line.to_string()).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[2].starts_with("1999 ADD: cpu-") && lines[2].contains("ns within the hosts"), "{}", lines[2]);
+    assert!(lines[2].contains("cpu-acc: ") && lines[2].contains(" × "), "{}", lines[2]);
+}
+
+#[test]
+fn dataflows_of_several_trips_go_on_with_what_came() {
+    let mut context = alone(emulated(Vec::new()));
+    let inputs = inputs(100);
+    // At the responder, at the requester, at the responder.
+    for (answer, input) in all(&mut context, "TWICE", &inputs).iter().zip(&inputs) {
+        assert_eq!(answer.result, Ok(sum(&sum(&sum(input)))));
+    }
+    let next: NextFn = Arc::new(|trip, request, answer| {
+        assert_eq!((trip, answer), (1, &sum(request)));
+        Bytes::from_static(b"other")
+    });
+    let builder = builder(emulated(Vec::new()), host()).next("TWICE", next);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    assert_eq!(all(&mut context, "TWICE", &inputs[..1])[0].result, Ok(sum(&sum(b"other"))));
+}
+
+#[test]
+fn what_the_application_refuses_is_not_sent_again() {
+    let mut context = alone(emulated(Vec::new()));
+    let answers = all(&mut context, "ADD", &vec![vec![255]; 20]);
+    for answer in answers {
+        assert_eq!(answer.result, Err(Failure::App(AppError("no sums of 255".into()))));
+        assert_eq!(answer.attempts, 1);
+    }
+}
+
+#[test]
+fn a_device_that_disappears_loses_no_request() {
+    let builder = builder(emulated(vec![Planted::forever(20, Wrong::Disappears)]), host()).strategy(Choose::RoundRobin);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let inputs = inputs(300);
+    assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+    // Also where no path is left: the CPU does it.
+    let answers = all(&mut context, "ACC", &inputs[..3]);
+    assert_sums(&answers, &inputs[..3]);
+    assert!(answers.iter().all(|answer| answer.path.is_none()), "{answers:?}");
+    let telemetry = context.telemetry();
+    let acc = &telemetry.devices[1];
+    assert!(acc.stats.stalled > 0 && telemetry.paths[1].state.lefts > 0, "{telemetry}");
+    assert!(telemetry.to_string().contains("their requests were sent again"), "{telemetry}");
+    let told: Vec<_> = context.explain(3).map(|line| line.to_string()).collect();
+    assert!(told[0].contains("by the CPUs, as no path answered") && told[0].contains("did not answer"), "{}", told[0]);
+}
+
+#[test]
+fn a_device_that_comes_back_is_used_again() {
+    let faults = vec![Planted { from: 10, count: 5, fault: Wrong::Fails }];
+    let mut context = alone(emulated(faults));
+    let inputs = inputs(500);
+    let began = std::time::Instant::now();
+    loop {
+        assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+        let telemetry = context.telemetry();
+        let acc = &telemetry.paths[1].state;
+        if acc.failed >= 1 && acc.probes > 0 && acc.done > 20 && acc.left_until.is_none() {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{telemetry}");
+    }
+}
+
+#[test]
+fn requests_of_one_address_are_never_reordered() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let code = move |slow: u64| {
+        let log = Arc::clone(&noted);
+        Code::host(move |input, output| {
+            let tag = u64::from_be_bytes(input.try_into().expect("eight bytes"));
+            if tag % 7 == slow {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            log.lock().expect("no panic").push(tag);
+            output[..8].copy_from_slice(input);
+            Ok(8)
+        })
+    };
+    let hardware = || Hardware::preset(Preset::Direct);
+    let mut context = Builder::new(application(), hardware(), hardware())
+        .device(Role::Cpu, Arc::new(Pool::start(&PoolConfig::new(2)).expect("threads")))
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(code(3), "add", Role::Cpu, 0)
+        .reg_app_func(code(5), "add", Role::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .strategy(Choose::RoundRobin)
+        .init()
+        .expect("it begins");
+    let inputs: Vec<_> = (0..400_u64).map(|tag| tag.to_be_bytes().to_vec()).collect();
+    all(&mut context, "ORDERED", &inputs);
+    let log = log.lock().expect("no panic");
+    for address in 0..5 {
+        let of: Vec<_> = log.iter().filter(|tag| **tag % 5 == address).collect();
+        assert!(of.len() == 80 && of.is_sorted(), "address {address}: {of:?}");
+    }
+}
+
+#[test]
+fn too_many_are_refused_and_too_long_ones() {
+    let limits = Limits { select: Config { in_flight_max: 4, ..Config::default() }, ..Limits::default() };
+    let builder = builder(emulated(Vec::new()), host()).limits(limits);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    for tag in 0..4 {
+        context.send(message(&context, "ADD", tag, b"x")).expect("room");
+    }
+    assert_eq!(context.send(message(&context, "ADD", 4, b"x")), Err(SendError::Full(4)));
+    let mut unknown = message(&context, "ADD", 4, b"x");
+    unknown.kind = KindId(99);
+    assert_eq!(context.send(unknown), Err(SendError::Kind(KindId(99))));
+    for _ in 0..4 {
+        assert_eq!(answer(&mut context).result, Ok(sum(b"x")));
+    }
+    context.send(message(&context, "ADD", 4, b"x")).expect("room again");
+}
+
+/// One context asks, another one works.
+fn two(asks: impl comm::Comm + 'static, works: impl comm::Comm + 'static) {
+    let hardware = || Hardware::preset(Preset::Direct);
+    let window = Arc::new(HostWindow::new(vec![0; 64]));
+    let server = builder(emulated(Vec::new()), host())
+        .reg_comm_func(works, "works", Role::Cpu)
+        .reg_mem_func(window, "values", Role::Cpu)
+        .init()
+        .expect("it begins")
+        .spawn()
+        .expect("a thread");
+    let asks = Builder::new(application(), hardware(), hardware()).reg_comm_func(asks, "asks", Role::Cpu);
+    let mut context = asks.init().expect("it begins");
+    let inputs = inputs(400);
+    assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+    assert_sums(&all(&mut context, "ORDERED", &inputs), &inputs);
+    let long = vec![vec![9; 300_000]];
+    assert_sums(&all(&mut context, "ADD", &long), &long);
+    assert!(matches!(all(&mut context, "ADD", &[vec![255]])[0].result, Err(Failure::App(_))));
+    let accessed = |context: &mut Context| match context.wait(LIMIT).expect("in time") {
+        Event::Accessed { tag, result } => (tag, result),
+        other => panic!("{other:?}"),
+    };
+    context.write("values", 3, Bytes::from_static(b"abc"), 1).expect("room");
+    assert_eq!(accessed(&mut context), (1, Ok(Bytes::new())));
+    context.read("values", 2, 5, 2).expect("room");
+    assert_eq!(accessed(&mut context), (2, Ok(Bytes::from_static(b"\0abc\0"))));
+    context.read("values", 60, 5, 3).expect("room");
+    let refused = accessed(&mut context).1.expect_err("outside").to_string();
+    assert!(refused.contains("`values` has 64 bytes: none at 60 for 5 more"), "{refused}");
+    let done: u64 = server.stop().expect("no panic").telemetry().devices.iter().map(|device| device.stats.done).sum();
+    assert_eq!(done, 801);
+    // Nobody is there any more: that is said, and nothing hangs.
+    let gone = all(&mut context, "ADD", &[vec![1]]).remove(0);
+    assert!(matches!(gone.result, Err(Failure::Failed(_))), "{gone:?}");
+}
+
+#[test]
+fn two_contexts_of_a_process() {
+    let (asks, works) = InProcess::pair();
+    two(asks, works);
+}
+
+#[test]
+fn two_contexts_over_the_loopback() {
+    let free = (Ipv4Addr::LOCALHOST, 0).into();
+    let works = Remote::bind(free, None).expect("a port");
+    let asks = Remote::bind(free, Some(works.address())).expect("a port");
+    two(asks, works);
+}
+
+#[test]
+fn an_application_may_handle_requests_itself() {
+    let builder = builder(emulated(Vec::new()), host()).handles_itself(false);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    for tag in 0..3 {
+        context.send(message(&context, "ADD", tag, b"x")).expect("room");
+    }
+    let (mut results, mut came) = (Vec::new(), 0);
+    while results.len() < 3 {
+        match context.wait(LIMIT).expect("in time") {
+            Event::Request(incoming) if came == 0 => {
+                came += 1;
+                incoming.answer(Instant(u64::MAX), Bytes::from_static(b"own"));
+            }
+            // On another role than its path names.
+            Event::Request(incoming) => context.handle(incoming, Role::Cpu),
+            Event::Answer(answer) => results.push(answer.result.expect("an answer")),
+            other @ Event::Accessed { .. } => panic!("{other:?}"),
+        }
+    }
+    results.sort();
+    assert!(results.contains(&sum(b"x")) && results.contains(&Bytes::from_static(b"own")), "{results:?}");
+}
+
+#[test]
+fn kernels_and_the_host_answer_alike() {
+    let device = match open(&Choice::OpenCl(0)) {
+        Ok(device) => device,
+        Err(error) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => return println!("skipped: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    let source = "kernel void add(global const uchar *input, uint input_bytes, global uchar *output, uint max) {\n\
+                  uint i = get_global_id(0);\n  if (i < input_bytes && i < max) output[i] = input[i] + 7;\n}";
+    let (items, length) = (Items::PerInput(1), Length::AsInput);
+    let (options, tables) = (String::new(), Vec::new());
+    let kernel = Kernel { source: source.into(), entry: "add".into(), options, items, group: 64, length, tables };
+    let builder = builder(device, Code::OpenCl(kernel)).strategy(Choose::RoundRobin);
+    let limits = Limits { stall: Duration::from_secs(20), ..Limits::default() };
+    let builder = builder.limits(limits).reg_comm_func(InProcess::itself(), "itself", Role::Cpu);
+    let mut context = builder.init().expect("it begins");
+    let mut inputs = inputs(300);
+    inputs.push(vec![3; 200_000]);
+    assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+    let telemetry = context.telemetry();
+    assert!(telemetry.devices[1].stats.done >= 100 && telemetry.devices[1].stats.failed == 0, "{telemetry}");
+}
+
+#[test]
+fn mistakes_are_told_before_anything_begins() {
+    let said = |builder: Builder| builder.init().expect_err("refused").to_string();
+    let twice = builder(emulated(Vec::new()), host());
+    let twice =
+        twice.reg_comm_func(InProcess::itself(), "a", Role::Cpu).reg_comm_func(InProcess::itself(), "b", Role::Cpu);
+    assert_eq!(said(twice), "cpu has two communication functions: `b` is the second");
+    let unknown = builder(emulated(Vec::new()), host()).reg_app_func(host(), "sub", Role::Cpu, 0);
+    assert_eq!(said(unknown), "`sub` is registered, and sums.yaml has no task of that name; it has: add");
+    let clock = builder(emulated(Vec::new()), host()).reg_ts_func(Arc::new(|| Instant(0)), "gpu");
+    assert_eq!(said(clock), "a clock is registered as `gpu`: expected `cpu` or `nic`");
+    let hardware = || Hardware::preset(Preset::Direct);
+    let cpu_only = Builder::new(application(), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(host(), "add", Role::Cpu, 0);
+    let expected = "sums.yaml: `add` runs on acc, and nothing is registered for it: call reg_app_func";
+    assert_eq!(said(cpu_only), expected);
+    let next = builder(emulated(Vec::new()), host()).next("SUB", Arc::new(|_, request, _| request.clone()));
+    assert!(said(next).contains("no type of request of that name; it has: ADD, ORDERED, TWICE, ACC"));
+    let wrong = builder(emulated(Vec::new()), Code::host(|input, output| add(&input[1..], output)));
+    assert_eq!(
+        said(wrong.sample("add", Bytes::from_static(b"four"))),
+        "`add` gives another answer on emulated (test) than on the CPU: for a sample of 4 bytes, 3 and 4 bytes that differ at 0"
+    );
+    let sample = builder(emulated(Vec::new()), host()).sample("add", Bytes::from_static(&[255]));
+    assert_eq!(said(sample), "the sample of `add` fails: no sums of 255");
+    // A compute time that the file lacks is measured.
+    let text = APPLICATION.replace("add: { cpu: 20 us, acc: 20 us }", "add: { cpu: 20 us }");
+    let measured = Builder::new(Application::parse("sums.yaml", &text).expect("right"), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(host(), "add", Role::Cpu, 0)
+        .reg_app_func(host(), "add", Role::Acc, 0)
+        .sample("add", Bytes::from_static(b"four"));
+    let context = measured.init().expect("it begins");
+    let known = context.application.tasks[0].compute_ns[Role::Acc as usize].expect("measured");
+    assert!(known >= 20_000, "{known} ns");
+}
+
+fn planted() -> impl proptest::strategy::Strategy<Value = Vec<Planted>> {
+    let fault = prop_oneof![
+        Just(Wrong::Disappears),
+        Just(Wrong::Gone),
+        Just(Wrong::Fails),
+        (-70_isize..=70).prop_filter("a wrong one", |by| *by != 0).prop_map(Wrong::Length),
+        Just(Wrong::Slow(100)),
+    ];
+    proptest::collection::vec((0..60_u64, 1..30_u64, fault), 0..4)
+        .prop_map(|faults| faults.into_iter().map(|(from, count, fault)| Planted { from, count, fault }).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever a device does wrong, each request has one answer, which is the CPU's.
+    #[test]
+    fn answers_are_the_cpus_whatever_a_device_does(
+        faults in planted(),
+        kind in prop_oneof![Just("ADD"), Just("ORDERED"), Just("TWICE"), Just("ACC")],
+        strategy in prop_oneof![Just(Choose::Leo), Just(Choose::RoundRobin), Just(Choose::AllAcc)],
+    ) {
+        let limits = Limits { stall: Duration::from_millis(8), ..Limits::default() };
+        let builder = builder(emulated(faults), host()).strategy(strategy).limits(limits);
+        let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+        let inputs: Vec<Vec<u8>> = (0..60).map(|i| vec![i, i + 1, i + 2]).collect();
+        for (answer, input) in all(&mut context, kind, &inputs).iter().zip(&inputs) {
+            let once = sum(input);
+            let expected = if kind == "TWICE" { sum(&sum(&once)) } else { once };
+            prop_assert_eq!(&answer.result, &Ok(expected), "{:?}", answer);
+        }
+    }
+}
