@@ -63,6 +63,9 @@ pub(crate) enum Failure {
     /// A function can't be built or run.
     #[error("{0}")]
     Function(String),
+    /// A device can't be had or measured.
+    #[error("{0}")]
+    Place(String),
     /// Where this program lies can't be found out.
     #[error("the place of this program can't be found out: {0}")]
     NoPlace(#[source] io::Error),

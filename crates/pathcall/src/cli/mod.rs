@@ -8,6 +8,7 @@
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
 //!             ├─ function ─▶ pathcall_function
+//!             ├─ place ─▶ pathcall_place
 //!             ├─ demo ─▶ controller, element, and the applications beside this program
 //!             ├─ sim ─▶ pathcall_sim
 //!             └─ testbed ─▶ pathcall_testbed (Linux)
@@ -24,6 +25,7 @@ mod failure;
 mod function;
 mod kernel;
 mod memory;
+mod place;
 mod program;
 mod signal;
 mod status;
@@ -68,6 +70,8 @@ enum Command {
     Program(program::ProgramArgs),
     /// Check, explain, build or run a network function
     Function(function::FunctionArgs),
+    /// Look at devices and paths of hosts, measure them, explain which path requests took
+    Place(place::PlaceArgs),
     /// Run the applications with an element, in software and as plain gRPC, and compare
     Demo(demo::DemoArgs),
     /// Play faulty networks from seeds and check every result
@@ -91,6 +95,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Check(args) => return check::run(&args),
         Command::Function(args) => return function::run(args),
+        Command::Place(args) => return place::run(&args),
         Command::Sim(args) => return pathcall_sim::cli::run_cli(&args).map_err(Failure::Output),
         #[cfg(target_os = "linux")]
         Command::Testbed(args) => return testbed::run(args),

@@ -178,6 +178,8 @@ pub struct Context {
     pub(super) telemetry: Records,
     pub(super) handles_itself: bool,
     pub(super) stop: Option<Receiver<()>>,
+    #[cfg(unix)]
+    pub(super) door: Option<super::door::Door>,
 }
 
 impl fmt::Debug for Context {
@@ -201,6 +203,8 @@ pub struct Builder {
     next: Vec<(String, NextFn)>,
     samples: Vec<(String, Bytes)>,
     handles_itself: bool,
+    #[cfg(unix)]
+    door: Option<std::path::PathBuf>,
     wrong: Option<String>,
 }
 
@@ -228,6 +232,8 @@ impl Builder {
             next: Vec::new(),
             samples: Vec::new(),
             handles_itself: true,
+            #[cfg(unix)]
+            door: None,
             wrong: None,
         }
     }
@@ -315,6 +321,14 @@ impl Builder {
         self
     }
 
+    /// Says on this socket, a new file, where requests went and why: to `pathcall place explain`.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn door(mut self, path: &std::path::Path) -> Self {
+        self.door = Some(path.to_owned());
+        self
+    }
+
     /// Loads functions, tries them where there are samples, begins to communicate.
     ///
     /// # Errors
@@ -368,6 +382,14 @@ impl Builder {
             device.map(|device| Bench::new(device, role, limits.jobs_max, stall))
         };
         let [cpu, acc] = devices;
+        #[cfg(unix)]
+        let door = match self.door {
+            Some(path) => Some(
+                super::door::Door::open(&path)
+                    .map_err(|error| InitError::Registered(format!("no door at {}: {error}", path.display())))?,
+            ),
+            None => None,
+        };
         let telemetry = Records::new(&paths, limits.explained_max);
         Ok(Context {
             flows: Flows::new(&application),
@@ -390,6 +412,8 @@ impl Builder {
             telemetry,
             handles_itself: self.handles_itself,
             stop: None,
+            #[cfg(unix)]
+            door,
         })
     }
 }

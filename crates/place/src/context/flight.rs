@@ -94,6 +94,10 @@ impl Context {
             for bench in self.benches.iter().flatten() {
                 select.recv(&bench.completions);
             }
+            #[cfg(unix)]
+            if let Some(door) = &self.door {
+                select.recv(&door.asked);
+            }
             let ready = match self.stop.as_ref() {
                 Some(stop) => {
                     let index = select.recv(stop);
@@ -156,6 +160,8 @@ impl Context {
             }
         }
         self.release(now);
+        #[cfg(unix)]
+        self.tell();
     }
 
     fn arrived(&mut self, arrival: Arrival) {

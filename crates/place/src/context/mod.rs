@@ -28,6 +28,8 @@
 mod bench;
 mod builder;
 pub mod comm;
+#[cfg(unix)]
+pub mod door;
 mod flight;
 mod held;
 mod load;

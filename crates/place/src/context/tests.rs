@@ -153,6 +153,38 @@ fn requests_take_both_paths_and_are_explained() {
 }
 
 #[test]
+fn who_asks_at_the_door_is_told() {
+    use super::door::{Question, ask};
+    let path = std::env::temp_dir().join(format!("pathcall-place-{}.sock", std::process::id()));
+    let (asks, works) = InProcess::pair();
+    let server = builder(emulated(Vec::new()), host()).reg_comm_func(works, "works", Role::Cpu).door(&path);
+    let server = server.init().expect("it begins").spawn().expect("a thread");
+    let hardware = || Hardware::preset(Preset::Direct);
+    let asks = Builder::new(application(), hardware(), hardware()).reg_comm_func(asks, "asks", Role::Cpu);
+    let mut context = asks.init().expect("it begins");
+    all(&mut context, "ADD", &inputs(10));
+    let status = ask(&path, Question::Status).expect("it listens");
+    assert!(status.contains("ADD cpu-acc: ") && status.contains("acc emulated (test): "), "{status}");
+    assert_eq!(ask(&path, Question::Explain(5)).expect("it listens"), "", "it sends nothing itself");
+    // A second one has no door there, and a new one after the first is gone does.
+    let second =
+        || builder(emulated(Vec::new()), host()).reg_comm_func(InProcess::itself(), "i", Role::Cpu).door(&path);
+    assert!(second().init().expect_err("in use").to_string().contains("no door at"));
+    drop(server.stop());
+    let mut second = second().init().expect("it begins");
+    all(&mut second, "ADD", &inputs(10));
+    std::thread::scope(|scope| {
+        let told = scope.spawn(|| ask(&path, Question::Explain(2)));
+        while !told.is_finished() {
+            assert!(second.wait(Duration::from_millis(10)).is_none());
+        }
+        assert_eq!(told.join().expect("no panic").expect("it listens").lines().count(), 2);
+    });
+    drop(second);
+    assert!(!path.exists());
+}
+
+#[test]
 fn dataflows_of_several_trips_go_on_with_what_came() {
     let mut context = alone(emulated(Vec::new()));
     let inputs = inputs(100);
@@ -181,7 +213,7 @@ fn what_the_application_refuses_is_not_sent_again() {
 
 #[test]
 fn a_device_that_disappears_loses_no_request() {
-    let builder = builder(emulated(vec![Planted::forever(20, Wrong::Disappears)]), host()).strategy(Choose::RoundRobin);
+    let builder = builder(emulated(vec![Planted::forever(3, Wrong::Disappears)]), host()).strategy(Choose::RoundRobin);
     let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
     let inputs = inputs(300);
     assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
