@@ -130,6 +130,10 @@ fn every_command_in_the_pages_works() {
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
+            // A program that can be asked has to run.
+            ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
+                has(&place, "crates/pathcall/tests/place.rs", &format!("\"{verb}\""));
+            }
             // Only named.
             ["pathcall", "testbed"] => {
                 succeeds(&place, Command::new(env!("CARGO_BIN_EXE_pathcall")).args(["testbed", "--help"]));
