@@ -11,15 +11,20 @@
 //! each path's traverse time and toll; [`select`] decides for each request which path it takes, and keeps requests of
 //! one address or message in order (§III-B2); [`exact`] has the best choice for a known sequence of requests (§III-B1).
 //!
-//! These four do no I/O and read no clock. [`device`] is what requests are worked on with, and [`context`] what
-//! applications call (Table II).
+//! These four do no I/O and read no clock, and need none of the feature `host`. [`device`] is what requests are worked on
+//! with, and [`context`] what applications call (Table II). Beside them stands [`reduce`]: all-reduce among the processes
+//! of one host.
 
+#[cfg(feature = "host")]
 pub mod context;
+#[cfg(feature = "host")]
 pub mod device;
 pub mod exact;
 mod mistake;
 pub mod model;
 pub mod path;
+#[cfg(all(target_os = "linux", feature = "host"))]
+pub mod reduce;
 pub mod select;
 
 pub use mistake::{Mistake, Position};

@@ -1,17 +1,12 @@
-//! The memory of a pair of rings: a file without a name, mapped by both sides.
-//!
-//! Its maker seals its size, so nobody can make the mapping of somebody else fall off its end, and takes
-//! all of its pages at once, so that a host short of memory says so here and not later, by a signal. Its
-//! taker believes neither before it has looked.
+//! The memory of a pair of rings, mapped by both sides.
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 
-use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use rustix::fs::{fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use memmap2::MmapRaw;
 
+use crate::memory;
+pub use crate::memory::MapError;
 use crate::ring::{Memory, words_for};
 
 /// Bytes of each of the two rings.
@@ -20,33 +15,6 @@ pub const RING_BYTES: usize = 512 << 10;
 const WORDS: usize = words_for(RING_BYTES / size_of::<u64>());
 /// What one pair of rings takes of the host's memory, bytes.
 pub const MAP_BYTES: usize = WORDS * size_of::<u64>();
-
-/// Its size can't change any more, nor can that.
-const SEALS: SealFlags = SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW);
-
-/// Why memory that another process gave is not mapped.
-#[derive(Debug, thiserror::Error)]
-pub enum MapError {
-    /// Its size could change.
-    #[error("memory with the seals {got:?}, expected {expected:?}")]
-    Unsealed {
-        /// Seals needed.
-        expected: SealFlags,
-        /// Seals there.
-        got: SealFlags,
-    },
-    /// It is not as large as it is to be.
-    #[error("memory of {got} bytes, expected {expected}")]
-    Size {
-        /// What both sides map.
-        expected: usize,
-        /// Its size.
-        got: i64,
-    },
-    /// What the system says.
-    #[error(transparent)]
-    System(#[from] io::Error),
-}
 
 /// A mapping of [`MAP_BYTES`], for as long as it is kept.
 #[derive(Debug)]
@@ -58,12 +26,7 @@ impl Map {
     /// # Errors
     /// When the host has no such memory, or not that much of it.
     pub fn make() -> Result<(Self, OwnedFd), MapError> {
-        let bytes = MAP_BYTES as u64;
-        let memory = memfd_create("pathcall-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
-        let memory = memory.map_err(io::Error::from)?;
-        ftruncate(&memory, bytes).map_err(io::Error::from)?;
-        fallocate(&memory, FallocateFlags::empty(), 0, bytes).map_err(io::Error::from)?;
-        fcntl_add_seals(&memory, SEALS).map_err(io::Error::from)?;
+        let memory = memory::make("pathcall-ring", MAP_BYTES)?;
         Ok((Self::over(memory.as_fd())?, memory))
     }
 
@@ -72,21 +35,12 @@ impl Map {
     /// # Errors
     /// When it isn't such memory: sealed, and of the right size.
     pub fn take(memory: OwnedFd) -> Result<Self, MapError> {
-        // Anything but memory has no seals to be asked for: an error of the system.
-        let got = fcntl_get_seals(&memory).map_err(io::Error::from)?;
-        if !got.contains(SEALS) {
-            return Err(MapError::Unsealed { expected: SEALS, got });
-        }
-        // Huge pages, which may be lacking when they are touched, don't come in this size.
-        let got = fstat(&memory).map_err(io::Error::from)?.st_size;
-        if usize::try_from(got) != Ok(MAP_BYTES) {
-            return Err(MapError::Size { expected: MAP_BYTES, got });
-        }
-        Ok(Self::over(memory.as_fd())?)
+        memory::check(&memory, MAP_BYTES)?;
+        Self::over(memory.as_fd())
     }
 
-    fn over(memory: BorrowedFd<'_>) -> io::Result<Self> {
-        MmapOptions::new().len(MAP_BYTES).map_raw(&memory).map(Self)
+    fn over(memory: BorrowedFd<'_>) -> Result<Self, MapError> {
+        Ok(Self(memory::map(memory, MAP_BYTES)?))
     }
 }
 
@@ -110,7 +64,10 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
     use super::*;
+    use crate::memory::SEALS;
     use crate::ring::{Side, pair};
 
     fn unsealed(bytes: u64, seals: SealFlags) -> OwnedFd {

@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("conformance", &["wire", "program", "function"]),
     ("sim", &["wire", "program", "endpoint", "function"]),
     ("function", &["wire", "sandbox"]),
-    ("place", &["wire", "endpoint"]),
+    ("place", &["wire", "shm", "endpoint"]),
     ("testbed", &[]),
 ];
 

@@ -1,0 +1,240 @@
+//! Groups of threads: how they meet, agree, and fail. That processes do the same is in `pathcall-place`'s tests.
+
+#![cfg(target_os = "linux")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pathcall_shm::Group;
+use pathcall_shm::group::{Config, GroupError, How, NAME_MAX, Op, RANKS_MAX, Refusal};
+
+/// Long enough for a busy machine, where nobody is missing.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// A name that no other test has.
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What each rank of a group comes to.
+fn each<R: Send>(ranks: usize, timeout: Duration, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
+    let name = name();
+    let run = |rank| work(Group::join(&Config::new(&name, rank, ranks).timeout(timeout)).expect("all come"));
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || run(rank))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn barriers_keep_ranks_together() {
+    let turns: Vec<AtomicU32> = (0..3).map(|_| AtomicU32::new(0)).collect();
+    each(3, LONG, |mut group| {
+        assert_eq!(group.ranks(), 3);
+        for turn in 0..200 {
+            turns[group.rank()].store(turn, Ordering::Relaxed);
+            group.barrier().expect("all are there");
+            assert!(turns.iter().all(|of| [turn, turn + 1].contains(&of.load(Ordering::Relaxed))));
+        }
+    });
+}
+
+#[test]
+fn each_part_of_all_rows_is_worked_on_once() {
+    let rows = each(3, LONG, |mut group| {
+        let mut buffer = group.buffer::<i64>(100_001).expect("memory");
+        assert!(buffer.len() == 100_001 && buffer.iter().all(|value| *value == 0));
+        for turn in 0..20 {
+            let own = group.rank() as i64;
+            buffer.iter_mut().enumerate().for_each(|(i, value)| *value = own * 1_000_000 + i as i64 + turn);
+            let add = |mut part: pathcall_shm::group::Part<'_, i64>| {
+                for rank in 0..part.ranks() {
+                    part.row(rank).iter_mut().for_each(|value| *value += 1);
+                }
+            };
+            group.share(&mut buffer, Op::Sum, add).expect("all are there");
+            let right = |i: usize| own * 1_000_000 + i as i64 + turn + 1;
+            assert!(buffer.iter().enumerate().all(|(i, value)| *value == right(i)));
+        }
+        buffer.len()
+    });
+    assert_eq!(rows, [100_001; 3]);
+}
+
+#[test]
+fn there_are_as_many_ranks_as_were_said() {
+    for (rank, ranks) in [(0, 0), (2, 2), (0, RANKS_MAX + 1)] {
+        let error = Group::join(&Config::new("any", rank, ranks)).unwrap_err();
+        assert!(error.to_string().contains("expected a rank below the number of ranks, which is 1 to 64"), "{error}");
+    }
+    for name in [String::new(), "n".repeat(NAME_MAX + 1)] {
+        assert!(matches!(Group::join(&Config::new(name, 0, 1)), Err(GroupError::Name { .. })));
+    }
+    let mut alone = Group::join(&Config::new("n".repeat(NAME_MAX), 0, 1)).expect("nobody to wait for");
+    alone.barrier().expect("nobody to wait for");
+}
+
+#[test]
+fn who_has_not_come_is_named() {
+    let name = name();
+    let joins = |rank| Group::join(&Config::new(&name, rank, 4).timeout(SHORT));
+    // Rank 2 comes, and comes to ask before rank 0 does; ranks 1 and 3 do not.
+    let (first, second) = thread::scope(|scope| {
+        let second = scope.spawn(|| Group::join(&Config::new(&name, 2, 4).timeout(LONG)));
+        (joins(0).unwrap_err(), second.join().expect("no panic").unwrap_err())
+    });
+    assert!(first.to_string().contains("no rank [1, 3] within 300ms"), "{first}");
+    assert!(matches!(second, GroupError::Refused { rank: 2, why: Refusal::Missing, .. }), "{second}");
+    let error = joins(1).unwrap_err();
+    assert!(error.to_string().contains("no rank [0] within 300ms"), "{error}");
+}
+
+#[test]
+fn those_who_do_not_belong_are_refused_and_the_group_goes_on() {
+    let name = name();
+    let join = |rank, ranks| Group::join(&Config::new(&name, rank, ranks).timeout(LONG));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| join(0, 3));
+        let second = scope.spawn(|| join(1, 3));
+        // Either of two that are the same rank is refused, and the other waits for rank 2.
+        let twice = scope.spawn(|| join(1, 3));
+        let other = join(1, 2).unwrap_err();
+        assert!(matches!(other, GroupError::Refused { why: Refusal::Ranks, .. }), "{other}");
+        while !(second.is_finished() || twice.is_finished()) {
+            thread::yield_now();
+        }
+        let same = join(0, 3).map(drop);
+        assert!(matches!(same, Err(GroupError::Taken { .. })), "{same:?}");
+        let last = scope.spawn(|| join(2, 3));
+        let all = [first, second, twice, last].map(|rank| rank.join().expect("no panic"));
+        let refused: Vec<_> = all.iter().filter_map(|rank| rank.as_ref().err()).collect();
+        assert!(matches!(refused[..], [GroupError::Refused { why: Refusal::Twice, rank: 1, .. }]), "{refused:?}");
+    });
+}
+
+#[test]
+fn one_that_dies_while_the_others_meet_may_come_again() {
+    let name = name();
+    let join = |rank| Group::join(&Config::new(&name, rank, 3).timeout(LONG));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| join(0));
+        // It goes before rank 2 comes, and gets no answer.
+        let error = Group::join(&Config::new(&name, 1, 3).timeout(SHORT)).unwrap_err();
+        assert!(matches!(error, GroupError::Lost { rank: 0, how: How::Late }), "{error}");
+        let others = [scope.spawn(|| join(1)), scope.spawn(|| join(2))];
+        let all = others.map(|rank| rank.join().expect("no panic").expect("a place"));
+        drop((all, first.join().expect("no panic").expect("all come")));
+    });
+}
+
+#[test]
+fn different_wishes_are_told_and_cost_nothing() {
+    each(3, LONG, |mut group| {
+        let odd = group.rank() == 1;
+        let error = group.buffer::<f32>(if odd { 7 } else { 8 }).map(drop).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("a buffer of 7 f32") && said.contains("a buffer of 8 f32"), "{said}");
+
+        let mut buffer = group.buffer::<f32>(8).expect("memory");
+        let mut values = [group.rank() as f32; 5];
+        let (op, len) = if odd { (Op::Max, 5) } else { (Op::Sum, 4) };
+        let untouched = values;
+        for error in [
+            group.share(&mut buffer, op, |_| panic!("worked on")),
+            group.pass(&mut values[..len], Op::Min, |_| panic!("worked on")),
+            if odd { group.barrier() } else { group.pass(&mut values, Op::Min, |_| panic!("worked on")) },
+        ] {
+            let error = error.unwrap_err();
+            assert!(
+                matches!(error, GroupError::Differs { rank, own_rank, .. } if (rank == 1) != odd && own_rank == group.rank())
+            );
+            assert!(error.to_string().ends_with("all ranks of a group ask for the same"), "{error}");
+        }
+        assert_eq!(values, untouched);
+        group.share(&mut buffer, Op::Sum, |_| ()).expect("as before");
+        group.barrier().expect("as before");
+    });
+}
+
+#[test]
+fn memory_that_is_not_there_is_told_to_all() {
+    each(2, LONG, |mut group| {
+        for len in [usize::MAX, 1 << 60] {
+            let error = group.buffer::<f64>(len).map(drop).unwrap_err();
+            assert!(matches!(error, GroupError::Memory { rank: 0, .. }), "{error}");
+        }
+        assert_eq!(group.buffer::<f64>(3).expect("a little").len(), 3);
+    });
+}
+
+#[test]
+fn a_buffer_stays_with_its_group() {
+    let mut one = Group::join(&Config::new(name(), 0, 1)).expect("nobody to wait for");
+    let mut other = Group::join(&Config::new(name(), 0, 1)).expect("nobody to wait for");
+    let mut buffer = one.buffer::<i32>(4).expect("memory");
+    assert!(matches!(other.share(&mut buffer, Op::Sum, |_| ()), Err(GroupError::Foreign)));
+    buffer.copy_from_slice(&[1, 2, 3, 4]);
+    drop(one);
+    assert_eq!(*buffer, [1, 2, 3, 4]);
+}
+
+#[test]
+fn one_that_leaves_is_not_waited_for() {
+    let errors = each(3, LONG, |mut group| {
+        let mut buffer = group.buffer::<i32>(1000).expect("memory");
+        let mut kept = group.buffer::<i32>(2).expect("memory");
+        buffer.fill(7);
+        kept.fill(8);
+        if group.rank() == 2 {
+            return None;
+        }
+        let begun = Instant::now();
+        let error = group.share(&mut buffer, Op::Sum, |_| ()).unwrap_err();
+        assert!(begun.elapsed() < LONG / 2);
+        // Others may still write the one; nobody touches the other.
+        assert!(buffer.len() == 1000 && buffer.iter().all(|value| *value == 0) && *kept == [8, 8]);
+        let again = group.share(&mut buffer, Op::Sum, |_| ()).unwrap_err();
+        assert_eq!(error.to_string(), again.to_string());
+        assert_eq!(error.to_string(), group.barrier().unwrap_err().to_string());
+        Some(error.to_string())
+    });
+    let said = Some("rank 2 has left: the group has failed".to_owned());
+    assert_eq!(errors, [said.clone(), said, None]);
+}
+
+#[test]
+fn one_that_is_late_fails_the_group_and_hears_of_it() {
+    let errors = each(2, SHORT, |mut group| {
+        if group.rank() == 1 {
+            // Alive, and busy with something else for longer than others wait.
+            while group.barrier().is_ok() {
+                thread::sleep(4 * SHORT);
+            }
+        }
+        while group.barrier().is_ok() {}
+        group.pass(&mut [1.0_f32], Op::Sum, |_| ()).unwrap_err().to_string()
+    });
+    assert_eq!(errors, ["rank 1 did not come in time: the group has failed"; 2]);
+}
+
+#[test]
+fn a_panic_in_the_middle_is_told() {
+    let errors = each(2, LONG, |mut group| {
+        let mut buffer = group.buffer::<i32>(100_000).expect("memory");
+        let fails = group.rank() == 1;
+        let work = std::panic::AssertUnwindSafe(|| {
+            group.share(&mut buffer, Op::Sum, |_| assert!(!fails, "on purpose")).map_err(|error| error.to_string())
+        });
+        let caught = std::panic::catch_unwind(work);
+        assert_eq!(caught.is_err(), fails);
+        if fails {
+            // Others may still write there.
+            assert!(buffer.is_empty());
+        }
+        group.barrier().unwrap_err().to_string()
+    });
+    assert_eq!(errors, ["rank 1 has panicked: the group has failed"; 2]);
+}
