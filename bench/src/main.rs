@@ -25,6 +25,7 @@ mod function_table2;
 mod function_table3;
 mod function_table4;
 mod harness;
+mod leo_fig12;
 mod links;
 mod net;
 mod netclone;
@@ -48,6 +49,7 @@ mod netrpc_sync;
 mod netrpc_table5;
 mod netrpc_table7;
 mod program_frame;
+mod reduce;
 mod round_trip;
 mod small;
 mod stubs;
@@ -66,8 +68,8 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
-/// All figures of *map*, *clone* and *function*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 40] = [
+/// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
+const FIGURES: [Figure; 41] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -108,6 +110,7 @@ const FIGURES: [Figure; 40] = [
     function_table4::FIGURE,
     function_snat::FIGURE,
     testbed_function::FIGURE,
+    leo_fig12::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -141,6 +144,9 @@ struct Args {
     /// How --one-hop calls
     #[arg(long, value_name = "FACE", default_value = "nodes", hide = true)]
     by: dpc::Face,
+    /// Be a rank of `leo-fig12`, and nothing else
+    #[arg(long, value_name = "JOB", hide = true)]
+    reduce_as: Option<String>,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
     out: PathBuf,
@@ -163,6 +169,9 @@ fn run(args: &Args) -> Result<()> {
     }
     if let (Some(calls), Some(side)) = (args.one_hop, args.only) {
         return dpc::one_hop(args.by, side, calls);
+    }
+    if let Some(job) = &args.reduce_as {
+        return reduce::rank::Job::from_args(job)?.run();
     }
     let chosen = choose(&args.figures)?;
     let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));

@@ -189,3 +189,20 @@ fn figures_on_testbeds_have_rows_or_say_why_not() {
     assert_eq!(stdout.contains("| XDP element, p50 "), cfg!(feature = "xdp"), "{stdout}");
     assert!(cfg!(feature = "xdp") || stderr.contains("no rows of the XDP element"), "{stderr}");
 }
+
+/// Ranks of ours are processes, here as well; their results are looked through in each turn.
+#[test]
+fn processes_of_one_host_reduce_beside_whatever_is_installed() {
+    let out = directory("reduce");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "leo-fig12"], &out);
+    assert!(done, "{stderr}");
+    for row in ["2 ranks, registered, 64 KB", "2 ranks, private, 64 MB"] {
+        assert!(
+            stdout.lines().any(|line| line.starts_with(&format!("| {row} ")) && line.contains("a bare loop")),
+            "{row}: {stdout}"
+        );
+    }
+    assert!(stderr.contains("no rows beside Gloo: /nowhere/python3 has no Gloo"), "{stderr}");
+    let mpi = stdout.contains("| 4 ranks, private, 1 MB ") && stdout.contains("| OpenMPI ");
+    assert!(mpi || stderr.contains("no rows beside OpenMPI: "), "{stderr}");
+}

@@ -19,6 +19,9 @@ const SOURCE: &str = include_str!("../../peers/allreduce.py");
 /// Where rank 0 waits for the others.
 const PORT: &str = "29500";
 
+/// Where ranks on one host meet.
+const HERE: &str = "127.0.0.1";
+
 /// The peer's program.
 pub(crate) struct Gloo {
     python: OsString,
@@ -31,13 +34,21 @@ impl Gloo {
     /// # Errors
     /// Where there is no Gloo.
     pub(crate) fn find() -> Result<Self> {
+        Self::write("allreduce", SOURCE)
+    }
+
+    /// Writes another program.
+    ///
+    /// # Errors
+    /// Where there is no Gloo.
+    pub(crate) fn write(name: &str, text: &str) -> Result<Self> {
         let check = "import torch.distributed as dist, sys; sys.exit(not dist.is_gloo_available())";
         let python = std::env::var_os(NAMED_BY).unwrap_or_else(|| PYTHON.into());
         let none = || format!("{} has no Gloo: `apt-get install python3-torch`, or see {NAMED_BY}", python.display());
         let output = Command::new(&python).args(["-c", check]).output().with_context(none)?;
         ensure!(output.status.success(), none());
-        let program = std::env::temp_dir().join(format!("pathcall-bench-gloo-{}.py", std::process::id()));
-        std::fs::write(&program, SOURCE)?;
+        let program = std::env::temp_dir().join(format!("pathcall-bench-{name}-{}.py", std::process::id()));
+        std::fs::write(&program, text)?;
         Ok(Self { python, program })
     }
 
@@ -54,16 +65,32 @@ impl Gloo {
             command.args([values.to_string(), calls.to_string()]);
             ranks.push(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
         }
-        // Where one fails, the others end as well, if later.
-        let ended = ranks.into_iter().map(Child::wait_with_output).collect::<Result<Vec<_>, _>>()?;
-        for (rank, output) in ended.iter().enumerate() {
-            ensure!(output.status.success(), "rank {rank}: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        let times = ended.first().map(|output| String::from_utf8_lossy(&output.stdout)).unwrap_or_default();
+        let times = said(ranks)?;
         let times = times.lines().map(str::parse::<f64>).collect::<Result<Vec<_>, _>>().context("seconds by Gloo")?;
         ensure!(times.len() == calls, "{} times of {calls} all-reduces", times.len());
         Ok(Duration::from_secs_f64(times.iter().sum::<f64>() / calls as f64))
     }
+
+    /// Runs ranks on this host; what the first prints.
+    pub(crate) fn local(&self, ranks: usize, args: &[String]) -> Result<String> {
+        let start = |rank: usize| {
+            let mut command = Command::new(&self.python);
+            command.env("GLOO_SOCKET_IFNAME", "lo").arg(&self.program);
+            command.args([&rank.to_string(), &ranks.to_string(), HERE, PORT]).args(args);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+        };
+        said((0..ranks).map(start).collect::<Result<_, _>>()?)
+    }
+}
+
+/// What the first of the ranks has printed, when all have ended well.
+fn said(ranks: Vec<Child>) -> Result<String> {
+    // Where one fails, the others end as well, if later.
+    let ended = ranks.into_iter().map(Child::wait_with_output).collect::<Result<Vec<_>, _>>()?;
+    for (rank, output) in ended.iter().enumerate() {
+        ensure!(output.status.success(), "rank {rank}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(ended.first().map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default())
 }
 
 impl Drop for Gloo {

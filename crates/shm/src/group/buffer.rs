@@ -163,8 +163,8 @@ impl Group {
         if !buffer.is_of(&self.steps) {
             return Err(GroupError::Foreign);
         }
-        if let Place::Here(_) | Place::Nowhere = buffer.place {
-            // Only a group that has failed leaves such a buffer.
+        if self.steps.failure().is_some() {
+            // Nobody begins another task: the values stay what they are.
             return Err(self.lost());
         }
         let (len, number) = (buffer.len, buffer.number);

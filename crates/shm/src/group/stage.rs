@@ -1,14 +1,18 @@
 //! Private values: they pass through memory that all ranks have mapped, a piece at a time.
 //!
 //! ```text
-//! step s:   piece s       ── others' shares copied in ─────▶ my row
-//!           piece s-LAG   ── my share: theirs, and mine ───▶ my row, and my values
-//!           piece s-2LAG  ◀─ others' shares copied out ───── their rows
+//! two ranks:   step s:   piece s       ── copied in ───────────────────────▶ my row
+//!                        piece s-lag   ── theirs, and mine ────────────────▶ my values
+//!
+//! more:        step s:   piece s       ── others' shares copied in ────────▶ my row
+//!                        piece s-lag   ── my share: theirs, and mine ──────▶ my row, and my values
+//!                        piece s-2lag  ◀─ others' shares copied out ──────── their rows
 //! ```
 //!
-//! A step needs what others did LAG steps before: they rarely wait for each other. Pieces take turns in the slots of
-//! the rows, which stay in the cores' own caches; a slot is used again when nobody needs what is in it, which the same
-//! wait makes sure of.
+//! Two ranks had as much to read of each other if each reduced a share: so both reduce all, and need not wait for
+//! results. A step needs what others did some steps before, the *lag*: they rarely wait for each other, and ranks that
+//! share a processor do many steps in a turn of theirs. Pieces take turns in the slots of the rows, which stay in the
+//! cores' own caches; a slot is used again when nobody needs what is in it, which the same wait makes sure of.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,10 +25,11 @@ use super::task::{Op, Plain, Task};
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 128 << 10;
-/// Steps from one stage of a piece to the next, where there are several pieces.
+/// Steps from one stage of a piece to the next, where there are several pieces; and where ranks share processors.
 const LAG: usize = 2;
-/// Pieces that are in a row at a time.
-const SLOTS: usize = 2 * LAG;
+const LAG_CROWDED: usize = 8;
+/// Pieces that are in a row at a time, at most.
+const SLOTS: usize = 2 * LAG_CROWDED;
 /// Bytes of a rank's row.
 pub(super) const ROW_BYTES: usize = SLOTS * PIECE_BYTES;
 
@@ -33,7 +38,7 @@ pub(super) const ROW_BYTES: usize = SLOTS * PIECE_BYTES;
 pub struct Share<'a, T: Plain> {
     /// This rank's values, which become the results.
     pub mine: &'a mut [T],
-    /// Where the results go for the others, as many.
+    /// Where the results go for the others, as many; nothing where the others reduce the same.
     pub out: &'a mut [T],
     /// What the others have there.
     pub others: Others<'a, T>,
@@ -98,11 +103,11 @@ impl Group {
             pass.copy_in(0);
         }
         pass.group.begin(task)?;
-        for step in 1..if pieces > 0 { pieces + 2 * lag } else { 0 } {
+        for step in 1..pass.steps() {
             if step > lag {
                 pass.group.wait_all(begun.wrapping_add((step - lag) as u32 + 1))?;
             }
-            if step >= 2 * lag {
+            if step >= 2 * lag && !pass.whole() {
                 pass.copy_out(step - 2 * lag);
             }
             if (lag..lag + pieces).contains(&step) {
@@ -125,40 +130,59 @@ struct Pass<'a, T> {
 }
 
 impl<'a, T: Plain> Pass<'a, T> {
-    const PIECE: usize = PIECE_BYTES / size_of::<T>();
+    /// Values of a full piece.
+    const FULL: usize = PIECE_BYTES / size_of::<T>();
 
     fn new(group: &'a mut Group, values: &'a mut [T]) -> Self {
         Self { group, values }
     }
 
+    /// Whether each rank reduces all.
+    fn whole(&self) -> bool {
+        self.group.ranks <= 2
+    }
+
     fn pieces(&self) -> usize {
-        self.values.len().div_ceil(Self::PIECE)
+        self.values.len().div_ceil(Self::FULL)
     }
 
-    /// With one piece there is nothing to do in between.
+    /// The same at all ranks. With one piece there is nothing to do in between.
     fn lag(&self) -> usize {
-        if self.pieces() > 1 { LAG } else { 1 }
+        match self.group.spins {
+            _ if self.pieces() < 2 => 1,
+            true => LAG,
+            false => LAG_CROWDED,
+        }
     }
 
-    /// The values of a piece.
-    fn piece(&self, piece: usize) -> Range<usize> {
-        let from = piece * Self::PIECE;
-        from..self.values.len().min(from + Self::PIECE)
+    /// How many steps it takes.
+    fn steps(&self) -> usize {
+        match self.pieces() {
+            0 => 0,
+            pieces => pieces + if self.whole() { self.lag() } else { 2 * self.lag() },
+        }
+    }
+
+    /// The values of a piece, and from which byte of rows on it lies.
+    fn piece(&self, piece: usize) -> (Range<usize>, usize) {
+        let range = piece * Self::FULL..self.values.len().min((piece + 1) * Self::FULL);
+        (range, piece % (2 * self.lag()) * PIECE_BYTES)
     }
 
     /// A rank's share of a piece: of the values, and from which byte of rows on. That is the same in a last piece, whose
     /// shares are smaller: what is somebody's share of one piece is never another's of the next in its slot.
     fn place(&self, piece: usize, rank: usize) -> (Range<usize>, usize) {
-        let all = self.piece(piece);
+        let (all, byte) = self.piece(piece);
+        if self.whole() {
+            return (all, byte);
+        }
         let share = share_of::<T>(rank, self.group.ranks, all.len());
-        let full = share_of::<T>(rank, self.group.ranks, Self::PIECE);
-        let byte = piece % SLOTS * PIECE_BYTES + full.start * size_of::<T>();
-        (all.start + share.start..all.start + share.end, byte)
+        let full = share_of::<T>(rank, self.group.ranks, Self::FULL);
+        (all.start + share.start..all.start + share.end, byte + full.start * size_of::<T>())
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<T> {
-        let own = self.group.rank;
-        (0..self.group.ranks).filter(move |rank| *rank != own)
+        self.group.others()
     }
 
     #[allow(unsafe_code, reason = "a row of shared memory becomes values")]
@@ -177,10 +201,11 @@ impl<'a, T: Plain> Pass<'a, T> {
         let Group { rank, ranks, ref stage, .. } = *self.group;
         let (range, byte) = self.place(piece, rank);
         let len = range.len();
-        let out = stage.at::<T>(rank, byte, len);
+        let results = if self.whole() { 0 } else { len };
+        let out = stage.at::<T>(rank, byte, results);
         // SAFETY: as above; this rank's own share of its row has results only, and those who read what were there
         // before have done so.
-        let out = unsafe { std::slice::from_raw_parts_mut(out, len) };
+        let out = unsafe { std::slice::from_raw_parts_mut(out, results) };
         let others = Others { rows: stage, rank, ranks, byte, len, _values: PhantomData };
         Share { mine: &mut self.values[range], out, others }
     }
