@@ -60,7 +60,7 @@ type Wrong = (String, &'static str);
 /// The methods, by path, that can mean what they say.
 pub(crate) fn resolve(steered: &[Steered], problems: &mut Vec<Diagnostic>) -> Vec<Cloned> {
     let mut methods = Vec::new();
-    for Steered { method, says, at, other } in steered {
+    for Steered { method, says, at, other, .. } in steered {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
         let streams = method.is_client_streaming() || method.is_server_streaming();
@@ -161,7 +161,7 @@ fn hedging(policy: &DynamicMessage) -> Result<Hedging, Wrong> {
 }
 
 /// A field's value, or its default.
-fn value(message: &DynamicMessage, name: &str) -> Option<Value> {
+pub(crate) fn value(message: &DynamicMessage, name: &str) -> Option<Value> {
     message.get_field_by_name(name).map(std::borrow::Cow::into_owned)
 }
 

@@ -28,11 +28,13 @@ pub mod diagnostic;
 pub mod filter;
 mod generate;
 mod load;
+mod placed;
 pub mod resolve;
 
 pub use cloned::Cloned;
 pub use delegated::Delegated;
 pub use diagnostic::{Diagnostic, Location, Severity};
+pub use placed::Placed;
 pub use resolve::Method;
 use resolve::Resolved;
 pub use tonic_prost_build;
@@ -95,7 +97,7 @@ impl Builder {
         let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| Error::Wrong(vec![*problem]))?;
         rerun_if_changed(&loaded.paths);
         let resolved = resolve::resolve(&loaded);
-        rerun_if_changed(&resolved.filters);
+        rerun_if_changed(&resolved.files);
         if resolved.has_errors() {
             return Err(Error::Wrong(resolved.problems));
         }
@@ -117,7 +119,9 @@ impl Builder {
             let descriptor = format!("{name}.pathcall.bin");
             let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
             let cloned: Vec<_> = resolved.cloned.iter().filter(|method| method.package == *package).collect();
-            let asked = generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned };
+            let placed: Vec<_> = resolved.placed.iter().filter(|method| method.package == *package).collect();
+            let asked =
+                generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
             let manifest = generate::manifest(package, &asked, &names, &self.runtime, &descriptor);
             write(&out_dir.join(descriptor), &loaded.encoded)?;
             write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
@@ -135,6 +139,8 @@ pub struct Report {
     pub delegated: Vec<Delegated>,
     /// The methods that a pool of servers answers, by path.
     pub cloned: Vec<Cloned>,
+    /// The methods that a host's accelerator may answer, by path.
+    pub placed: Vec<Placed>,
     /// What has no effect.
     pub warnings: Vec<Diagnostic>,
 }
@@ -145,12 +151,14 @@ impl fmt::Display for Report {
         for warning in &self.warnings {
             writeln!(f, "{warning}")?;
         }
-        if self.methods.is_empty() && self.delegated.is_empty() && self.cloned.is_empty() {
+        let Self { methods, delegated, cloned, placed, .. } = self;
+        if methods.is_empty() && delegated.is_empty() && cloned.is_empty() && placed.is_empty() {
             writeln!(f, "no method names a filter")?;
         }
-        self.methods.iter().try_for_each(|method| writeln!(f, "{method}"))?;
-        self.delegated.iter().try_for_each(|method| writeln!(f, "{method}"))?;
-        self.cloned.iter().try_for_each(|method| writeln!(f, "{method}"))
+        methods.iter().try_for_each(|method| writeln!(f, "{method}"))?;
+        delegated.iter().try_for_each(|method| writeln!(f, "{method}"))?;
+        cloned.iter().try_for_each(|method| writeln!(f, "{method}"))?;
+        placed.iter().try_for_each(|method| writeln!(f, "{method}"))
     }
 }
 
@@ -175,8 +183,8 @@ pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> 
     if resolved.has_errors() {
         return Err(resolved.problems);
     }
-    let Resolved { methods, delegated, cloned, problems: warnings, .. } = resolved;
-    Ok(Report { methods, delegated, cloned, warnings })
+    let Resolved { methods, delegated, cloned, placed, problems: warnings, .. } = resolved;
+    Ok(Report { methods, delegated, cloned, placed, warnings })
 }
 
 /// Why nothing was generated.

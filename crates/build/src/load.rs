@@ -18,6 +18,8 @@ const FILTER_OPTION: &str = "pathcall.filter";
 const DELEGATE_OPTION: &str = "pathcall.delegate";
 /// The full name of the option of `options.proto` that has a pool of servers answer calls.
 const CLONE_OPTION: &str = "pathcall.clone";
+/// The full name of the option of `options.proto` that lets a host's accelerator answer calls.
+const PLACE_OPTION: &str = "pathcall.place";
 /// `MethodDescriptorProto.options`, to find the option's place in the source.
 const METHOD_OPTIONS: i32 = 4;
 
@@ -35,16 +37,20 @@ pub(crate) struct Loaded {
     pub(crate) delegated: Vec<Marked>,
     /// The methods that a pool of servers answers.
     pub(crate) cloned: Vec<Steered>,
+    /// The methods that a host's accelerator may answer.
+    pub(crate) placed: Vec<Steered>,
 }
 
-/// A method that a pool of servers answers.
+/// A method with an option that says several things.
 pub(crate) struct Steered {
     pub(crate) method: MethodDescriptor,
     /// The option's value.
     pub(crate) says: DynamicMessage,
     /// Where the `.proto` says so.
     pub(crate) at: Location,
-    /// Another option of its path, if it has one.
+    /// The `.proto`.
+    pub(crate) proto: PathBuf,
+    /// Another option that does not go with it, if the method has one.
     pub(crate) other: Option<&'static str>,
 }
 
@@ -86,13 +92,13 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
     let paths = compiler.files().filter_map(|file| file.path().map(Path::to_path_buf)).collect();
     let pool = compiler.descriptor_pool();
     let (methods, delegated) = (named(&compiler, &pool), marked(&compiler, &pool));
-    let cloned = steered(&compiler, &pool);
-    Ok(Loaded { set, encoded, paths, methods, delegated, cloned })
+    let (cloned, placed) = (steered(&compiler, &pool, CLONE_OPTION), steered(&compiler, &pool, PLACE_OPTION));
+    Ok(Loaded { set, encoded, paths, methods, delegated, cloned, placed })
 }
 
-/// The methods that a pool of servers answers, in the order of their files.
-fn steered(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Steered> {
-    let Some(option) = pool.get_extension_by_name(CLONE_OPTION) else { return Vec::new() };
+/// The methods with such an option, in the order of their files.
+fn steered(compiler: &Compiler, pool: &DescriptorPool, option: &str) -> Vec<Steered> {
+    let Some(option) = pool.get_extension_by_name(option) else { return Vec::new() };
     let others = [FILTER_OPTION, DELEGATE_OPTION].map(|name| (name, pool.get_extension_by_name(name)));
     let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
     let steer = |method: MethodDescriptor| {
@@ -103,8 +109,9 @@ fn steered(compiler: &Compiler, pool: &DescriptorPool) -> Vec<Steered> {
         let Value::Message(says) = options.get_extension(&option).into_owned() else { return None };
         let has = |other: &Option<_>| other.as_ref().is_some_and(|other| options.has_extension(other));
         let other = others.iter().find(|(_, other)| has(other)).map(|(name, _)| *name);
-        let at = place(&method, &proto_of(compiler, &method), option.number() as i32);
-        Some(Steered { says, at, other, method })
+        let proto = proto_of(compiler, &method);
+        let at = place(&method, &proto, option.number() as i32);
+        Some(Steered { says, at, proto, other, method })
     };
     methods.filter_map(steer).collect()
 }

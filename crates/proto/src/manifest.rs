@@ -15,6 +15,8 @@ pub struct Manifest {
     pub delegated: &'static [&'static str],
     /// The methods that a pool of servers answers, sorted by path.
     pub cloned: &'static [Cloned],
+    /// The methods that a host's processor or its accelerator may answer, sorted by path.
+    pub placed: &'static [Placed],
     /// A `google.protobuf.FileDescriptorSet` of the package's files and all they import, with the
     /// `pathcall` options in it.
     pub descriptor: &'static [u8],
@@ -38,6 +40,27 @@ impl Manifest {
     pub fn cloned(&self, path: &str) -> Option<&'static Cloned> {
         self.cloned.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.cloned[i])
     }
+
+    /// The method with this HTTP/2 path, if a host's processor or accelerator may answer it (LEO).
+    #[must_use]
+    pub fn placed(&self, path: &str) -> Option<&'static Placed> {
+        self.placed.binary_search_by(|method| method.path.cmp(path)).ok().map(|i| &self.placed[i])
+    }
+}
+
+/// One method that a host's processor or its accelerator may answer (LEO §III-A).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// The HTTP/2 path: `/pkg.Service/Method`.
+    pub path: &'static str,
+    /// The application's file as the `.proto` names it.
+    pub file: &'static str,
+    /// What stands in it.
+    pub application: &'static str,
+    /// Which of the application's types of requests it is.
+    pub request: &'static str,
+    /// Number of the field whose value says what a request is about; 0: its order does not matter.
+    pub key: u32,
 }
 
 /// One method that a pool of servers answers; doing it twice is as good as once.
@@ -326,7 +349,7 @@ mod tests {
     #[test]
     fn finds_methods_by_path() {
         static METHODS: [Method; 3] = [method("/a.S/One"), method("/a.S/Three"), method("/a.S/Two")];
-        let manifest = Manifest { methods: &METHODS, delegated: &[], cloned: &[], descriptor: &[] };
+        let manifest = Manifest { methods: &METHODS, delegated: &[], cloned: &[], placed: &[], descriptor: &[] };
         for wanted in &METHODS {
             assert_eq!(manifest.method(wanted.path), Some(wanted));
         }

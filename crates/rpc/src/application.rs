@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Ack, Cloned, Kind, Manifest, Method, Target};
+use pathcall_proto::manifest::{Ack, Cloned, Kind, Manifest, Method, Placed, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -136,6 +136,11 @@ impl Catalogue {
         self.manifests.iter().flat_map(|manifest| manifest.cloned)
     }
 
+    /// All methods that a host's processor or accelerator may answer.
+    pub(crate) fn all_placed(&self) -> impl Iterator<Item = &'static Placed> {
+        self.manifests.iter().flat_map(|manifest| manifest.placed)
+    }
+
     /// All applications by name.
     pub(crate) fn applications(&self) -> Result<BTreeMap<&'static str, Application>, Disagreement> {
         let mut applications = BTreeMap::<_, (Application, &Method)>::new();
@@ -180,12 +185,14 @@ mod tests {
         ],
         delegated: &[],
         cloned: &[],
+        placed: &[],
         descriptor: &[],
     };
     static SECOND: Manifest = Manifest {
         methods: &[method("/b/Add", "keyed", 7, Kind::Add { get: true, to: Target::Src })],
         delegated: &[],
         cloned: &[],
+        placed: &[],
         descriptor: &[],
     };
 

@@ -19,6 +19,9 @@ pub(crate) const LEASE_MS: HeaderName = HeaderName::from_static("pathcall-lease-
 /// compared. In a call that gives locks back: the grants that are given back.
 pub(crate) const FENCING_TOKEN: HeaderName = HeaderName::from_static("pathcall-fencing-token");
 
+/// In the reply of a placed call: who has answered it, `cpu` or `acc`.
+pub const ROLE: &str = "pathcall-role";
+
 /// Fencing tokens as they are written.
 pub(crate) fn of_tokens(tokens: &[u64]) -> Option<HeaderValue> {
     let texts: Vec<String> = tokens.iter().map(u64::to_string).collect();

@@ -35,6 +35,6 @@ mod status;
 
 pub use application::Disagreement;
 pub use channel::Channel;
-pub use headers::CALL_ID;
+pub use headers::{CALL_ID, ROLE};
 pub use names::{KEY_BYTES_MAX, LONG_KEYS_BYTES_MAX};
 pub use server::Server;

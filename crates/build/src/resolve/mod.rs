@@ -16,6 +16,7 @@ use crate::delegated::{self, Delegated};
 use crate::diagnostic::{Diagnostic, Location, Severity, Source};
 use crate::filter::{self, NetFilter};
 use crate::load::{Loaded, Named, shown};
+use crate::placed::{self, Placed};
 
 mod app;
 mod choose;
@@ -69,9 +70,10 @@ pub(crate) struct Resolved {
     pub(crate) methods: Vec<Method>,
     pub(crate) delegated: Vec<Delegated>,
     pub(crate) cloned: Vec<Cloned>,
+    pub(crate) placed: Vec<Placed>,
     pub(crate) problems: Vec<Diagnostic>,
-    /// The filters that were looked for.
-    pub(crate) filters: Vec<PathBuf>,
+    /// The filters and applications that were looked for.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Resolved {
@@ -97,7 +99,9 @@ pub(crate) fn resolve(loaded: &Loaded) -> Resolved {
     methods.sort_by(|a, b| a.path.cmp(&b.path));
     let delegated = delegated::resolve(&loaded.delegated, &mut problems);
     let cloned = cloned::resolve(&loaded.cloned, &mut problems);
-    Resolved { methods, delegated, cloned, problems, filters: files.0.into_keys().collect() }
+    let mut files: Vec<PathBuf> = files.0.into_keys().collect();
+    let placed = placed::resolve(&loaded.placed, &mut files, &mut problems);
+    Resolved { methods, delegated, cloned, placed, problems, files }
 }
 
 /// `agtr.nf#2`, relative to the `.proto`: the file, and 2 if it is said.

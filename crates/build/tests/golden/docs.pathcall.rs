@@ -12,6 +12,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         ],
         cloned: &[
         ],
+        placed: &[
+        ],
         descriptor: include_bytes!("docs.pathcall.bin"),
     }
 };

@@ -35,6 +35,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         ],
         cloned: &[
         ],
+        placed: &[
+        ],
         descriptor: include_bytes!("lock.pathcall.bin"),
     }
 };

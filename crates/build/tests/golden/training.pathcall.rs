@@ -22,6 +22,8 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
         ],
         cloned: &[
         ],
+        placed: &[
+        ],
         descriptor: include_bytes!("training.pathcall.bin"),
     }
 };

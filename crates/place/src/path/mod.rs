@@ -5,6 +5,9 @@ mod route;
 use crate::Mistake;
 use crate::model::{Access, Application, Dependency, Hardware, NodeRole, Role};
 
+/// Measured times of an empty path lie above `T` by at most this share of it, unless it was profiled.
+const NOISE_SHARE: u64 = 8;
+
 /// A type of request, by its place in the application's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindId(pub u16);
@@ -119,6 +122,22 @@ impl Paths {
     /// A dataflow needs a node or a link that a host lacks, or a compute time that is not known.
     pub fn of(requester: &Hardware, responder: &Hardware, application: &Application) -> Result<Self, Mistake> {
         route::lay(requester, responder, application)
+    }
+
+    /// Lays an application over one host that has the requests already, and is to have the answers: the responder's part
+    /// of each path.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_host(host: &Hardware, application: &Application) -> Result<Self, Mistake> {
+        let mut paths = Self::of(host, host, application)?;
+        for path in &mut paths.paths {
+            path.hops.retain(|hop| paths.resources[usize::from(hop.resource.0)].side == Side::Responder);
+            path.traverse_ns = path.hops.iter().map(|hop| hop.delay_ns).sum();
+            path.toll_ns = path.hops.iter().map(|hop| hop.busy_ns).sum();
+            path.noise_ns = path.traverse_ns / NOISE_SHARE;
+        }
+        Ok(paths)
     }
 
     /// Takes over what was measured on an empty path: its traverse time, and how far measured times lie above it.

@@ -62,7 +62,7 @@ fn path(
         hops,
         traverse_ns,
         toll_ns,
-        noise_ns: traverse_ns / 8,
+        noise_ns: traverse_ns / super::NOISE_SHARE,
         fifo,
     })
 }

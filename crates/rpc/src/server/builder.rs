@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use super::hosted::Hosted;
 use super::pool::{Pooled, Terms};
 use super::registration::{Controller, Owner};
+use super::place::{Placing, PlacingError};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
 use crate::delegate::respond::Habits;
@@ -52,6 +53,7 @@ pub struct Builder {
     pool: Option<String>,
     workers: Option<usize>,
     habits: Habits,
+    placing: Option<Placing>,
 }
 
 /// Why a server could not start.
@@ -86,6 +88,9 @@ pub enum BuildError {
         /// What the system says.
         source: SysError,
     },
+    /// Methods can't be placed on this host.
+    #[error(transparent)]
+    Placing(#[from] PlacingError),
     /// The controller does not give the application to this server.
     #[error("the controller at {controller} refuses {app}: {reason}")]
     Refused {
@@ -116,6 +121,7 @@ impl Builder {
             pool: None,
             workers: None,
             habits: Habits::default(),
+            placing: None,
         }
     }
 
@@ -201,9 +207,15 @@ impl Builder {
     }
 
     /// Calls of the pool that are worked on at once, at least one; others wait in the order in which they came. What
-    /// the methods' options say, or [`WORKERS`], unless given. Only a server where none waits is sent clones.
+    /// the methods' options say, or the slots of the host's processor and accelerator, or [`WORKERS`], unless given. Only a server where none waits is sent clones.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
+        self
+    }
+
+    /// What this host can answer methods with the option `place` with. Without it, the processor answers them all.
+    pub fn place(mut self, placing: Placing) -> Self {
+        self.placing = Some(placing);
         self
     }
 
@@ -238,6 +250,7 @@ impl Builder {
         let closed = watch::Sender::new(false);
         let inner = Inner {
             pool: self.pooled(controller.as_ref(), &closed),
+            places: self.placing.map(|placing| placing.build(&self.catalogue)).transpose()?,
             catalogue: self.catalogue,
             applications,
             controller,
@@ -262,9 +275,10 @@ impl Builder {
             return None;
         }
         let said = self.catalogue.all_cloned().map(|method| method.workers).max().filter(|workers| *workers > 0);
+        let slots = self.placing.as_ref().map(Placing::slots);
         let terms = Terms {
             name: self.pool.clone().unwrap_or_else(|| services.into_iter().collect::<Vec<_>>().join(",")),
-            workers: self.workers.or(said.map(|workers| workers as usize)).unwrap_or(WORKERS),
+            workers: self.workers.or(said.map(|workers| workers as usize)).or(slots).unwrap_or(WORKERS),
             authenticate: self.authenticate,
             service_address: self.advertise.clone(),
             // The port is an application's, if it is given.
@@ -294,7 +308,7 @@ pub(super) fn bind(address: Option<SocketAddr>, shared_memory: bool) -> io::Resu
 }
 
 /// The service of a method's path.
-fn service_of(path: &'static str) -> Option<&'static str> {
+pub(super) fn service_of(path: &'static str) -> Option<&'static str> {
     path.strip_prefix('/')?.split('/').next()
 }
 

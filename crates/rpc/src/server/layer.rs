@@ -11,7 +11,7 @@ use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 
 use super::Inner;
 use super::peer::PeerService;
@@ -48,8 +48,12 @@ where
     type Service = Layered<S>;
 
     fn layer(&self, services: S) -> Layered<S> {
-        if let Some(pool) = &self.inner.pool {
-            pool.start(services.clone());
+        match (&self.inner.pool, &self.inner.places) {
+            (Some(pool), None) => pool.start(services.clone()),
+            (Some(pool), Some(_)) => {
+                pool.start(Sited { inner: Arc::clone(&self.inner), services: services.clone() });
+            }
+            (None, _) => {}
         }
         let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
         let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -120,11 +124,48 @@ where
                 ));
                 Box::pin(async move { Ok(status.into_http()) })
             }
+            _ if self.inner.places.as_ref().is_some_and(|places| places.has(path)) => {
+                Sited { inner: Arc::clone(&self.inner), services }.call(request)
+            }
             _ => {
                 let response = services.call(request);
                 Box::pin(async move { Ok(response.await?.map(Body::new)) })
             }
         }
+    }
+}
+
+/// Services of a host whose accelerator takes part.
+#[derive(Debug, Clone)]
+struct Sited<S> {
+    inner: Arc<Inner>,
+    services: S,
+}
+
+impl<S, B> Service<http::Request<Body>> for Sited<S>
+where
+    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = http::Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.services.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let (inner, services) = (Arc::clone(&self.inner), self.services.clone());
+        Box::pin(async move {
+            match &inner.places {
+                Some(places) => places.call(services, request).await,
+                None => Ok(services.oneshot(request).await?.map(Body::new)),
+            }
+        })
     }
 }
 

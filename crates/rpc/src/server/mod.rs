@@ -6,6 +6,7 @@
 //! filter, `pathcall-query` ───► layer ─ hosted ─► values,  and the handler for untyped content
 //! filter, plain gRPC ─────────► layer: refused
 //! cloned ══ frames ═► pool ═══════════════════════════════► handler
+//! placed ─────────────────────► place ─ selector ─► handler of the processor, or of the accelerator
 //! passed on ──────────────────► layer ─ node ─────────────► its own kind of handler
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
@@ -20,6 +21,7 @@ mod carry;
 mod hosted;
 mod layer;
 mod peer;
+pub mod place;
 mod pool;
 mod registration;
 
@@ -34,6 +36,8 @@ use tokio::task::JoinSet;
 
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
+pub use self::place::{PlaceStats, Placing, PlacingError};
+use self::place::Places;
 pub use self::layer::{Layered, ServerLayer};
 use self::pool::Pooled;
 pub use self::pool::{PoolStats, WorkerStats};
@@ -78,6 +82,8 @@ struct Inner {
     pool: Option<Pooled>,
     /// Of methods that servers may pass on.
     handlers: Option<Serving>,
+    /// Of methods that the accelerator may answer.
+    places: Option<Places>,
     /// How they are called for who does not speak Pathcall.
     habits: Habits,
     /// True when the server is to end: all members are let go then.
@@ -119,6 +125,12 @@ impl Server {
     /// it waits for open streams, and each caller holds one.
     pub fn close(&self) {
         self.inner.closed.send_replace(true);
+    }
+
+    /// The ways of placed calls through this host, and what is known of each.
+    #[must_use]
+    pub fn place_stats(&self) -> Vec<PlaceStats> {
+        self.inner.places.as_ref().map(Places::stats).unwrap_or_default()
     }
 
     /// Its part in a pool, if it has one.

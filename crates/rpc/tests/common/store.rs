@@ -26,7 +26,7 @@ use crate::common::{note, until};
 
 /// The cloned methods alone: an application, which the others make, has one server.
 pub(crate) static STORE: Manifest =
-    Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, descriptor: PATHCALL.descriptor };
+    Manifest { methods: &[], delegated: &[], cloned: PATHCALL.cloned, placed: &[], descriptor: PATHCALL.descriptor };
 
 /// Short leases, so that tests that wait for their end are short.
 pub(crate) const TIMING: Timing = Timing {

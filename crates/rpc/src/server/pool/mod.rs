@@ -90,6 +90,8 @@ pub struct PoolStats {
     pub servers: usize,
     /// Whether an element takes part.
     pub element: bool,
+    /// Calls that this server works on at once.
+    pub workers: usize,
     /// Requests that wait.
     pub waiting: usize,
     /// Of its queue.
@@ -138,6 +140,7 @@ impl Pooled {
             name: self.shared.terms.name.clone(),
             servers: table.map_or(0, |table| table.servers.len()),
             element: table.is_some_and(|table| !table.element_address.is_empty()),
+            workers: self.shared.terms.workers,
             waiting: queue.as_ref().map_or(0, WorkerHandle::waiting),
             queue: queue.map(|queue| queue.stats()).unwrap_or_default(),
         }

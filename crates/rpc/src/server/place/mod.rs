@@ -1,0 +1,185 @@
+//! Calls that the host's processor or its accelerator answers, whichever is sooner done (LEO).
+//!
+//! ```text
+//! layer ─► the selector of its application ─┬─ cpu ─► the services of the tonic server
+//!             ▲ how long it took, or failed └─ acc ─► the services given to `Placing`
+//! ```
+//!
+//! Both are ordinary services of the same generated kind. A role works on as many calls at once as its node has
+//! slots; the others wait, and the selector knows of them. What the accelerator can't do (UNAVAILABLE) the processor
+//! does.
+
+mod about;
+mod running;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::fmt;
+
+use pathcall_place::model::NodeRole;
+use pathcall_place::select::Config;
+use pathcall_place::{Application, Hardware, Mistake, PathState, Paths, Role, Strategy};
+use pathcall_proto::manifest::Placed;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::service::{Routes, RoutesBuilder};
+use tower::Service;
+
+pub(super) use self::running::Places;
+use crate::application::Catalogue;
+
+/// Longest request of a placed method, bytes: it is kept until it is answered.
+const REQUEST_BYTES_MAX: usize = 64 << 20;
+
+/// What a host can answer placed methods with, and by which rule.
+#[derive(Clone)]
+#[must_use = "give it to the server's builder"]
+pub struct Placing {
+    hardware: Hardware,
+    strategy: Strategy,
+    config: Config,
+    request_bytes_max: usize,
+    routes: RoutesBuilder,
+    accelerated: BTreeSet<&'static str>,
+}
+
+/// Why methods can't be placed on a host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlacingError {
+    /// The application does not fit the host.
+    #[error("{path}: {mistake}")]
+    Model {
+        /// The method.
+        path: &'static str,
+        /// What is wrong.
+        mistake: Mistake,
+    },
+    /// A method may be answered by the accelerator, and nobody said how.
+    #[error("{path} has a dataflow over the accelerator, and {service} is not there: give it to Placing::acc")]
+    NoService {
+        /// The method.
+        path: &'static str,
+        /// Its service.
+        service: String,
+    },
+}
+
+/// A way that placed calls take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceStats {
+    /// The application's name.
+    pub application: String,
+    /// The type of request.
+    pub request: String,
+    /// The dataflow's name.
+    pub path: String,
+    /// Who answers.
+    pub role: Role,
+    /// Time that a request takes when nothing else is there, by the model, in nanoseconds (`T`).
+    pub traverse_ns: u64,
+    /// What it adds to the wait of each behind it, in nanoseconds.
+    pub toll_ns: u64,
+    /// What the selector knows.
+    pub state: PathState,
+}
+
+impl Placing {
+    /// For this host. The processor's part are the services of the tonic server.
+    pub fn new(hardware: Hardware) -> Self {
+        Self {
+            hardware,
+            strategy: Strategy::Leo,
+            config: Config::default(),
+            request_bytes_max: REQUEST_BYTES_MAX,
+            routes: Routes::builder(),
+            accelerated: BTreeSet::new(),
+        }
+    }
+
+    /// Adds what the accelerator answers: a generated server whose methods use the device. One that says UNAVAILABLE
+    /// must not have had an effect: the call is made again, on the processor.
+    pub fn acc<S>(mut self, service: S) -> Self
+    where
+        S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
+        S: NamedService + Clone + Send + Sync + 'static,
+        S::Future: Send + 'static,
+    {
+        self.routes.add_service(service);
+        self.accelerated.insert(S::NAME);
+        self
+    }
+
+    /// How paths are chosen: [`Strategy::Leo`] unless given.
+    pub fn strategy(mut self, strategy: Strategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// The selector's bounds.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// Longest request, bytes: 64 MiB unless given.
+    pub fn request_bytes_max(mut self, bytes: usize) -> Self {
+        self.request_bytes_max = bytes;
+        self
+    }
+
+    /// Calls that the host can work on at once: the slots of its processor and its accelerator.
+    pub(super) fn slots(&self) -> usize {
+        [Role::Cpu, Role::Acc].into_iter().map(|role| slots(&self.hardware, role)).sum()
+    }
+
+    /// All methods that say where they may be placed; those of an application share a selector.
+    pub(super) fn build(self, catalogue: &Catalogue) -> Result<Places, PlacingError> {
+        let mut texts: BTreeMap<(&'static str, &'static str), Vec<&'static Placed>> = BTreeMap::new();
+        for method in catalogue.all_placed() {
+            texts.entry((method.file, method.application)).or_default().push(method);
+        }
+        let slots = [Role::Cpu, Role::Acc].map(|role| slots(&self.hardware, role));
+        let mut places = Places::new(self.routes.clone().routes(), self.request_bytes_max, slots);
+        for ((file, text), methods) in texts {
+            let wrong = |mistake| PlacingError::Model { path: methods[0].path, mistake };
+            let application = Application::parse(file, text).map_err(wrong)?;
+            let paths = Paths::of_host(&self.hardware, &application).map_err(wrong)?;
+            for method in &methods {
+                self.answered(&paths, method)?;
+            }
+            places.add(paths, self.strategy, self.config, &methods);
+        }
+        Ok(places)
+    }
+
+    /// Whether somebody is there for each way that a method may take.
+    fn answered(&self, paths: &Paths, method: &Placed) -> Result<(), PlacingError> {
+        let kind = paths.kind(method.request);
+        let mut ways = kind.into_iter().flat_map(|kind| paths.of_kind(kind));
+        let service = super::builder::service_of(method.path).unwrap_or_default();
+        if ways.any(|way| way.role == Role::Acc) && !self.accelerated.contains(service) {
+            return Err(PlacingError::NoService { path: method.path, service: service.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// Requests that a role of this host works on at once.
+fn slots(hardware: &Hardware, role: Role) -> usize {
+    let node = match role {
+        Role::Cpu => NodeRole::Cpu,
+        Role::Acc => NodeRole::Acc,
+    };
+    hardware.node(node).map_or(0, |node| hardware.nodes[node].slots as usize)
+}
+
+impl fmt::Debug for Placing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hardware, strategy, accelerated, .. } = self;
+        f.debug_struct("Placing")
+            .field("hardware", &hardware.name)
+            .field("strategy", strategy)
+            .field("accelerated", accelerated)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! Placed calls from when they come until they are answered.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant as Clock;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use http_body_util::{BodyExt, Full, Limited};
+use pathcall_place::select::Config;
+use pathcall_place::{Decision, Go, KindId, Outcome, Paths, Released, Request, Role, Selector, Strategy, Ticket};
+use pathcall_proto::manifest::Placed;
+use pathcall_wire::Instant;
+use tokio::sync::{Semaphore, oneshot};
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::{Code, Status};
+use tower::{Service, ServiceExt};
+
+use super::PlaceStats;
+use super::about::About;
+use crate::headers::ROLE;
+
+/// All placed methods of a server.
+#[derive(Debug)]
+pub(in crate::server) struct Places {
+    /// By path.
+    methods: HashMap<&'static str, Method>,
+    applications: Vec<Arc<Place>>,
+    /// What the accelerator answers.
+    acc: Routes,
+    request_bytes_max: usize,
+    about: About,
+    /// Of the host's nodes, by [`Role`]: calls that each works on at once.
+    slots: [Semaphore; 2],
+}
+
+/// A placed method.
+#[derive(Debug)]
+struct Method {
+    place: Arc<Place>,
+    kind: KindId,
+    key: u32,
+}
+
+/// An application on this host.
+#[derive(Debug)]
+struct Place {
+    paths: Paths,
+    began: Clock,
+    selecting: Mutex<Selecting>,
+}
+
+#[derive(Debug)]
+struct Selecting {
+    selector: Selector,
+    /// By [`Ticket::index`]: who waits to be sent. `None` is said to a call that is given up.
+    waiting: Vec<Option<oneshot::Sender<Option<Go>>>>,
+}
+
+impl Places {
+    pub(super) fn new(acc: Routes, request_bytes_max: usize, slots: [usize; 2]) -> Self {
+        Self {
+            methods: HashMap::new(),
+            applications: Vec::new(),
+            acc,
+            request_bytes_max,
+            about: About::default(),
+            slots: slots.map(|slots| Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
+        }
+    }
+
+    /// Adds an application with its methods.
+    pub(super) fn add(
+        &mut self,
+        mut paths: Paths,
+        strategy: Strategy,
+        config: Config,
+        methods: &[&'static Placed],
+    ) {
+        // Calls on one path are tasks of their own, and may overtake each other.
+        paths.paths.iter_mut().for_each(|path| path.fifo = false);
+        let selecting = Selecting {
+            selector: Selector::new(&paths, strategy, config),
+            waiting: std::iter::repeat_with(|| None).take(config.in_flight_max as usize).collect(),
+        };
+        let place = Arc::new(Place { paths, began: Clock::now(), selecting: Mutex::new(selecting) });
+        for method in methods {
+            // The build script has looked.
+            let Some(kind) = place.paths.kind(method.request) else { continue };
+            let key = method.key;
+            self.methods.insert(method.path, Method { place: Arc::clone(&place), kind, key });
+        }
+        self.applications.push(place);
+    }
+
+    /// Whether calls of the method with this path are placed.
+    pub(in crate::server) fn has(&self, path: &str) -> bool {
+        self.methods.contains_key(path)
+    }
+
+    /// Answers a call of a method that [is placed](Self::has): by `cpu`, or by the accelerator.
+    pub(in crate::server) async fn call<S, B>(
+        &self,
+        cpu: S,
+        request: http::Request<Body>,
+    ) -> Result<http::Response<Body>, S::Error>
+    where
+        S: Service<http::Request<Body>, Response = http::Response<B>> + Clone,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let Some(method) = self.methods.get(request.uri().path()) else {
+            return Ok(cpu.oneshot(request).await?.map(Body::new));
+        };
+        let (parts, body) = request.into_parts();
+        let (body, address) = match self.read(body, method.key).await {
+            Ok(read) => read,
+            Err(status) => return Ok(status.into_http()),
+        };
+        let mut turn = match method.place.select(method.kind, address) {
+            Some(turn) => turn,
+            None => return Ok(Status::resource_exhausted("as many calls are in progress as may be").into_http()),
+        };
+        let mut failed = None;
+        while let Some((role, begun)) = turn.come().await {
+            let _slot = self.slots[role as usize].acquire().await;
+            let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+            let mut response = match role {
+                Role::Cpu => cpu.clone().oneshot(request).await?.map(Body::new),
+                Role::Acc => match self.acc.clone().oneshot(request).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                },
+            };
+            if role == Role::Acc && is_unavailable(&response) {
+                failed = Some(response);
+                turn.failed();
+                continue;
+            }
+            turn.done(begun);
+            response.headers_mut().insert(ROLE, HeaderValue::from_static(role.name()));
+            return Ok(response);
+        }
+        Ok(failed.unwrap_or_else(|| Status::unavailable("no way through this host is left").into_http()))
+    }
+
+    /// The request's bytes, and what it is about.
+    async fn read(&self, body: Body, key: u32) -> Result<(Bytes, u64), Status> {
+        let max = self.request_bytes_max;
+        let body = Limited::new(body, max).collect().await.map_err(|error| match error.downcast::<Status>() {
+            Ok(status) => *status,
+            Err(error) => Status::out_of_range(format!("a request of at most {max} bytes: {error}")),
+        })?;
+        let body = body.to_bytes();
+        let address = self.about.address(&body, key)?;
+        Ok((body, address))
+    }
+
+    /// All ways of all applications.
+    pub(in crate::server) fn stats(&self) -> Vec<PlaceStats> {
+        self.applications.iter().flat_map(|place| place.stats()).collect()
+    }
+}
+
+/// Whether a device says that it can't.
+fn is_unavailable(response: &http::Response<Body>) -> bool {
+    Status::from_header_map(response.headers()).is_some_and(|status| status.code() == Code::Unavailable)
+}
+
+impl Place {
+    fn now(&self) -> Instant {
+        Instant(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Held only for a moment, by code that does not panic.
+    fn lock(&self) -> MutexGuard<'_, Selecting> {
+        self.selecting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call's turn; `None`: too many are there.
+    fn select(self: &Arc<Self>, kind: KindId, address: u64) -> Option<Turn> {
+        let mut selecting = self.lock();
+        let request = Request { kind, address, message: address };
+        let (ticket, next) = match selecting.selector.select(self.now(), &request) {
+            Decision::Full => return None,
+            Decision::Go(go) => (go.ticket, Next::Go(go)),
+            Decision::Wait { ticket } => (ticket, Next::Wait(selecting.wait(ticket))),
+        };
+        Some(Turn { place: Arc::clone(self), ticket, next })
+    }
+
+    fn stats(&self) -> Vec<PlaceStats> {
+        let selecting = self.lock();
+        let kinds = self.paths.kinds.iter().flat_map(|kind| (kind.first.0..kind.first.0 + kind.count).map(move |id| (kind, id)));
+        let stats = kinds.map(|(kind, id)| {
+            let id = pathcall_place::PathId(id);
+            let path = self.paths.path(id);
+            PlaceStats {
+                application: self.paths.application.clone(),
+                request: kind.name.clone(),
+                path: path.name.clone(),
+                role: path.role,
+                traverse_ns: path.traverse_ns,
+                toll_ns: path.toll_ns,
+                state: selecting.selector.state(id),
+            }
+        });
+        stats.collect()
+    }
+}
+
+impl Selecting {
+    fn wait(&mut self, ticket: Ticket) -> oneshot::Receiver<Option<Go>> {
+        let (tell, told) = oneshot::channel();
+        self.waiting[ticket.index()] = Some(tell);
+        told
+    }
+
+    /// Sends those that may go now.
+    fn drain(&mut self, now: Instant) {
+        while let Some(released) = self.selector.poll(now) {
+            let (ticket, go) = match released {
+                Released::Go(go) => (go.ticket, Some(go)),
+                Released::GivenUp { ticket } => (ticket, None),
+            };
+            // One that is dropped meanwhile says so itself.
+            if let Some(tell) = self.waiting[ticket.index()].take() {
+                let _ = tell.send(go);
+            }
+        }
+    }
+}
+
+/// A call's turn on its host; dropped before it is over, the call is abandoned.
+struct Turn {
+    place: Arc<Place>,
+    ticket: Ticket,
+    next: Next,
+}
+
+enum Next {
+    Go(Go),
+    Wait(oneshot::Receiver<Option<Go>>),
+    Over,
+}
+
+impl Turn {
+    /// Who is to answer, and since when it is so; `None`: it is given up.
+    async fn come(&mut self) -> Option<(Role, Clock)> {
+        let go = match &mut self.next {
+            Next::Go(go) => Some(*go),
+            // Whoever would tell lives as long as this.
+            Next::Wait(told) => told.await.ok().flatten(),
+            Next::Over => None,
+        };
+        match go {
+            Some(go) => {
+                self.next = Next::Go(go);
+                Some((self.place.paths.path(go.path).role, Clock::now()))
+            }
+            None => {
+                self.next = Next::Over;
+                None
+            }
+        }
+    }
+
+    /// It is answered.
+    fn done(&mut self, begun: Clock) {
+        let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.end(Outcome::Done { intra_ns: Some(took), total_ns: took });
+        self.next = Next::Over;
+    }
+
+    /// The device can't; somebody else is asked, or the same one again.
+    fn failed(&mut self) {
+        let told = self.place.lock().wait(self.ticket);
+        self.next = Next::Wait(told);
+        self.end(Outcome::Failed);
+    }
+
+    fn end(&self, outcome: Outcome) {
+        let now = self.place.now();
+        let mut selecting = self.place.lock();
+        selecting.selector.done(now, self.ticket, outcome);
+        selecting.drain(now);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !matches!(self.next, Next::Over) {
+            self.end(Outcome::Abandoned);
+        }
+    }
+}
