@@ -105,7 +105,7 @@ fn changes(value: &Value) -> Vec<Value> {
                 let with = |new| Value::Array([&list[..at], &[new], &list[at + 1..]].concat());
                 all.extend(changes(inner).into_iter().map(with));
                 all.push(Value::Array([&list[..at], &list[at + 1..]].concat()));
-                all.push(Value::Array([&list[..at], &[inner.clone()], &list[at..]].concat()));
+                all.push(Value::Array([&list[..at], std::slice::from_ref(inner), &list[at..]].concat()));
             }
             all.extend([json!({}), json!([]), json!("x")]);
         }
