@@ -265,9 +265,11 @@ bit<16> csum_replace16(in bit<16> sum, in bit<16> old, in bit<16> new) {
     return ~ones_add(ones_add(~sum, ~old), new);
 }
 
-// The same for two words, as an IPv4 address has.
+// The same for two words, as an IPv4 address has: all in one sum, whose carries are added once.
 bit<16> csum_replace32(in bit<16> sum, in bit<32> old, in bit<32> new) {
-    return csum_replace16(csum_replace16(sum, old[31:16], new[31:16]), old[15:0], new[15:0]);
+    bit<19> all = (bit<19>)~sum + (bit<19>)~old[31:16] + (bit<19>)~old[15:0] + (bit<19>)new[31:16] + (bit<19>)new[15:0];
+    bit<17> carried = (bit<17>)all[15:0] + (bit<17>)all[18:16];
+    return ~(carried[15:0] + (bit<16>)carried[16:16]);
 }
 
 // One hop less.

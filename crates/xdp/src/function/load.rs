@@ -32,7 +32,7 @@ pub struct Config {
     pub testing: bool,
     /// The port that means this machine: packets for it go up to the kernel.
     pub local_port: Option<u16>,
-    /// Where a packet's values are held; `None`: in variables if these are few and fit, otherwise in a map.
+    /// Where a packet's values are held; `None`: in variables if compiler and verifier take them so, otherwise in a map.
     pub storage: Option<Storage>,
 }
 
@@ -86,12 +86,13 @@ impl XdpFunction {
     /// [`Error::Unsupported`], [`Error::Refused`] and [`Error::Compiler`] say what of the program can't be; or there is
     /// no compiler or no permission.
     pub fn load(program: &Program, config: &Config) -> Result<Self, Error> {
-        let storage = config.storage.unwrap_or_else(|| Storage::of(program));
-        match Self::load_as(program, config, storage) {
-            Err(Error::Compiler { .. } | Error::Refused(_))
-                if config.storage.is_none() && storage == Storage::Locals =>
-            {
-                Self::load_as(program, config, Storage::Scratch)
+        let first = config.storage.unwrap_or_else(|| Storage::of(program));
+        match Self::load_as(program, config, first) {
+            Err(refused @ (Error::Compiler { .. } | Error::Refused(_))) => {
+                match first.next().filter(|_| config.storage.is_none()) {
+                    Some(next) => Self::load_as(program, config, next),
+                    None => Err(refused),
+                }
             }
             loaded => loaded,
         }

@@ -3,28 +3,20 @@
 
 use super::Emitter;
 use super::bits::{computed, store};
+use super::plan::Plan;
 use crate::ir::{HeaderId, Span};
 
 impl Emitter<'_> {
     pub(super) fn deparser(&mut self) {
         self.construct("deparser", Span::default());
-        let mut seen = Vec::new();
         let headers = self.plan.program.deparser.clone();
-        let mut in_place = |this: &mut Self| {
-            for header in &headers {
-                if !seen.contains(header) {
-                    seen.push(*header);
-                    this.in_place(*header);
-                }
-            }
-        };
         if self.plan.fixed {
-            in_place(self);
+            self.in_place(&headers);
         } else {
-            self.measure(&headers);
+            self.measured(&headers);
             let head = format!("if (!{})", self.plan.held("same"));
             self.braced(&head, |this| this.rewrite(&headers));
-            self.braced("else", in_place);
+            self.braced("else", |this| this.in_place(&headers));
         }
         self.finish();
     }
@@ -33,19 +25,20 @@ impl Emitter<'_> {
     fn finish(&mut self) {
         if self.plan.truncates {
             let keep = self.plan.held("keep");
-            self.line("length = (void *)(long)xdp->data_end - (void *)(long)xdp->data;");
-            self.line(&format!(
-                "if ({keep} && {keep} < length && bpf_xdp_adjust_tail(xdp, (int){keep} - (int)length))"
-            ));
-            self.line("\treturn lose(NO_ROOM);");
+            self.braced(&format!("if ({keep})"), |this| {
+                this.line("length = (void *)(long)xdp->data_end - (void *)(long)xdp->data;");
+                this.line(&format!("if ({keep} < length && bpf_xdp_adjust_tail(xdp, (int){keep} - (int)length))"));
+                this.line("\treturn lose(NO_ROOM);");
+            });
         }
         if self.plan.recirculates {
             let head = format!("if ({})", self.plan.held("again"));
             self.braced(&head, |this| {
-                this.line(&format!("if (*passes >= {})", crate::exec::RECIRCULATIONS_MAX));
+                this.line(&format!("if (turn >= {})", crate::exec::RECIRCULATIONS_MAX));
                 this.line("\treturn lose(RECIRCULATED);");
-                this.line("*passes += 1;");
+                this.line("*passes = turn + 1;");
                 this.line("bpf_tail_call(xdp, &pipelines, 0);");
+                this.line("*passes = 0;");
                 this.line("return XDP_ABORTED;");
             });
         }
@@ -53,25 +46,35 @@ impl Emitter<'_> {
         self.line(&line);
     }
 
-    /// Writes the fields of a header that may have changed where they were.
-    fn in_place(&mut self, header: HeaderId) {
-        let plan = &self.plan.headers[header.0 as usize];
-        if plan.stored.is_empty() || !plan.extracted {
+    /// Writes the fields that are held apart, of headers where they may have changed, where they were.
+    fn in_place(&mut self, headers: &[HeaderId]) {
+        let mut apart: Vec<HeaderId> = Vec::new();
+        for header in headers {
+            let plan = &self.plan.headers[header.0 as usize];
+            if !plan.apart.is_empty() && plan.extracted && !apart.contains(header) {
+                apart.push(*header);
+            }
+        }
+        if apart.is_empty() {
             return;
         }
-        let (name, bytes) = (plan.name.clone(), plan.bytes);
-        let [off, dirty] = ["off", "dirty"].map(|what| self.plan.held(&format!("{what}_{name}")));
-        let head = format!("if ({} && {dirty})", self.plan.valid(header.0));
-        self.braced(&head, |this| {
-            this.line(&format!("at = held(data + WITHIN({off}));"));
-            this.line(&format!("if (at + {bytes} > end)"));
-            this.line("\treturn XDP_ABORTED;");
-            this.fields(header, "at");
+        let dirty = self.plan.held("dirty");
+        self.braced(&format!("if ({dirty})"), |this| {
+            for header in apart {
+                let (off, bytes) = (this.plan.off(header), this.plan.headers[header.0 as usize].bytes);
+                let head = format!("if ({off} < FRESH && ({dirty} & {}))", Plan::dirt(header));
+                this.braced(&head, |this| {
+                    this.line(&format!("at = PLACE({off});"));
+                    this.line(&format!("if (at + {bytes} > end)"));
+                    this.line("\treturn XDP_ABORTED;");
+                    this.fields(header, "at");
+                });
+            }
         });
     }
 
     fn fields(&mut self, header: HeaderId, base: &str) {
-        for (slot, first) in self.plan.headers[header.0 as usize].stored.clone() {
+        for (slot, first) in self.plan.headers[header.0 as usize].apart.clone() {
             let width = self.plan.program.width(slot);
             let value = self.plan.slot(slot);
             self.braced("", |this| {
@@ -82,15 +85,26 @@ impl Emitter<'_> {
         }
     }
 
-    /// Makes `same` whether the headers stand as they came, one behind the other.
+    /// Makes `same` whether the headers stand as they came, one behind the other: they do if the parser took them so, and
+    /// nothing came or went since.
+    fn measured(&mut self, headers: &[HeaderId]) {
+        let same = self.plan.held("same");
+        self.line(&format!("{same} = 1;"));
+        if self.plan.ordered {
+            let head = format!("if ({})", self.plan.held("moved"));
+            self.braced(&head, |this| this.measure(headers));
+        } else {
+            self.measure(headers);
+        }
+    }
+
     fn measure(&mut self, headers: &[HeaderId]) {
         let [place, same, cur] = ["place", "same", "cur"].map(|name| self.plan.held(name));
-        self.line(&format!("{same} = 1;"));
+        let nought = self.plan.nought();
+        self.line(&format!("{place} = {nought};"));
         for header in headers {
-            let name = self.plan.headers[header.0 as usize].name.clone();
-            let off = self.plan.held(&format!("off_{name}"));
-            let length = self.length(*header);
-            let head = format!("if ({})", self.plan.valid(header.0));
+            let (off, length) = (self.plan.off(*header), self.length(*header));
+            let head = format!("if ({} != NOWHERE)", self.plan.off(*header));
             self.braced(&head, |this| {
                 this.line(&format!("{same} &= {off} == {place};"));
                 this.line(&format!("{place} += {length};"));
@@ -102,23 +116,23 @@ impl Emitter<'_> {
     fn rewrite(&mut self, headers: &[HeaderId]) {
         let (most, place, cur) = (self.most(), self.plan.held("place"), self.plan.held("cur"));
         self.line("__u32 only = 0;");
-        self.line("struct scratch *s = bpf_map_lookup_elem(&scratch, &only);");
+        self.line("struct scratch *s = look_up(&scratch, &only);");
         self.line("int longer;");
         self.line("void *to;");
         self.line("");
         self.line("if (!s)");
         self.line("\treturn XDP_ABORTED;");
-        self.line(&format!("{place} = 0;"));
+        let nought = self.plan.nought();
+        self.line(&format!("{place} = {nought};"));
         for header in headers {
             let plan = &self.plan.headers[header.0 as usize];
-            let (name, bytes, settable, extracted) = (plan.name.clone(), plan.bytes, plan.settable, plan.extracted);
-            let off = self.plan.held(&format!("off_{name}"));
-            let length = self.bounded_length(*header);
-            let head = format!("if ({})", self.plan.valid(header.0));
+            let (bytes, settable, extracted) = (plan.bytes, plan.settable, plan.extracted);
+            let (off, length) = (self.plan.off(*header), self.bounded_length(*header));
+            let head = format!("if ({} != NOWHERE)", self.plan.off(*header));
             self.braced(&head, |this| {
                 this.line(&format!("to = s->bytes + ({place} & {:#x});", most - 1));
                 if extracted {
-                    let fresh = if settable { format!("{off} != NOWHERE && ") } else { String::new() };
+                    let fresh = if settable { format!("{off} != FRESH && ") } else { String::new() };
                     // A header may have all its bytes in its varbit field, and that be empty.
                     let some = if bytes == 0 { format!("{length} && ") } else { String::new() };
                     this.line(&format!("if ({some}{fresh}bpf_xdp_load_bytes(xdp, {off}, to, {length}))"));
@@ -143,7 +157,7 @@ impl Emitter<'_> {
         if !self.has_varbit(header) {
             return plan.bytes.to_string();
         }
-        format!("({} + {})", plan.bytes, self.plan.held(&format!("var_{}", plan.name)))
+        format!("({} + {})", plan.bytes, self.plan.var(header))
     }
 
     /// The same, so that the verifier sees its bound.
@@ -153,7 +167,7 @@ impl Emitter<'_> {
             return plan.bytes.to_string();
         }
         let mask = (plan.varbytes_max + 1).next_power_of_two() - 1;
-        format!("({} + ({} & {mask:#x}))", plan.bytes, self.plan.held(&format!("var_{}", plan.name)))
+        format!("({} + ({} & {mask:#x}))", plan.bytes, self.plan.var(header))
     }
 
     /// More than all headers together have, a power of two.

@@ -10,8 +10,8 @@ impl Plan<'_> {
         let width = expr.ty.width();
         match &expr.kind {
             ExprKind::Const(value) => number(*value, width),
-            ExprKind::Slot(slot) => format!("({}){}", computed(width), self.slot(*slot)),
-            ExprKind::Valid(header) => format!("(u64){}", self.valid(header.0)),
+            ExprKind::Slot(slot) => self.read(*slot),
+            ExprKind::Valid(header) => format!("(u64){}", self.valid(*header)),
             ExprKind::Lookahead { skip } => {
                 let value = load("at", *skip, width);
                 if width > 64 { format!("(u128)({value})") } else { format!("({value})") }
@@ -97,11 +97,6 @@ impl Plan<'_> {
             _ => format!("shr{wide}({l}, {by}, {width})"),
         };
         masked(&shifted, width)
-    }
-
-    /// Whether a header is valid.
-    pub(super) fn valid(&self, header: u32) -> String {
-        self.held(&format!("valid_{}", self.headers[header as usize].name))
     }
 }
 

@@ -6,6 +6,9 @@ use super::bits::{computed, masked};
 use super::{Emitter, Unsupported};
 use crate::ir::{Expr, HashAlgorithm, SlotId, Stmt, StmtKind};
 
+/// Bytes that a CRC takes at once.
+const STEP: u32 = 8;
+
 /// An input: its name in C, its width, and how many bits are before it.
 struct Input {
     name: String,
@@ -95,26 +98,48 @@ impl Emitter<'_> {
                 self.line(&format!("u64 hash = {value};"));
             }
             HashAlgorithm::Crc32 | HashAlgorithm::Crc16 => {
-                let (holder, table, start) = match algorithm {
-                    HashAlgorithm::Crc32 => ("__u32", "crc32", "0xffffffff"),
-                    _ => ("__u16", "crc16", "0"),
+                let (holder, start) = match algorithm {
+                    HashAlgorithm::Crc32 => ("__u32", "0xffffffff"),
+                    _ => ("__u16", "0"),
                 };
                 self.line(&format!("{holder} crc = {start};"));
                 self.line("");
-                // Four bytes at a time where there are so many: their look-ups do not wait for one another.
-                let whole = if algorithm == HashAlgorithm::Crc32 { bytes / 4 } else { 0 };
-                for word in 0..whole {
-                    let four: Vec<_> = (0..4).map(|i| format!("{} << {}", byte(inputs, word * 4 + i), i * 8)).collect();
-                    self.line(&format!("crc ^= {};", four.join(" | ")));
-                    self.line("crc = crc32_4[2][LOW_BYTE(crc)] ^ crc32_4[1][LOW_BYTE(crc >> 8)] ^");
-                    self.line("\tcrc32_4[0][LOW_BYTE(crc >> 16)] ^ crc32[LOW_BYTE(crc >> 24)];");
-                }
-                for i in whole * 4..bytes {
-                    self.line(&format!("crc = {table}[LOW_BYTE(crc ^ {})] ^ crc >> 8;", byte(inputs, i)));
+                if algorithm == HashAlgorithm::Crc32 {
+                    self.crc32(inputs, bytes);
+                } else {
+                    for i in 0..bytes {
+                        self.line(&format!("crc = crc16[LOW_BYTE(crc ^ {})] ^ crc >> 8;", byte(inputs, i)));
+                    }
                 }
                 let turned = if algorithm == HashAlgorithm::Crc32 { "(__u32)~crc" } else { "crc" };
                 self.line(&format!("u64 hash = {turned};"));
             }
+        }
+    }
+
+    /// Up to eight bytes at a time: their look-ups do not wait for one another.
+    fn crc32(&mut self, inputs: &[Input], bytes: u32) {
+        self.line("const __u32 *sums = held(&crc32_8[0][0]);");
+        self.line("");
+        for first in (0..bytes).step_by(STEP as usize) {
+            let count = STEP.min(bytes - first);
+            let four: Vec<_> = (0..count.min(4)).map(|i| format!("{} << {}", byte(inputs, first + i), i * 8)).collect();
+            self.line(&format!("crc ^= {};", four.join(" | ")));
+            let mut parts: Vec<String> = (0..count)
+                .map(|i| {
+                    let of = match i {
+                        0 => "crc".to_owned(),
+                        1..4 => format!("crc >> {}", i * 8),
+                        _ => byte(inputs, first + i),
+                    };
+                    format!("sums[{} + LOW_BYTE({of})]", (count - 1 - i) * 256)
+                })
+                .collect();
+            // What fewer bytes have not reached.
+            if count < 4 {
+                parts.push(format!("crc >> {}", count * 8));
+            }
+            self.line(&format!("crc = {};", parts.join(" ^ ")));
         }
     }
 
@@ -131,15 +156,13 @@ impl Emitter<'_> {
         });
         if used.contains(&HashAlgorithm::Crc32) {
             let table = crc_table(0xedb8_8320);
-            self.line("static const __u32 crc32[256] = {");
-            self.numbers(&table);
-            // What a byte adds that one, two, three more come behind.
-            self.line("static const __u32 crc32_4[3][256] = {{");
+            self.line("/* What a byte adds, and what it adds that one, two, ... more come behind. */");
+            self.line("static const __u32 crc32_8[8][256] = {{");
             let mut longer = table;
-            for i in 0..3 {
-                longer = longer.map(|crc| crc >> 8 ^ table[(crc & 0xff) as usize]);
+            for i in 0..STEP {
                 self.numbers_within(&longer);
-                self.line(if i < 2 { "}, {" } else { "}};" });
+                longer = longer.map(|crc| crc >> 8 ^ table[(crc & 0xff) as usize]);
+                self.line(if i + 1 < STEP { "}, {" } else { "}};" });
             }
             self.line("");
         }

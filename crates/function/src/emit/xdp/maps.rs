@@ -1,7 +1,7 @@
 //! Maps in C: all that is declared before the program's function.
 
+use super::Emitter;
 use super::memory::cell_type;
-use super::{Emitter, Storage};
 use crate::ir::Span;
 
 /// Bytes of the buffer for digests.
@@ -42,18 +42,7 @@ impl Emitter<'_> {
             self.line("");
             self.map("BPF_MAP_TYPE_PERCPU_ARRAY", 1, "__u32", "struct scratch", "scratch", "");
         }
-        if self.plan.options.storage == Storage::Scratch {
-            self.line("struct slots {");
-            for (holder, name) in self.members() {
-                self.line(&format!("\t{holder} {name};"));
-            }
-            self.line("} __attribute__((aligned(8)));");
-            self.line("");
-            let bytes = self.members_bytes();
-            self.line(&format!("_Static_assert(sizeof(struct slots) == {bytes}, \"as it is zeroed\");"));
-            self.line("");
-            self.map("BPF_MAP_TYPE_PERCPU_ARRAY", 1, "__u32", "struct slots", "slots", "");
-        }
+        self.slots_map();
     }
 
     fn digest_map(&mut self) {

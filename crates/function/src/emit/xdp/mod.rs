@@ -5,8 +5,8 @@
 //!                  └─► layout: what the maps hold, for the loader                              └─► which line is what
 //! ```
 //!
-//! States of the parser are labels, slots are variables, tables are maps. Headers are read where they are looked at,
-//! and written where they may have changed; only if their places change are they all written anew. What XDP can't do
+//! States of the parser are labels, slots are variables, tables are maps. Fields are read and written where they lie in the
+//! packet ([`header`]); only if headers' places change are they all written anew. What XDP can't do
 //! is refused by its name ([`unsupported`]): then the whole program runs in user space. Handing over single packets would
 //! not be right: its tables and registers are in one place, and packets would overtake each other.
 //!
@@ -16,14 +16,17 @@ mod bits;
 mod deparser;
 mod expr;
 mod hash;
+mod header;
 mod layout;
 mod maps;
 mod memory;
+mod order;
 mod parser;
 mod plan;
 mod stmt;
 mod table;
 mod unsupported;
+mod values;
 
 pub use layout::{DigestLayout, KeyLayout, Layout, Place, RegisterLayout, TableLayout};
 pub use unsupported::{Unsupported, unsupported};
@@ -39,13 +42,17 @@ pub enum Storage {
     /// In variables: the compiler puts them in registers and on a stack of 512 bytes.
     #[default]
     Locals,
-    /// In a map, one of each processor: for programs with more values than the stack takes.
+    /// Where headers begin, and the fields of those that the program may add, in a map, one of each processor; all else in
+    /// variables.
+    Headers,
+    /// All in the map: for programs with more values than the stack takes, or more ways than the verifier goes.
     Scratch,
 }
 
 impl Storage {
     /// What suits a program: variables, if they are so few that they are likely to fit, and so few ways lead through it
-    /// that the verifier can go each by itself. It sees what a variable holds, not what a map does.
+    /// that the verifier can go each by itself. It sees what a variable holds, not what a map does. Where that is in
+    /// doubt, only the kernel knows whether [`Storage::Headers`] will do.
     #[must_use]
     pub fn of(program: &Program) -> Self {
         /// Of 64, with room for keys.
@@ -61,13 +68,18 @@ impl Storage {
             branches += usize::from(branch);
         });
         // Of a loop the verifier sees an end if nothing changes in it that it follows.
-        let loops = plan::loops(program);
-        if words <= WORDS && branches <= BRANCHES && !loops { Self::Locals } else { Self::Scratch }
+        if plan::loops(program) {
+            return Self::Scratch;
+        }
+        if words <= WORDS && branches <= BRANCHES { Self::Locals } else { Self::Headers }
+    }
+
+    /// What to try next if compiler or verifier refuse it.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        (self != Self::Scratch).then_some(Self::Scratch)
     }
 }
-
-/// Bytes that are zeroed at once.
-const PIECE: usize = 512;
 
 /// How a program is emitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -122,6 +134,8 @@ pub fn emit(program: &Program, options: Options) -> Result<Emitted, Unsupported>
         lines: 0,
         depth: 0,
         state: 0,
+        parsing: false,
+        shared: Vec::new(),
         labels: 0,
         returns: Vec::new(),
         exit: "ingress_done",
@@ -140,6 +154,10 @@ struct Emitter<'a> {
     depth: usize,
     /// The parser's state that is being written.
     state: u32,
+    /// Whether it is one.
+    parsing: bool,
+    /// Cells that are looked up once for two statements.
+    shared: Vec<memory::Shared>,
     /// Labels so far: they are numbered.
     labels: u32,
     /// Where `return` goes, of the bodies around: label, and whether anything goes there.
@@ -198,17 +216,8 @@ impl Emitter<'_> {
         self.hash_tables();
         self.maps();
         self.line("SEC(\"xdp\")");
-        if self.plan.recirculates {
-            // A packet that comes in once more is a program's call of itself.
-            self.line("int pipeline(struct xdp_md *xdp)");
-        } else {
-            self.line("int function(struct xdp_md *xdp)");
-        }
+        self.line("int function(struct xdp_md *xdp)");
         self.braced("", Self::function)?;
-        if self.plan.recirculates {
-            self.line("");
-            include_str!("first.h").lines().for_each(|line| self.line(line));
-        }
         self.line("");
         self.line("char LICENSE[] SEC(\"license\") = \"Dual BSD/GPL\";");
         Ok(())
@@ -242,52 +251,15 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Declares what the packet's values are held in.
-    fn variables(&mut self) {
-        self.line("void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end, *at = data;");
-        self.line("__u32 error = 0, length = end - data, came = came_by(xdp);");
-        if self.plan.recirculates {
-            self.line("__u32 zero = 0, *passes = bpf_map_lookup_elem(&passes_here, &zero);");
-        }
-        if self.plan.loops() {
-            self.line("u64 rounds;");
-        }
-        let members = self.members();
-        match self.plan.options.storage {
-            Storage::Locals => {
-                for (holder, name) in members {
-                    self.line(&format!("{holder} {name} = 0;"));
-                }
-            }
-            Storage::Scratch => {
-                self.line("__u32 first = 0;");
-                self.line("struct slots *v = bpf_map_lookup_elem(&slots, &first);");
-                self.line("");
-                self.line("if (!v)");
-                self.line("\treturn XDP_ABORTED;");
-                // In pieces that the compiler writes as stores.
-                for at in (0..self.members_bytes()).step_by(PIECE) {
-                    let bytes = PIECE.min(self.members_bytes() - at);
-                    self.line(&format!("__builtin_memset(__builtin_assume_aligned((void *)v + {at}, 8), 0, {bytes});"));
-                }
-            }
-        }
-        self.line("");
-    }
-
     /// What is known of the packet before it is looked at.
     fn begin(&mut self) {
         self.line("if (came == NO_PORT)");
         self.line("\treturn lose(NO_WAY_IN);");
-        if self.plan.recirculates {
-            self.line("if (!passes)");
-            self.line("\treturn XDP_ABORTED;");
-        }
         let standard = [
             (Standard::IngressPort, "came & 0x1ff"),
             (Standard::PacketLength, "length"),
             (Standard::IngressTimestamp, "now_us() & 0xffffffffffffULL"),
-            (Standard::InstanceType, "*passes ? 4 : 0"),
+            (Standard::InstanceType, "turn ? 4 : 0"),
         ];
         for (which, value) in standard {
             // Nothing else makes a packet anything but itself here.
@@ -320,53 +292,6 @@ impl Emitter<'_> {
             self.line(&line);
             self.line("\treturn lose(DROPPED);");
         }
-    }
-
-    /// Type and name of all that is held for a packet.
-    fn members(&self) -> Vec<(&'static str, String)> {
-        let mut members = vec![("__u32", "cur".to_owned()), ("__u32", "out".to_owned())];
-        if !self.plan.fixed {
-            members.extend(["place", "same"].map(|name| ("__u32", name.to_owned())));
-        }
-        if self.plan.recirculates {
-            members.push(("__u8", "again".to_owned()));
-        }
-        if self.plan.truncates {
-            members.push(("u64", "keep".to_owned()));
-        }
-        for (i, header) in self.plan.headers.iter().enumerate() {
-            let name = &header.name;
-            members.push(("__u8", format!("valid_{name}")));
-            members.push(("__u16", format!("off_{name}")));
-            if !header.stored.is_empty() {
-                members.push(("__u8", format!("dirty_{name}")));
-            }
-            if self.plan.program.headers[i].varbit_bits_max.is_some() {
-                members.push(("__u16", format!("var_{name}")));
-            }
-        }
-        members.extend(self.plan.slots_held());
-        // The largest first: nothing lies between them.
-        members.sort_by_key(|(holder, _)| match *holder {
-            "u128" => 0,
-            "u64" => 1,
-            "__u32" => 2,
-            "__u16" => 3,
-            _ => 4,
-        });
-        members
-    }
-
-    /// Bytes of all that is held for a packet, in whole words.
-    fn members_bytes(&self) -> usize {
-        let bytes = |holder: &str| match holder {
-            "__u8" => 1,
-            "__u16" => 2,
-            "__u32" => 4,
-            "u64" => 8,
-            _ => 16,
-        };
-        self.members().iter().map(|(holder, _)| bytes(holder)).sum::<usize>().next_multiple_of(8)
     }
 
     /// A number for a label.

@@ -1,6 +1,7 @@
 //! The parser in C: a label for each state, a cursor, and a check of the packet's end before each header.
 
 use super::bits::load;
+use super::plan::Plan;
 use super::stmt::TOO_SHORT;
 use super::{Emitter, Unsupported};
 use crate::emit::walk;
@@ -22,6 +23,7 @@ impl Emitter<'_> {
         let program = self.plan.program;
         // A `return` or an `exit` leaves the state's body for nowhere else.
         self.exit = "parsed";
+        self.parsing = true;
         let loops = self.plan.loops();
         if loops {
             self.line(&format!("bpf_iter_num_new(ROUNDS, 0, {});", crate::exec::PARSER_ROUNDS_MAX));
@@ -40,6 +42,7 @@ impl Emitter<'_> {
         if loops {
             self.line("bpf_iter_num_destroy(ROUNDS);");
         }
+        self.parsing = false;
         if let Some(slot) = self.plan.standard(crate::ir::Standard::ParserError) {
             let line = format!("{} = error;", self.plan.slot(slot));
             self.line(&line);
@@ -103,16 +106,14 @@ impl Emitter<'_> {
     /// Makes `at` the cursor's place, with so many bytes behind it.
     fn take(&mut self, bytes: u32) {
         let cur = self.plan.held("cur");
-        self.line(&format!("at = held(data + WITHIN({cur}));"));
+        self.line(&format!("at = PLACE({cur});"));
         self.fail(&format!("at + {bytes} > end"), TOO_SHORT);
     }
 
     pub(super) fn extract(&mut self, header: HeaderId, varbits: Option<&Expr>) {
         let plan = &self.plan.headers[header.0 as usize];
-        let (bytes, most, name) = (plan.bytes, plan.varbytes_max, plan.name.clone());
-        let [off, var, dirty] = ["off", "var", "dirty"].map(|what| self.plan.held(&format!("{what}_{name}")));
-        let (fields, stored) = (plan.loaded.clone(), !plan.stored.is_empty());
-        let valid = self.plan.valid(header.0);
+        let (bytes, most, apart) = (plan.bytes, plan.varbytes_max, plan.apart.clone());
+        let (off, var) = (self.plan.off(header), self.plan.var(header));
         let (label, cur) = (self.label(), self.plan.held("cur"));
         if let Some(varbits) = varbits {
             self.look_ahead(&[varbits]);
@@ -122,12 +123,12 @@ impl Emitter<'_> {
             self.fail(&format!("{cur} + {bytes} + bits_{label} / 8 > length"), TOO_SHORT);
         }
         self.take(bytes as u32);
-        self.line(&format!("{valid} = 1;"));
         self.line(&format!("{off} = {cur};"));
-        if stored {
-            self.line(&format!("{dirty} = 0;"));
+        if !apart.is_empty() {
+            let line = format!("{} &= ~{};", self.plan.held("dirty"), Plan::dirt(header));
+            self.line(&line);
         }
-        for (slot, first) in fields {
+        for (slot, first) in apart {
             let line = format!("{} = {};", self.plan.slot(slot), load("at", first, self.plan.program.width(slot)));
             self.line(&line);
         }

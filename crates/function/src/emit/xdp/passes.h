@@ -1,4 +1,4 @@
-/* How often the packet on this processor came in once more. */
+/* How often the packet on this processor came in before: left by a program that calls itself for that. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -6,7 +6,7 @@ struct {
 	__type(value, __u32);
 } passes_here SEC(".maps");
 
-int pipeline(struct xdp_md *xdp);
+int function(struct xdp_md *xdp);
 
 /* The program itself, for that. */
 struct {
@@ -14,5 +14,4 @@ struct {
 	__uint(max_entries, 1);
 	__uint(key_size, sizeof(__u32));
 	__array(values, int(void *));
-} pipelines SEC(".maps") = {.values = {(void *)&pipeline}};
-
+} pipelines SEC(".maps") = {.values = {(void *)&function}};

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use super::layout::{self, Layout, RegisterLayout, TableLayout};
-use super::{Options, Storage};
+use super::{Options, Storage, order};
 use crate::emit::walk;
 use crate::ir::{ExprKind, HeaderId, Program, SlotId, SlotKind, Standard, StateId, StmtKind, Transition};
 
@@ -17,7 +17,7 @@ const TAKEN: &[&str] = &[
     "program", "slots", "length", "same", "rounds", "v", "s", "e", "key", "cell", "out", "again", "keep", "passes",
     "zero", "only", "place", "to", "field", "hash", "base", "max", "index", "told", "longer", "came", "first",
     "pipeline", "function", "crc32", "crc16", "after", "operand", "sum", "crc", "way", "LICENSE", "far_ways", "WAYS",
-    "crc32_4",
+    "crc32_8", "sums", "f", "turn", "dirty", "moved", "nought", "none",
 ];
 
 /// What is known of a header.
@@ -29,13 +29,12 @@ pub(super) struct HeaderPlan {
     pub(super) bytes: usize,
     /// Of its `varbit` field, at most.
     pub(super) varbytes_max: usize,
-    /// Whether the program may make it valid: it may leave without having come.
+    /// Whether the program may make it valid: it may leave without having come. Then its fields are held apart from the
+    /// packet; those of others are read and written where they lie in it.
     pub(super) settable: bool,
-    /// Fields to be read from the packet, and to be written to it, with their first bit.
-    pub(super) loaded: Vec<(SlotId, u32)>,
-    /// Fields that may have changed, with their first bit.
-    pub(super) stored: Vec<(SlotId, u32)>,
-    /// Whether any part of the program looks at whether it is valid, or its place matters.
+    /// Fields that are held apart, with their first bit: all, if it is settable, or none.
+    pub(super) apart: Vec<(SlotId, u32)>,
+    /// Whether the parser may take it from the packet.
     pub(super) extracted: bool,
 }
 
@@ -48,8 +47,14 @@ pub(super) struct Plan<'a> {
     /// Names of slots in C.
     names: Vec<String>,
     pub(super) headers: Vec<HeaderPlan>,
+    /// The first bit, within its header, of each slot that is a field.
+    pub(super) firsts: Vec<u32>,
     /// Whether its parser may come to a state again.
     looping: bool,
+    /// Statements of the parser, by state and header, that make a header invalid which can't be valid there.
+    pub(super) idle: HashSet<(u32, HeaderId)>,
+    /// Whether headers stand as they leave when the parser is done, whatever the packet is.
+    pub(super) ordered: bool,
     /// Whether what leaves is what came, with other values at the same places, whatever the packet is.
     pub(super) fixed: bool,
     /// Whether packets may come in once more.
@@ -97,22 +102,61 @@ impl<'a> Plan<'a> {
             recirculates |= matches!(stmt.kind, StmtKind::Recirculate);
             truncates |= matches!(stmt.kind, StmtKind::Truncate(_));
         });
-        let mut plan = Self { program, options, layout, names, headers, looping, fixed, recirculates, truncates, read };
+        let (idle, firsts) = (order::idle(program), vec![0; program.slots.len()]);
+        let ordered = !looping && order::keeps(program, &idle);
+        let mut plan = Self {
+            program,
+            options,
+            layout,
+            names,
+            headers,
+            firsts,
+            looping,
+            idle,
+            ordered,
+            fixed,
+            recirculates,
+            truncates,
+            read,
+        };
         plan.find_fields();
-        plan.fixed = plan.keeps_layout();
+        plan.fixed = ordered && !plan.sets_validity();
         plan
     }
 
-    /// A slot as C reads and writes it.
+    /// A slot as C reads and writes it; no field of a header that lies in the packet.
     pub(super) fn slot(&self, slot: SlotId) -> String {
-        self.held(&self.names[slot.0 as usize])
+        let name = &self.names[slot.0 as usize];
+        if self.header_of(slot).is_some() { self.of_header(name) } else { self.held(name) }
     }
 
     /// Something of the packet's own time, wherever that is held.
     pub(super) fn held(&self, name: &str) -> String {
         match self.options.storage {
-            Storage::Locals => name.to_owned(),
+            Storage::Locals | Storage::Headers => name.to_owned(),
             Storage::Scratch => format!("v->{name}"),
+        }
+    }
+
+    /// The same for what is known of a header.
+    pub(super) fn of_header(&self, name: &str) -> String {
+        match self.options.storage {
+            Storage::Locals => name.to_owned(),
+            Storage::Headers | Storage::Scratch => format!("v->{name}"),
+        }
+    }
+
+    /// Where a header begins in the packet; `NOWHERE`: it is not valid, `FRESH`: it did not come with the packet.
+    pub(super) fn off(&self, header: HeaderId) -> String {
+        self.of_header(&format!("off_{}", self.headers[header.0 as usize].name))
+    }
+
+    /// 0, of which the verifier does not know that it is: what begins with it is unknown on all ways, and those that meet
+    /// again go on as one.
+    pub(super) fn nought(&self) -> &'static str {
+        match self.options.storage {
+            Storage::Locals => "0",
+            Storage::Headers | Storage::Scratch => "v->nought",
         }
     }
 
@@ -147,83 +191,41 @@ impl<'a> Plan<'a> {
 
     fn find_fields(&mut self) {
         let program = self.program;
-        let (mut read, mut written) = (vec![false; program.slots.len()], vec![false; program.slots.len()]);
+        let mut read = vec![false; program.slots.len()];
         walk::expressions(program, &mut |expr| {
             if let ExprKind::Slot(slot) = expr.kind {
                 read[slot.0 as usize] = true;
             }
         });
-        let mut settable = vec![false; program.headers.len()];
-        walk::statements(program, &mut |stmt| {
-            let mut writes = |slot: &SlotId| written[slot.0 as usize] = true;
-            match &stmt.kind {
-                StmtKind::Assign { to, .. }
-                | StmtKind::Read { to, .. }
-                | StmtKind::Hash { to, .. }
-                | StmtKind::Checksum { to, .. } => writes(to),
-                StmtKind::Update { to, .. } => to.iter().for_each(writes),
-                StmtKind::Apply { hit, action, .. } => hit.iter().chain(action).for_each(writes),
-                StmtKind::SetValid { header, valid: true } => settable[header.0 as usize] = true,
-                _ => {}
-            }
-        });
-        let params = program.actions.iter().flat_map(|action| &action.params);
-        params.for_each(|slot| written[slot.0 as usize] = true);
-        for (i, header) in program.headers.iter().enumerate() {
-            let mut at = 0;
-            let fields: Vec<(SlotId, u32)> = header
-                .fields
-                .iter()
-                .map(|slot| {
-                    let first = at;
-                    at += u32::from(program.width(*slot));
-                    (*slot, first)
-                })
-                .collect();
-            let plan = &mut self.headers[i];
-            plan.bytes = at as usize / 8;
-            plan.settable = settable[i];
-            let stored = |slot: &SlotId| settable[i] || written[slot.0 as usize];
-            plan.stored = fields.iter().filter(|(slot, _)| stored(slot)).copied().collect();
-            plan.loaded = fields.into_iter().filter(|(slot, _)| stored(slot) || read[slot.0 as usize]).collect();
-        }
-        walk::statements(program, &mut |stmt| {
-            if let StmtKind::Extract { header, .. } = stmt.kind {
-                self.headers[header.0 as usize].extracted = true;
-            }
-        });
         self.read = read;
-    }
-
-    /// Whether each way through the parser takes headers in the order in which they leave, and nothing makes them
-    /// valid or not.
-    fn keeps_layout(&self) -> bool {
-        let mut moves = self.looping;
-        walk::statements(self.program, &mut |stmt| {
-            moves |= matches!(stmt.kind, StmtKind::SetValid { .. } | StmtKind::Advance(_));
+        walk::statements(program, &mut |stmt| match &stmt.kind {
+            StmtKind::SetValid { header, valid: true } => self.headers[header.0 as usize].settable = true,
+            StmtKind::Extract { header, .. } => self.headers[header.0 as usize].extracted = true,
+            _ => {}
         });
-        !moves && self.in_order(StateId(0), 0, &mut HashSet::new())
-    }
-
-    /// From a state on, where the next header may be at `least` in the deparser's list.
-    fn in_order(&self, state: StateId, least: usize, seen: &mut HashSet<(u32, usize)>) -> bool {
-        if !seen.insert((state.0, least)) {
-            return true;
-        }
-        let of = &self.program.parser.states[state.0 as usize];
-        let (mut least, mut holds) = (least, true);
-        walk::block(&of.body, &mut |stmt| {
-            let StmtKind::Extract { header, .. } = stmt.kind else { return };
-            let deparser = &self.program.deparser;
-            match deparser.iter().skip(least).position(|id| *id == header) {
-                // Twice in the list: it would leave twice.
-                Some(at) if deparser.iter().filter(|id| **id == header).count() == 1 => least += at + 1,
-                _ => holds = false,
+        for (header, plan) in program.headers.iter().zip(&mut self.headers) {
+            let mut at = 0;
+            for slot in &header.fields {
+                self.firsts[slot.0 as usize] = at;
+                at += u32::from(program.width(*slot));
             }
-        });
-        let mut next = Vec::new();
-        targets(&of.next, &mut next);
-        holds && next.into_iter().all(|to| self.in_order(to, least, seen))
+            plan.bytes = at as usize / 8;
+            if plan.settable {
+                plan.apart = header.fields.iter().map(|slot| (*slot, self.firsts[slot.0 as usize])).collect();
+            }
+        }
+    }
+
+    /// Whether anything behind the parser makes headers valid or not.
+    fn sets_validity(&self) -> bool {
+        let mut sets = false;
+        let program = self.program;
+        let blocks = [&program.verify, &program.ingress, &program.egress, &program.compute];
+        let bodies = program.actions.iter().map(|action| &action.body);
+        for block in blocks.into_iter().chain(bodies) {
+            walk::block(block, &mut |stmt| sets |= matches!(stmt.kind, StmtKind::SetValid { .. }));
+        }
+        sets
     }
 }
 
@@ -254,7 +256,7 @@ enum Visit {
 }
 
 /// The states that a transition may go to.
-fn targets(next: &Transition, to: &mut Vec<StateId>) {
+pub(super) fn targets(next: &Transition, to: &mut Vec<StateId>) {
     match next {
         Transition::To(state) => to.push(*state),
         Transition::Select { cases, .. } => cases.iter().for_each(|(_, next)| targets(next, to)),

@@ -1,15 +1,19 @@
 //! Statements in C.
 
-use super::bits::{computed, holder};
+use super::bits::computed;
 use super::{Emitter, Unsupported};
-use crate::ir::{Block, Expr, HeaderId, SlotId, Stmt, StmtKind};
+use crate::ir::{Block, Expr, Stmt, StmtKind};
 
 /// `PacketTooShort` of P4_16's core errors.
 pub(super) const TOO_SHORT: u16 = 1;
 
 impl Emitter<'_> {
     pub(super) fn block(&mut self, block: &Block) -> Result<(), Unsupported> {
-        block.iter().try_for_each(|stmt| self.stmt(stmt))
+        for (at, stmt) in block.iter().enumerate() {
+            self.share(block, at);
+            self.stmt(stmt)?;
+        }
+        Ok(())
     }
 
     pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<(), Unsupported> {
@@ -40,8 +44,8 @@ impl Emitter<'_> {
                 None => self.line(&format!("goto {};", self.exit)),
             },
             StmtKind::Exit => self.line(&format!("goto {};", self.exit)),
-            StmtKind::Read { register, index, to } => self.read(*register, index, *to),
-            StmtKind::Write { register, index, value } => self.write(*register, index, value),
+            StmtKind::Read { register, index, to } => self.read(*register, index, *to, stmt),
+            StmtKind::Write { register, index, value } => self.write(*register, index, value, stmt),
             StmtKind::Update { register, index, op, operand, to } => {
                 self.update(*register, index, *op, operand, *to, stmt)?;
             }
@@ -105,68 +109,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Writes a slot; a field only if its header is valid.
-    pub(super) fn assign(&mut self, to: SlotId, value: &str) {
-        let slot = self.plan.slot(to);
-        let Some(header) = self.plan.header_of(to) else {
-            self.line(&format!("{slot} = {value};"));
-            return;
-        };
-        let dirty = self.plan.held(&format!("dirty_{}", self.plan.headers[header.0 as usize].name));
-        let head = format!("if ({})", self.plan.valid(header.0));
-        self.braced(&head, |this| {
-            this.line(&format!("{slot} = {value};"));
-            this.line(&format!("{dirty} = 1;"));
-        });
-    }
-
-    fn set_valid(&mut self, header: HeaderId) {
-        let plan = &self.plan.headers[header.0 as usize];
-        let [off, var, dirty] = ["off", "var", "dirty"].map(|what| self.plan.held(&format!("{what}_{}", plan.name)));
-        let fields: Vec<String> =
-            plan.loaded.iter().map(|(slot, _)| format!("{} = 0;", self.plan.slot(*slot))).collect();
-        let valid = self.plan.valid(header.0);
-        let (has_fields, has_var) = (!plan.stored.is_empty(), self.has_varbit(header));
-        self.braced(&format!("if (!{valid})"), |this| {
-            this.line(&format!("{valid} = 1;"));
-            this.line(&format!("{off} = NOWHERE;"));
-            if has_fields {
-                this.line(&format!("{dirty} = 1;"));
-            }
-            if has_var {
-                this.line(&format!("{var} = 0;"));
-            }
-            this.all(&fields);
-        });
-    }
-
-    fn set_invalid(&mut self, header: HeaderId) {
-        let plan = &self.plan.headers[header.0 as usize];
-        let fields: Vec<String> =
-            plan.loaded.iter().map(|(slot, _)| format!("{} = 0;", self.plan.slot(*slot))).collect();
-        let valid = self.plan.valid(header.0);
-        self.line(&format!("{valid} = 0;"));
-        self.all(&fields);
-    }
-
     /// A variable of this statement, that holds the value.
     pub(super) fn variable(&mut self, name: &str, value: &Expr) {
         let line = format!("{} {name} = {};", computed(value.ty.width()), self.plan.value(value));
         self.line(&line);
-    }
-
-    pub(super) fn has_varbit(&self, header: HeaderId) -> bool {
-        self.plan.program.headers[header.0 as usize].varbit_bits_max.is_some()
-    }
-}
-
-impl super::plan::Plan<'_> {
-    /// Type and name in C of the slots that are held for a packet: those that anything reads, or that leave.
-    pub(super) fn slots_held(&self) -> Vec<(&'static str, String)> {
-        let held = |at: &usize| {
-            let slot = SlotId(*at as u32);
-            (holder(self.program.width(slot)), self.name(slot).to_owned())
-        };
-        (0..self.program.slots.len()).collect::<Vec<_>>().iter().map(held).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Tables in C: a key, a look-up, and the actions that the table may run.
 
 use super::bits::holder;
-use super::layout::KeyLayout;
+use super::layout::{KeyLayout, Place};
 use super::{Emitter, Unsupported};
 use crate::ir::{SlotId, Stmt, TableId};
 
@@ -29,26 +29,24 @@ impl Emitter<'_> {
                 None => "0".to_owned(),
                 Some(key) => {
                     this.key(id, &layout.map, key);
-                    format!("bpf_map_lookup_elem(&{}, &key)", layout.map)
+                    format!("look_up(&{}, &key)", layout.map)
                 }
             };
             this.line(&format!("struct {}_value *e = {found};", layout.map));
             this.line("");
             if let Some(hit) = hit {
-                let line = format!("{} = !!e;", this.plan.slot(hit));
-                this.line(&line);
+                this.assign(hit, "!!e");
             }
             this.braced("if (!e)", |this| {
                 this.line("__u32 only = 0;");
                 this.line("");
-                this.line(&format!("e = bpf_map_lookup_elem(&{}_default, &only);", layout.map));
+                this.line(&format!("e = look_up(&{}_default, &only);", layout.map));
             });
             // Its mark: entries that nothing hits grow old.
             this.braced("else if (!e->used)", |this| this.line("e->used = 1;"));
             this.braced("if (e)", |this| {
                 if let Some(action) = action {
-                    let line = format!("{} = e->action;", this.plan.slot(action));
-                    this.line(&line);
+                    this.assign(action, "e->action");
                 }
                 this.braced("switch (e->action)", |this| {
                     for (i, (action, _)) in layout.actions.iter().enumerate() {
@@ -83,13 +81,22 @@ impl Emitter<'_> {
     fn key(&mut self, id: TableId, map: &str, key: &KeyLayout) {
         let table = &self.plan.program.tables[id.0 as usize];
         match key {
-            KeyLayout::Exact { .. } => {
-                self.line(&format!("struct {map}_key key = {{"));
-                for (i, key) in table.keys.iter().enumerate() {
+            KeyLayout::Exact { bytes, fields } => {
+                // In whole words: what reads them after waits long for a word that was written in parts.
+                let (kind, word) = if bytes % 8 == 0 { ("u64", 8) } else { ("__u32", 4) };
+                self.line(&format!("{kind} key[] = {{"));
+                for first in (0..*bytes).step_by(word) {
+                    let parts = fields.iter().zip(&table.keys).filter_map(|(place, key)| {
+                        let value = self.plan.value(&key.expr);
+                        part_of_word(&value, *place, first, word)
+                    });
+                    let parts: Vec<String> = parts.collect();
+                    let names = fields.iter().zip(&table.keys).filter(|(place, _)| place.at / word * word == first);
+                    let names: Vec<&str> = names.map(|(_, key)| key.name.as_str()).collect();
                     let line = format!(
-                        "\t.key_{i} = {}, /* {} */",
-                        self.plan.value(&key.expr),
-                        super::parser::comment(&key.name)
+                        "\t{}, /* {} */",
+                        if parts.is_empty() { "0".to_owned() } else { parts.join(" | ") },
+                        super::parser::comment(&names.join(", "))
                     );
                     self.line(&line);
                 }
@@ -194,6 +201,19 @@ impl Emitter<'_> {
         }
         self.map("BPF_MAP_TYPE_ARRAY", 1, "__u32", &value, &format!("{map}_default"), "");
     }
+}
+
+/// What a field adds to the word of a key that begins at this byte, if anything: `PART` of prelude.h.
+fn part_of_word(value: &str, place: Place, first: usize, word: usize) -> Option<String> {
+    if place.bytes > word {
+        // In two words, in the machine's order.
+        return match first.checked_sub(place.at) {
+            Some(0) => Some(format!("HALF({value}, 0)")),
+            Some(8) => Some(format!("HALF({value}, 1)")),
+            _ => None,
+        };
+    }
+    (place.at / word * word == first).then(|| format!("PART({value}, {}, {}, {})", place.at - first, place.bytes, word))
 }
 
 /// Statements that write a part of a trie's key byte by byte; what is not written there is 0.
