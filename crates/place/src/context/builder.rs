@@ -350,10 +350,15 @@ impl Builder {
         let mut paths = Paths::of(&requester, &responder, &application)?;
         let next = nexts(&application, self.next)?;
         let ordered = self.comms.iter().flatten().all(|(_, comm)| comm.is_ordered());
-        let one_by_one = |role: Role| devices[role as usize].as_ref().is_none_or(|device| device.info().in_order);
-        for path in &mut paths.paths {
+        let flows = Flows::new(&application);
+        let one_by_one = |role: Role| {
+            // An accelerator may fail one job and not the next, which must not overtake it.
+            role == Role::Cpu && devices[role as usize].as_ref().is_none_or(|device| device.info().in_order)
+        };
+        for (path, trips) in paths.paths.iter_mut().zip(&flows.by_path) {
             // What the hardware's model can't know.
-            path.fifo &= ordered && one_by_one(path.role) && one_by_one(path.requester_role);
+            let mut ends = trips.iter().flat_map(|trip| [trip.requester, trip.responder]);
+            path.fifo &= ordered && ends.all(|end| one_by_one(end.role));
         }
         let selector = Selector::new(&paths, strategy, limits.select);
         let origin = Clock::now();
@@ -392,7 +397,7 @@ impl Builder {
         };
         let telemetry = Records::new(&paths, limits.explained_max);
         Ok(Context {
-            flows: Flows::new(&application),
+            flows,
             benches: [bench(Role::Cpu, cpu), bench(Role::Acc, acc)],
             entries: Entries::new(limits.select.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX) as usize),
             limits,

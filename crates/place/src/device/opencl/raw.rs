@@ -171,10 +171,7 @@ impl Queues {
         if loaded.tells {
             up = told.unmap(&self.up)?;
         }
-        up = output.unmap(&self.up).map(|last| {
-            drop(up);
-            last
-        })?;
+        up = output.unmap(&self.up)?;
         let worked = {
             // A kernel's arguments are the kernel's: one job at a time sets them.
             let kernel = loaded.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -243,11 +240,14 @@ pub(super) struct WithTables {
     pub(super) tables: Vec<Buffer<u8>>,
 }
 
+/// What is called when a job is done: its memory, the length that its kernel said, how the last command ended.
+type Landed = Box<dyn FnOnce(Box<ClRegion>, Option<u32>, cl_int) + Send>;
+
 /// A job that the device has.
 struct Flight {
     region: Box<ClRegion>,
     tells: bool,
-    done: Box<dyn FnOnce(Box<ClRegion>, Option<u32>, cl_int) + Send>,
+    done: Landed,
 }
 
 /// A job is done: the library calls this once, from a thread of its own. It calls nothing that waits.
