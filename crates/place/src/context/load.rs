@@ -7,7 +7,8 @@ use bytes::Bytes;
 use crossbeam_channel::bounded;
 
 use super::bench::Task;
-use super::builder::{InitError, NextFn};
+use super::builder::NextFn;
+use super::error::InitError;
 use crate::Role;
 use crate::device::profile::{BUDGET, compute};
 use crate::device::{Code, Completion, Device, Job, MESSAGE_MAX};

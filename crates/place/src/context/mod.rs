@@ -30,6 +30,7 @@ mod builder;
 pub mod comm;
 #[cfg(unix)]
 pub mod door;
+mod error;
 mod flight;
 mod held;
 mod load;
@@ -40,7 +41,8 @@ pub mod telemetry;
 pub mod window;
 
 pub use bench::BenchStats;
-pub use builder::{Builder, Context, InitError, Limits, NextFn};
+pub use builder::{Builder, Context, Limits, NextFn};
+pub use error::InitError;
 pub use held::Held;
 pub use serve::Server;
 

@@ -167,11 +167,12 @@ impl Queues {
         items: usize,
     ) -> Result<Event, ClError> {
         let ClRegion { input: given, output, told, .. } = region;
-        let mut up = given.unmap(&self.up)?;
+        given.unmap(&self.up)?;
         if loaded.tells {
-            up = told.unmap(&self.up)?;
+            told.unmap(&self.up)?;
         }
-        up = output.unmap(&self.up)?;
+        // In order: when this is done, so are those before it.
+        let up = output.unmap(&self.up)?;
         let worked = {
             // A kernel's arguments are the kernel's: one job at a time sets them.
             let kernel = loaded.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

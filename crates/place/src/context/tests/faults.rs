@@ -1,0 +1,122 @@
+//! Devices that do wrong, and mistakes of those who set contexts up.
+
+use super::*;
+
+#[test]
+fn what_the_application_refuses_is_not_sent_again() {
+    let mut context = alone(emulated(Vec::new()));
+    let answers = all(&mut context, "ADD", &vec![vec![255]; 20]);
+    for answer in answers {
+        assert_eq!(answer.result, Err(Failure::App(AppError("no sums of 255".into()))));
+        assert_eq!(answer.attempts, 1);
+    }
+}
+
+#[test]
+fn a_device_that_disappears_loses_no_request() {
+    let builder = builder(emulated(vec![Planted::forever(3, Wrong::Disappears)]), host()).strategy(Choose::RoundRobin);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let inputs = inputs(300);
+    assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+    // Also where no path is left: the CPU does it.
+    let answers = all(&mut context, "ACC", &inputs[..3]);
+    assert_sums(&answers, &inputs[..3]);
+    assert!(answers.iter().all(|answer| answer.path.is_none()), "{answers:?}");
+    let telemetry = context.telemetry();
+    let acc = &telemetry.devices[1];
+    assert!(acc.stats.stalled > 0 && telemetry.paths[1].state.lefts > 0, "{telemetry}");
+    assert!(telemetry.to_string().contains("their requests were sent again"), "{telemetry}");
+    let told: Vec<_> = context.explain(3).map(|line| line.to_string()).collect();
+    assert!(told[0].contains("by the CPUs, as no path answered") && told[0].contains("did not answer"), "{}", told[0]);
+}
+
+#[test]
+fn a_device_that_comes_back_is_used_again() {
+    let faults = vec![Planted { from: 10, count: 5, fault: Wrong::Fails }];
+    let mut context = alone(emulated(faults));
+    let inputs = inputs(500);
+    let began = std::time::Instant::now();
+    loop {
+        assert_sums(&all(&mut context, "ADD", &inputs), &inputs);
+        let telemetry = context.telemetry();
+        let acc = &telemetry.paths[1].state;
+        if acc.failed >= 1 && acc.probes > 0 && acc.done > 20 && acc.left_until.is_none() {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{telemetry}");
+    }
+}
+
+#[test]
+fn mistakes_are_told_before_anything_begins() {
+    let said = |builder: Builder| builder.init().expect_err("refused").to_string();
+    let twice = builder(emulated(Vec::new()), host());
+    let twice =
+        twice.reg_comm_func(InProcess::itself(), "a", Role::Cpu).reg_comm_func(InProcess::itself(), "b", Role::Cpu);
+    assert_eq!(said(twice), "cpu has two communication functions: `b` is the second");
+    let unknown = builder(emulated(Vec::new()), host()).reg_app_func(host(), "sub", Role::Cpu, 0);
+    assert_eq!(said(unknown), "`sub` is registered, and sums.yaml has no task of that name; it has: add");
+    let clock = builder(emulated(Vec::new()), host()).reg_ts_func(Arc::new(|| Instant(0)), "gpu");
+    assert_eq!(said(clock), "a clock is registered as `gpu`: expected `cpu` or `nic`");
+    let hardware = || Hardware::preset(Preset::Direct);
+    let cpu_only = Builder::new(application(), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(host(), "add", Role::Cpu, 0);
+    let expected = "sums.yaml: `add` runs on acc, and nothing is registered for it: call reg_app_func";
+    assert_eq!(said(cpu_only), expected);
+    let next = builder(emulated(Vec::new()), host()).next("SUB", Arc::new(|_, request, _| request.clone()));
+    assert!(said(next).contains("no type of request of that name; it has: ADD, ORDERED, TWICE, ACC"));
+    let wrong = builder(emulated(Vec::new()), Code::host(|input, output| add(&input[1..], output)));
+    assert_eq!(
+        said(wrong.sample("add", Bytes::from_static(b"four"))),
+        "`add` gives another answer on emulated (test) than on the CPU: for a sample of 4 bytes, 3 and 4 bytes that differ at 0"
+    );
+    let sample = builder(emulated(Vec::new()), host()).sample("add", Bytes::from_static(&[255]));
+    assert_eq!(said(sample), "the sample of `add` fails: no sums of 255");
+    // A compute time that the file lacks is measured.
+    let text = APPLICATION.replace("add: { cpu: 20 us, acc: 20 us }", "add: { cpu: 20 us }");
+    let measured = Builder::new(Application::parse("sums.yaml", &text).expect("right"), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(host(), "add", Role::Cpu, 0)
+        .reg_app_func(host(), "add", Role::Acc, 0)
+        .sample("add", Bytes::from_static(b"four"));
+    let context = measured.init().expect("it begins");
+    let known = context.application.tasks[0].compute_ns[Role::Acc as usize].expect("measured");
+    assert!(known >= 20_000, "{known} ns");
+}
+
+fn planted() -> impl proptest::strategy::Strategy<Value = Vec<Planted>> {
+    let fault = prop_oneof![
+        Just(Wrong::Disappears),
+        Just(Wrong::Gone),
+        Just(Wrong::Fails),
+        (-70_isize..=70).prop_filter("a wrong one", |by| *by != 0).prop_map(Wrong::Length),
+        Just(Wrong::Slow(100)),
+    ];
+    proptest::collection::vec((0..60_u64, 1..30_u64, fault), 0..4)
+        .prop_map(|faults| faults.into_iter().map(|(from, count, fault)| Planted { from, count, fault }).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever a device does wrong, each request has one answer, which is the CPU's.
+    #[test]
+    fn answers_are_the_cpus_whatever_a_device_does(
+        faults in planted(),
+        kind in prop_oneof![Just("ADD"), Just("ORDERED"), Just("TWICE"), Just("ACC")],
+        strategy in prop_oneof![Just(Choose::Leo), Just(Choose::RoundRobin), Just(Choose::AllAcc)],
+    ) {
+        let limits = Limits { stall: Duration::from_millis(8), ..Limits::default() };
+        let builder = builder(emulated(faults), host()).strategy(strategy).limits(limits);
+        let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+        let inputs: Vec<Vec<u8>> = (0..60).map(|i| vec![i, i + 1, i + 2]).collect();
+        for (answer, input) in all(&mut context, kind, &inputs).iter().zip(&inputs) {
+            let once = sum(input);
+            let expected = if kind == "TWICE" { sum(&sum(&once)) } else { once };
+            prop_assert_eq!(&answer.result, &Ok(expected), "{:?}", answer);
+        }
+    }
+}
