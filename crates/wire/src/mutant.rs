@@ -13,6 +13,7 @@ macro_rules! mutants {
         flow { $( $(#[$flow_doc:meta])* $flow:ident, )* }
         function { $( $(#[$function_doc:meta])* $function:ident, )* }
         held { $( $(#[$held_doc:meta])* $held:ident, )* }
+        place { $( $(#[$place_doc:meta])* $place:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,6 +25,7 @@ macro_rules! mutants {
             $( $(#[$flow_doc])* $flow, )*
             $( $(#[$function_doc])* $function, )*
             $( $(#[$held_doc])* $held, )*
+            $( $(#[$place_doc])* $place, )*
         }
 
         impl Mutant {
@@ -41,6 +43,8 @@ macro_rules! mutants {
             pub const FUNCTION: &'static [Self] = &[ $( Self::$function, )* ];
             /// Of *function*, in parts that the simulator has not: whole functions show them.
             pub const HELD: &'static [Self] = &[ $( Self::$held, )* ];
+            /// All of *place*.
+            pub const PLACE: &'static [Self] = &[ $( Self::$place, )* ];
         }
     };
 }
@@ -357,6 +361,36 @@ mutants! {
         HeldUnlistedForgotten,
         /// The values of registers that a server answers with are another entry's.
         HeldOtherCell,
+    }
+    place {
+        /// A request goes although one before it, of its address or message, is on its way.
+        PlaceOvertakes,
+        /// Reads pass writes.
+        PlaceReadsPass,
+        /// A request follows one onto another path.
+        PlaceFollowsAnywhere,
+        /// What follows one that failed goes before it.
+        PlaceFailedPassed,
+        /// Who waits is forgotten.
+        PlaceNeverReleased,
+        /// A request that failed is forgotten.
+        PlaceFailedForgotten,
+        /// A request is sent again as often as it fails.
+        PlaceTriesForEver,
+        /// A request that was given up keeps its place.
+        PlaceGivenUpKept,
+        /// Outcomes of requests that have ended are taken for those of the ones in their places.
+        PlaceOldTicket,
+        /// What was abandoned stays in flight.
+        PlaceAbandonedKept,
+        /// More seems to be queued than is in flight.
+        PlaceUnclamped,
+        /// A path that fails is not left.
+        PlaceFailedKept,
+        /// A path that is slow is taken for one that is not.
+        PlaceSlowKept,
+        /// A path that was left is never tried again.
+        PlaceNeverProbed,
     }
 }
 

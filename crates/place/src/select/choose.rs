@@ -1,6 +1,6 @@
 //! The strategies: each gives a path a cost, and the least is taken.
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::backlog::Backlog;
 use super::foretell::Foretell;
@@ -212,8 +212,9 @@ fn accelerators(path: &Path) -> u8 {
 /// The first path over the same resources in the same order.
 fn class(paths: &[Path], at: usize) -> Option<u16> {
     let path = &paths[at];
+    let keeps = |path: &Path| path.fifo || mutant::on(Mutant::PlaceFollowsAnywhere);
     let same = |other: &Path| {
-        other.fifo && other.hops.iter().map(|hop| hop.resource).eq(path.hops.iter().map(|hop| hop.resource))
+        keeps(other) && other.hops.iter().map(|hop| hop.resource).eq(path.hops.iter().map(|hop| hop.resource))
     };
-    path.fifo.then(|| paths.iter().position(same).map(|first| first as u16))?
+    keeps(path).then(|| paths.iter().position(same).map(|first| first as u16))?
 }

@@ -1,6 +1,6 @@
 //! What is known of one path: its queue, how much slower it is than the model says, whether it was left.
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::Config;
 use crate::path::Path;
@@ -112,7 +112,7 @@ impl Lane {
 
     /// `k̂`: messages queued beyond those that this selector knows of, never more than are in flight.
     pub(super) fn k(&self) -> u32 {
-        self.seen.min(self.in_flight)
+        if mutant::on(Mutant::PlaceUnclamped) { self.seen } else { self.seen.min(self.in_flight) }
     }
 
     /// `k̂ · toll + T` and the queue that is known, in 16ths of nanoseconds, as slow as it is.
@@ -152,7 +152,9 @@ impl Lane {
     /// Whether a request should find out if it is well again; `slow`: of a path that is only slow, too.
     pub(super) fn probe_due(&self, now: Instant, slow: bool) -> bool {
         let idle = self.in_flight == 0 || (self.left && self.moved);
-        idle && now >= self.probe_at && (self.left || (slow && self.slowness > ONE))
+        idle && now >= self.probe_at
+            && (self.left || (slow && self.slowness > ONE))
+            && !mutant::on(Mutant::PlaceNeverProbed)
     }
 
     /// Whether it was left, or is slow.
@@ -209,12 +211,16 @@ impl Lane {
     pub(super) fn fails(&mut self, now: Instant) {
         self.ended(now);
         self.failed += 1;
-        self.leave(now);
+        if !mutant::on(Mutant::PlaceFailedKept) {
+            self.leave(now);
+        }
     }
 
     /// Notes that nobody waits for a message any more.
     pub(super) fn abandoned(&mut self) {
-        self.in_flight -= 1;
+        if !mutant::on(Mutant::PlaceAbandonedKept) {
+            self.in_flight -= 1;
+        }
     }
 
     pub(super) fn state(&self) -> PathState {
@@ -247,6 +253,7 @@ impl Lane {
         // outlier does little.
         let explained = on_time.saturating_add(u64::from(ahead.messages) * self.toll_ns).max(1);
         let ratio = (intra_ns.saturating_mul(ONE) / explained).clamp(ONE, SLOWNESS_MAX);
+        let ratio = if mutant::on(Mutant::PlaceSlowKept) { ONE } else { ratio };
         self.slowness = ((self.slowness + ratio) / 2).min(2 * self.slowness);
         let slow = ratio >= u64::from(config.stall_factor.max(1)) * ONE;
         self.slow = if slow { self.slow.saturating_add(1) } else { 0 };

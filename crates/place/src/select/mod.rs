@@ -26,7 +26,7 @@ mod types;
 pub use lane::PathState;
 pub use types::{Config, Decision, Go, Outcome, Released, Request, Strategy, Ticket, Why};
 
-use pathcall_wire::Instant;
+use pathcall_wire::{Instant, Mutant, mutant};
 
 use crate::model::{Access, Dependency};
 use crate::path::{KindId, PathId, Paths};
@@ -126,7 +126,7 @@ impl Selector {
             Dependency::Addr => self.order.join(at, 0, request.address, read),
             Dependency::Msg => self.order.join(at, 1, request.message, read),
         }
-        let choice = match self.order.is_free(at) {
+        let choice = match self.order.is_free(at) || mutant::on(Mutant::PlaceOvertakes) {
             true => Some(self.chooser.choose(now, request.kind)),
             false => self.follows(at, request.kind),
         };
@@ -143,10 +143,8 @@ impl Selector {
     ///
     /// [`Outcome::Abandoned`] may be said of requests that wait as well.
     pub fn done(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) -> bool {
-        let Some(&entry) = self.held.get(ticket.index as usize).filter(|held| held.generation == ticket.generation)
-        else {
-            return false;
-        };
+        let known = |held: &&Held| held.generation == ticket.generation || mutant::on(Mutant::PlaceOldTicket);
+        let Some(&entry) = self.held.get(ticket.index as usize).filter(known) else { return false };
         let at = ticket.index;
         match (entry.state, outcome) {
             (State::Flying, Outcome::Done { intra_ns, total_ns }) => {
@@ -192,7 +190,9 @@ impl Selector {
                 State::Dropped => self.free(at),
                 State::GivenUp => {
                     let ticket = self.ticket(at);
-                    self.free(at);
+                    if !mutant::on(Mutant::PlaceGivenUpKept) {
+                        self.free(at);
+                    }
                     return Some(Released::GivenUp { ticket });
                 }
                 _ => {
@@ -260,7 +260,9 @@ impl Selector {
 
     /// Has one that failed sent again, or given up.
     fn again(&mut self, at: u32, attempts: u8) {
-        if attempts >= self.config.attempts_max.max(1) {
+        if mutant::on(Mutant::PlaceFailedForgotten) {
+            self.finish(at);
+        } else if attempts >= self.config.attempts_max.max(1) && !mutant::on(Mutant::PlaceTriesForEver) {
             self.make_ready(at, State::GivenUp);
             self.leave_order(at);
         } else if self.order.failed(at) {
@@ -291,7 +293,7 @@ impl Selector {
     }
 
     fn ready_if_waiting(&mut self, at: u32) {
-        if self.held[at as usize].state == State::Waiting {
+        if self.held[at as usize].state == State::Waiting && !mutant::on(Mutant::PlaceNeverReleased) {
             self.make_ready(at, State::Ready);
         }
     }

@@ -4,6 +4,8 @@
 //! requests that followed each other onto paths of one class, which keeps the order of what it is given. When one of
 //! them fails the chain is *broken*: nothing of it goes until nothing of it is in flight, and then the first goes again.
 
+use pathcall_wire::{Mutant, mutant};
+
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -99,7 +101,10 @@ impl Order {
         let Some(chain) = self.chains.get(link.chain as usize) else { return true };
         let reads_ahead = || self.links.get(link.before as usize).is_some_and(|ahead| ahead.flying);
         (chain.head == at && chain.flying == 0)
-            || (link.read && !chain.broken && chain.flying_writes == 0 && reads_ahead())
+            || (link.read
+                && !chain.broken
+                && (chain.flying_writes == 0 || mutant::on(Mutant::PlaceReadsPass))
+                && reads_ahead())
     }
 
     /// The class of the paths that those before an entry are on, if all are in flight, in order, on one that keeps it.
@@ -140,7 +145,7 @@ impl Order {
     pub(super) fn failed(&mut self, at: u32) -> bool {
         match self.chains.get_mut(self.links[at as usize].chain as usize) {
             Some(chain) => {
-                chain.broken = true;
+                chain.broken = !mutant::on(Mutant::PlaceFailedPassed);
                 true
             }
             None => false,
