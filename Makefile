@@ -38,6 +38,7 @@ sim:
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim clone --seeds $(SEEDS)
 	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim function --seeds $(SEEDS)
+	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim place --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program. `make test` has them, too.

@@ -16,6 +16,7 @@ mod ability;
 mod clone;
 mod delegate;
 mod function;
+mod place;
 
 /// Pause between two progress lines.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -37,6 +38,8 @@ enum Ability {
     Clone(MapArgs),
     /// Network functions that are split between an element and servers
     Function(MapArgs),
+    /// Hosts that choose a path over processor or accelerator for each message
+    Place(MapArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -94,6 +97,12 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
         }
         Ability::Function(MapArgs { first_seed, seeds, .. }) => {
             ability::sweep_seeds::<crate::function::Sim>(*first_seed, *seeds, function::counts)
+        }
+        Ability::Place(MapArgs { seed: Some(seed), shrink, .. }) => {
+            ability::replay::<crate::place::Sim>(*seed, *shrink)
+        }
+        Ability::Place(MapArgs { first_seed, seeds, .. }) => {
+            ability::sweep_seeds::<crate::place::Sim>(*first_seed, *seeds, place::counts)
         }
     };
     match done {

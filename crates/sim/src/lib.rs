@@ -25,9 +25,11 @@ pub mod delegate;
 pub mod function;
 pub mod host;
 pub mod link;
+pub mod place;
 pub mod queue;
 pub mod random;
 pub mod scenario;
+pub mod zipf;
 
 mod ability;
 mod caller;

@@ -54,6 +54,16 @@ impl Random {
         range.start() + self.below(range.end() - range.start() + 1)
     }
 
+    /// Evenly between 0 and 1, never 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// How long it takes until something happens that happens once in `mean` on average, whatever happened before.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -(1.0 - self.unit()).ln() * mean
+    }
+
     /// An index below `len`.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize

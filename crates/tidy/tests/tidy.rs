@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("control", &["wire", "proto", "program", "endpoint"]),
     ("rpc", &["wire", "proto", "endpoint", "place"]),
     ("conformance", &["wire", "program", "function"]),
-    ("sim", &["wire", "program", "endpoint", "function"]),
+    ("sim", &["wire", "program", "endpoint", "function", "place"]),
     ("function", &["wire", "sandbox"]),
     ("place", &["wire", "shm", "endpoint"]),
     ("testbed", &[]),
