@@ -13,12 +13,16 @@ const QUEUE_NS_MAX: u64 = 1 << 50;
 
 #[derive(Debug)]
 pub(super) struct Backlog {
-    /// Of each resource.
-    busy_until: Vec<u64>,
-    in_flight: Vec<u32>,
+    resources: Vec<Resource>,
     /// Of each path: where its uses begin and end.
     ranges: Vec<(u32, u32)>,
     uses: Vec<Use>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Resource {
+    busy_until: u64,
+    in_flight: u32,
 }
 
 /// A path keeps a resource busy.
@@ -38,8 +42,7 @@ impl Backlog {
             uses.extend(path.iter().filter(|used| queues(&all, used.resource)));
             ranges.push((first, uses.len() as u32));
         }
-        let resources = paths.resources.len();
-        Self { busy_until: vec![0; resources], in_flight: vec![0; resources], ranges, uses }
+        Self { resources: vec![Resource::default(); paths.resources.len()], ranges, uses }
     }
 
     /// What a message waits that takes a path now, in nanoseconds.
@@ -47,7 +50,7 @@ impl Backlog {
         let (first, end) = self.ranges[path];
         let mut sum = 0;
         for used in &self.uses[first as usize..end as usize] {
-            sum += self.busy_until[used.resource as usize].saturating_sub(now.0);
+            sum += self.resources[used.resource as usize].busy_until.saturating_sub(now.0);
         }
         sum
     }
@@ -57,11 +60,11 @@ impl Backlog {
         let (first, end) = self.ranges[path];
         let mut sum = 0;
         for used in &self.uses[first as usize..end as usize] {
-            let at = used.resource as usize;
-            let wait = self.busy_until[at].saturating_sub(now.0);
+            let resource = &mut self.resources[used.resource as usize];
+            let wait = resource.busy_until.saturating_sub(now.0);
             sum += wait;
-            self.busy_until[at] = now.0.saturating_add((wait + used.busy_ns).min(QUEUE_NS_MAX));
-            self.in_flight[at] += 1;
+            resource.busy_until = now.0.saturating_add((wait + used.busy_ns).min(QUEUE_NS_MAX));
+            resource.in_flight += 1;
         }
         sum
     }
@@ -70,10 +73,10 @@ impl Backlog {
     pub(super) fn remove(&mut self, path: usize) {
         let (first, end) = self.ranges[path];
         for used in &self.uses[first as usize..end as usize] {
-            let at = used.resource as usize;
-            self.in_flight[at] -= 1;
-            if self.in_flight[at] == 0 {
-                self.busy_until[at] = 0;
+            let resource = &mut self.resources[used.resource as usize];
+            resource.in_flight -= 1;
+            if resource.in_flight == 0 {
+                resource.busy_until = 0;
             }
         }
     }

@@ -81,31 +81,70 @@ impl Chooser {
 
     /// The path for a request.
     pub(super) fn choose(&mut self, now: Instant, kind: KindId) -> (PathId, Why) {
+        let Kind { first, count, .. } = self.kinds[usize::from(kind.0)];
+        if count == 1 {
+            return (PathId(first), Why::Only);
+        }
+        let chosen = match self.strategy {
+            Strategy::Leo => self.leo(now, first, count),
+            _ => self.other(now, kind),
+        };
+        chosen.unwrap_or_else(|| {
+            let due = (first..first + count).min_by_key(|at| self.lanes[usize::from(*at)].probe_at());
+            (PathId(due.unwrap_or(first)), Why::LeastBad)
+        })
+    }
+
+    /// Ours, if not all paths were left.
+    fn leo(&mut self, now: Instant, first: u16, count: u16) -> Option<(PathId, Why)> {
+        let mut best = None;
+        let mut least = f64::INFINITY;
+        for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
+            let path = first + at;
+            let lane = &mut self.lanes[usize::from(path)];
+            if lane.look_due(now) {
+                let usable = lane.usable(now);
+                if lane.probe_due(now, true) {
+                    lane.probes(now, &self.config);
+                    return Some((PathId(path), Why::Probe));
+                }
+                if !usable {
+                    continue;
+                }
+            }
+            // Its queue can't make it better.
+            if lane.least_cost() >= least {
+                continue;
+            }
+            let cost = lane.cost(self.backlog.of(now, usize::from(path)));
+            if cost < least {
+                (best, least) = (Some((PathId(path), Why::Best)), cost);
+            }
+        }
+        best
+    }
+
+    /// Another strategy's, if not all paths were left.
+    fn other(&mut self, now: Instant, kind: KindId) -> Option<(PathId, Why)> {
         let Kind { first, count, turn, migration } = self.kinds[usize::from(kind.0)];
         let planned = self.foretell.as_mut().map(|foretell| foretell.plan(now, kind));
         let lanes = &mut self.lanes[usize::from(first)..usize::from(first + count)];
         let marks = &self.marks[usize::from(first)..usize::from(first + count)];
-        let heals = matches!(self.strategy, Strategy::Leo | Strategy::ShortestQueue | Strategy::Horizon { .. });
-        if count == 1 {
-            return (PathId(first), Why::Only);
-        }
+        let heals = matches!(self.strategy, Strategy::ShortestQueue | Strategy::Horizon { .. });
         let (mut best, mut least) = (NONE, u64::MAX);
         for &at in &self.ranked[usize::from(first)..usize::from(first + count)] {
             let lane = &mut lanes[usize::from(at)];
             let usable = lane.usable(now);
             if lane.unwell() && lane.probe_due(now, heals) {
                 lane.probes(now, &self.config);
-                return (PathId(first + at), Why::Probe);
+                return Some((PathId(first + at), Why::Probe));
             }
             if !usable {
                 continue;
             }
             let accelerators = marks[usize::from(at)].accelerators;
             let cost = match self.strategy {
-                // Ranked by T: there is no need to look at its queue.
-                Strategy::Leo if lane.cost(0) >= least => continue,
-                Strategy::Leo => lane.cost(self.backlog.of(now, usize::from(first + at))),
-                Strategy::LeoAsPrinted => lane.cost_as_printed(),
+                Strategy::Leo | Strategy::LeoAsPrinted => lane.cost_as_printed(),
                 Strategy::ShortestQueue => lane.cost_of_queue(),
                 Strategy::GreedyE2e => lane.last_total_ns(),
                 Strategy::GreedyIntra => lane.last_intra_ns(),
@@ -122,12 +161,10 @@ impl Chooser {
             }
         }
         if best == NONE {
-            let due = lanes.iter().enumerate().min_by_key(|(_, lane)| lane.probe_at());
-            let at = due.map_or(0, |(at, _)| at as u16);
-            return (PathId(first + at), Why::LeastBad);
+            return None;
         }
         self.kinds[usize::from(kind.0)].turn = (best + 1) % count;
-        (PathId(first + best), Why::Best)
+        Some((PathId(first + best), Why::Best))
     }
 
     /// The path of a type of request in a class, if it has one that was not left.

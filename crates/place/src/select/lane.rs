@@ -8,7 +8,7 @@ use crate::path::Path;
 /// A path's slowness when it is as fast as the model says; slowness counts in 16ths.
 const ONE: u64 = 16;
 /// How much a queue counts that this selector made: who joins it waits as long, and makes as many behind it wait.
-const WEIGHT: u64 = 2;
+const WEIGHT: f64 = 2.0;
 /// The slowest that is told apart: 65,536 times.
 const SLOWNESS_MAX: u64 = ONE << 16;
 
@@ -71,6 +71,8 @@ pub(super) struct Lane {
     progress: Instant,
     /// Time without an end after which it is left.
     stall_ns: u64,
+    /// When there is more to look at than its cost.
+    look_at: u64,
     smoothed_ns: u64,
     intra_ns: u64,
     pub(super) total_ns: u64,
@@ -99,6 +101,7 @@ impl Lane {
             backoff_ns: config.probe_ns,
             progress: Instant(0),
             stall_ns: stall_ns(smoothed_ns, config),
+            look_at: u64::MAX,
             smoothed_ns,
             intra_ns: 0,
             total_ns: 0,
@@ -115,10 +118,20 @@ impl Lane {
         if mutant::on(Mutant::PlaceUnclamped) { self.seen } else { self.seen.min(self.in_flight) }
     }
 
-    /// `k̂ · toll + T` and the queue that is known, in 16ths of nanoseconds, as slow as it is.
-    pub(super) fn cost(&self, queue_ns: u64) -> u64 {
-        let queue_ns = queue_ns.saturating_mul(WEIGHT).saturating_add(u64::from(self.k()) * self.toll_ns);
-        self.traverse_ns.saturating_add(queue_ns).saturating_mul(self.slowness)
+    /// `k̂ · toll + T` and the queue that is known, as slow as it is, in 16ths of nanoseconds.
+    pub(super) fn cost(&self, queue_ns: u64) -> f64 {
+        let queue_ns = WEIGHT * queue_ns as i64 as f64 + f64::from(self.k()) * self.toll_ns as i64 as f64;
+        (self.traverse_ns as i64 as f64 + queue_ns) * self.slowness as i64 as f64
+    }
+
+    /// The same without any queue.
+    pub(super) fn least_cost(&self) -> f64 {
+        self.traverse_ns as i64 as f64 * self.slowness as i64 as f64
+    }
+
+    /// Whether there is more to look at than its cost: it may stall, was left, or is slow.
+    pub(super) fn look_due(&self, now: Instant) -> bool {
+        now.0 >= self.look_at
     }
 
     /// The same with `k̂` as printed.
@@ -145,6 +158,7 @@ impl Lane {
     pub(super) fn usable(&mut self, now: Instant) -> bool {
         if !self.left && self.in_flight > 0 && now.0.saturating_sub(self.progress.0) > self.stall_ns {
             self.leave(now);
+            self.settle();
         }
         !self.left
     }
@@ -181,6 +195,7 @@ impl Lane {
         }
         self.in_flight += 1;
         self.sent += 1;
+        self.settle();
         ahead
     }
 
@@ -205,6 +220,7 @@ impl Lane {
         } else if self.left {
             self.come_back(config);
         }
+        self.settle();
     }
 
     /// Notes that a message failed: the path is left.
@@ -214,6 +230,7 @@ impl Lane {
         if !mutant::on(Mutant::PlaceFailedKept) {
             self.leave(now);
         }
+        self.settle();
     }
 
     /// Notes that nobody waits for a message any more.
@@ -221,6 +238,7 @@ impl Lane {
         if !mutant::on(Mutant::PlaceAbandonedKept) {
             self.in_flight -= 1;
         }
+        self.settle();
     }
 
     pub(super) fn state(&self) -> PathState {
@@ -274,6 +292,14 @@ impl Lane {
         self.in_flight -= 1;
         self.progress = now;
         self.moved = true;
+    }
+
+    fn settle(&mut self) {
+        self.look_at = match self.in_flight {
+            _ if self.unwell() => 0,
+            0 => u64::MAX,
+            _ => self.progress.0.saturating_add(self.stall_ns),
+        };
     }
 
     fn leave(&mut self, now: Instant) {
