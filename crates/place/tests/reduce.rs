@@ -166,7 +166,7 @@ fn hammer(group: &mut Group, seed: u64, end: Instant) -> usize {
     let mut slice = vec![0_i64; 70_000];
     for call in 0.. {
         let dice: i64 = value(seed, 0, call);
-        let (turn, len) = (seed ^ call as u64, dice as usize % 70_000 >> (dice as usize >> 20) % 12);
+        let (turn, len) = (seed ^ call as u64, (dice as usize % 70_000) >> ((dice as usize >> 20) % 12));
         let op = Op::ALL[call % 3];
         match dice as usize >> 40 & 3 {
             0 => {
