@@ -206,6 +206,9 @@ impl Emitter<'_> {
         let name = self.plan.program.name.clone();
         self.line("// SPDX-License-Identifier: Apache-2.0");
         self.line(&format!("/* Function {name}, for XDP. Made by pathcall; not to be edited. */"));
+        if self.plan.options.storage == Storage::Scratch {
+            self.line("#define KEEP_NO_PLACE");
+        }
         for line in include_str!("prelude.h").lines() {
             self.line(line);
         }

@@ -32,13 +32,18 @@ typedef unsigned __int128 u128 __attribute__((aligned(8)));
  * the kernel writes out those alone whose map it knows. */
 #define look_up(map, key) held(bpf_map_lookup_elem(map, key))
 
-/* A pointer to a place in the packet; of one place the compiler may keep it. */
-#define PLACE(off)                            \
-	({                                    \
+/* A pointer to a place in the packet; of one place the compiler may keep it. Where all values are in a map it may not: the
+ * verifier goes on apart with what it knows of each pointer that is kept. */
+#ifdef KEEP_NO_PLACE
+#define PLACE(off) held((void *)(data + WITHIN(off)))
+#else
+#define PLACE(off)                                 \
+	({                                         \
 		void *place_ = data + WITHIN(off); \
-		asm("" : "+r"(place_));       \
-		place_;                       \
+		asm("" : "+r"(place_));            \
+		place_;                            \
 	})
+#endif
 
 /* The lowest byte, masked where the verifier sees it: the compiler may know that there is no other. */
 #define LOW_BYTE(x) (held((u64)(x)) & 0xff)
