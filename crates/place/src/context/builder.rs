@@ -105,6 +105,8 @@ pub struct Context {
     /// For roles that have none of their own.
     pub(super) spare_comm: Option<Box<dyn Comm>>,
     pub(super) arrivals: Arrivals,
+    /// So that one without a communication function waits, too.
+    _inbox: Inbox,
     pub(super) accesses: HashMap<u64, u64>,
     pub(super) accessed: u64,
     pub(super) events: VecDeque<Event>,
@@ -344,6 +346,7 @@ impl Builder {
             comms,
             spare_comm,
             arrivals,
+            _inbox: inbox,
             accesses: HashMap::new(),
             accessed: 0,
             events: VecDeque::new(),
