@@ -25,7 +25,13 @@ mod function_table2;
 mod function_table3;
 mod function_table4;
 mod harness;
+mod leo;
+mod leo_fig10;
+mod leo_fig11;
 mod leo_fig12;
+mod leo_fig13;
+mod leo_fig3;
+mod leo_fig9;
 mod links;
 mod net;
 mod netclone;
@@ -69,7 +75,7 @@ use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 41] = [
+const FIGURES: [Figure; 46] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -110,7 +116,12 @@ const FIGURES: [Figure; 41] = [
     function_table4::FIGURE,
     function_snat::FIGURE,
     testbed_function::FIGURE,
+    leo_fig3::FIGURE,
+    leo_fig9::FIGURE,
+    leo_fig10::FIGURE,
+    leo_fig11::FIGURE,
     leo_fig12::FIGURE,
+    leo_fig13::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
