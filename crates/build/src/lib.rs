@@ -120,8 +120,7 @@ impl Builder {
             let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
             let cloned: Vec<_> = resolved.cloned.iter().filter(|method| method.package == *package).collect();
             let placed: Vec<_> = resolved.placed.iter().filter(|method| method.package == *package).collect();
-            let asked =
-                generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
+            let asked = generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
             let manifest = generate::manifest(package, &asked, &names, &self.runtime, &descriptor);
             write(&out_dir.join(descriptor), &loaded.encoded)?;
             write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;

@@ -41,11 +41,7 @@ impl fmt::Display for Placed {
 struct Wrong(String, String);
 
 /// The methods, by path, that can mean what they say; `files` takes the applications that were looked for.
-pub(crate) fn resolve(
-    steered: &[Steered],
-    files: &mut Vec<PathBuf>,
-    problems: &mut Vec<Diagnostic>,
-) -> Vec<Placed> {
+pub(crate) fn resolve(steered: &[Steered], files: &mut Vec<PathBuf>, problems: &mut Vec<Diagnostic>) -> Vec<Placed> {
     let mut methods = Vec::new();
     for steered in steered {
         let service = steered.method.parent_service();
@@ -82,7 +78,9 @@ fn read(steered: &Steered, path: &str, files: &mut Vec<PathBuf>) -> Result<Place
         return Err(wrong("streams; only unary calls are placed".into(), "remove the option or the `stream`").into());
     }
     if let Some(other) = other {
-        return Err(wrong(format!("has `{other}` too; its calls are placed nowhere"), "remove one of the options").into());
+        return Err(
+            wrong(format!("has `{other}` too; its calls are placed nowhere"), "remove one of the options").into()
+        );
     }
     let text = |name| match value(says, name) {
         Some(Value::String(text)) => text,

@@ -24,13 +24,8 @@ use tonic::{Code, Request, Response, Status};
 /// Longest wait for anything that must come: reached only when a test fails.
 const LIMIT: Duration = Duration::from_secs(30);
 
-static PLACED: Manifest = Manifest {
-    methods: &[],
-    delegated: &[],
-    cloned: &[],
-    placed: PATHCALL.placed,
-    descriptor: PATHCALL.descriptor,
-};
+static PLACED: Manifest =
+    Manifest { methods: &[], delegated: &[], cloned: &[], placed: PATHCALL.placed, descriptor: PATHCALL.descriptor };
 
 /// The values, which both roles have.
 type Values = Arc<Mutex<BTreeMap<Vec<u8>, i64>>>;

@@ -8,7 +8,7 @@ use pathcall_wire::{Mutant, mutant};
 const SEEDS: u64 = 1_500;
 
 /// Not seen yet: outcomes are told twice at once, before another request has the place; what failed is hardly ever passed.
-const UNSEEN: [Mutant; 3] = [Mutant::PlaceFailedPassed, Mutant::PlaceTriesForEver, Mutant::PlaceOldTicket];
+const UNSEEN: [Mutant; 2] = [Mutant::PlaceFailedPassed, Mutant::PlaceOldTicket];
 
 #[test]
 fn every_planted_mistake_is_caught() {

@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::hosted::Hosted;
+use super::place::{Placing, PlacingError};
 use super::pool::{Pooled, Terms};
 use super::registration::{Controller, Owner};
-use super::place::{Placing, PlacingError};
 use super::{Inner, Server};
 use crate::application::{Catalogue, Disagreement};
 use crate::delegate::respond::Habits;

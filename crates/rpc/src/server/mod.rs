@@ -36,9 +36,9 @@ use tokio::task::JoinSet;
 
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
-pub use self::place::{PlaceStats, Placing, PlacingError};
-use self::place::Places;
 pub use self::layer::{Layered, ServerLayer};
+use self::place::Places;
+pub use self::place::{PlaceStats, Placing, PlacingError};
 use self::pool::Pooled;
 pub use self::pool::{PoolStats, WorkerStats};
 use self::registration::Controller;

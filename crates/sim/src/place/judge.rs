@@ -18,7 +18,7 @@ pub enum Wrong {
     #[error("request {0} ended twice")]
     Twice(usize),
     /// A request was given up too soon, or not at all.
-    #[error("request {request} was given up after {failed} failures of {attempts}")]
+    #[error("request {request} failed {failed} times of {attempts}, and was given up too soon or goes again")]
     GivenUp {
         /// Which.
         request: usize,
@@ -203,6 +203,10 @@ impl<'a> Judge<'a> {
         }
         if self.paths.paths.get(usize::from(path.0)).is_none_or(|path| path.kind != self.plan.asks[request].kind) {
             return Err(Wrong::Path { request, path: path.0 });
+        }
+        let (failed, attempts) = (self.known[request].failed, u32::from(self.plan.config.attempts_max));
+        if failed >= attempts {
+            return Err(Wrong::GivenUp { request, failed, attempts });
         }
         self.taken.push((now, path));
         Ok(())

@@ -51,7 +51,8 @@ type Records = Arc<Mutex<HashMap<u64, u64>>>;
 
 /// Works on the messages three times, prints what came of it, and says which results differ.
 pub(super) fn run() -> Result<Vec<String>, Failure> {
-    let mut table = Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "checks by the cpu", "by the accelerator"]);
+    let mut table =
+        Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "checks by the cpu", "by the accelerator"]);
     let (mut differing, mut why) = (Vec::new(), String::new());
     let ways = [("cpu", Strategy::AllCpu), ("accelerator", Strategy::AllAcc), ("both", Strategy::Leo)];
     for (name, strategy) in ways {

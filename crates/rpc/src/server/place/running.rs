@@ -71,13 +71,7 @@ impl Places {
     }
 
     /// Adds an application with its methods.
-    pub(super) fn add(
-        &mut self,
-        mut paths: Paths,
-        strategy: Strategy,
-        config: Config,
-        methods: &[&'static Placed],
-    ) {
+    pub(super) fn add(&mut self, mut paths: Paths, strategy: Strategy, config: Config, methods: &[&'static Placed]) {
         // Calls on one path are tasks of their own, and may overtake each other.
         paths.paths.iter_mut().for_each(|path| path.fifo = false);
         let selecting = Selecting {
@@ -192,7 +186,11 @@ impl Place {
 
     fn stats(&self) -> Vec<PlaceStats> {
         let selecting = self.lock();
-        let kinds = self.paths.kinds.iter().flat_map(|kind| (kind.first.0..kind.first.0 + kind.count).map(move |id| (kind, id)));
+        let kinds = self
+            .paths
+            .kinds
+            .iter()
+            .flat_map(|kind| (kind.first.0..kind.first.0 + kind.count).map(move |id| (kind, id)));
         let stats = kinds.map(|(kind, id)| {
             let id = pathcall_place::PathId(id);
             let path = self.paths.path(id);
