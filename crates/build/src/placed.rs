@@ -52,7 +52,7 @@ pub(crate) fn resolve(steered: &[Steered], files: &mut Vec<PathBuf>, problems: &
                 problems.push(Diagnostic::error(steered.at.clone(), format!("{path} {wrong}")).hint(hint));
             }
             Err(At::File(problem)) if problems.contains(&problem) => {}
-            Err(At::File(problem)) => problems.push(problem),
+            Err(At::File(problem)) => problems.push(*problem),
         }
     }
     methods.sort_by(|a, b| a.path.cmp(&b.path));
@@ -62,7 +62,7 @@ pub(crate) fn resolve(steered: &[Steered], files: &mut Vec<PathBuf>, problems: &
 /// Where a mistake is.
 enum At {
     Option(Wrong),
-    File(Diagnostic),
+    File(Box<Diagnostic>),
 }
 
 impl From<Wrong> for At {
@@ -99,7 +99,7 @@ fn read(steered: &Steered, path: &str, files: &mut Vec<PathBuf>) -> Result<Place
         if let Some(position) = mistake.position {
             (at.line, at.column) = (position.line as usize, position.column as usize);
         }
-        At::File(Diagnostic::error(at, mistake.said))
+        At::File(Box::new(Diagnostic::error(at, mistake.said)))
     })?;
     let request = Some(text("request")).filter(|name| !name.is_empty()).unwrap_or_else(|| method.name().to_owned());
     let Some(found) = parsed.requests.iter().find(|known| known.name == request) else {

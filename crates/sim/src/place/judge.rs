@@ -225,9 +225,9 @@ impl<'a> Judge<'a> {
         };
         // What nobody waits for any more is in no order.
         let before = same.into_iter().flatten().take_while(|other| **other != request).copied();
-        let open = before.filter(|other| !self.known[*other].worked && !self.known[*other].ended);
+        let mut open = before.filter(|other| !self.known[*other].worked && !self.known[*other].ended);
         let must = |other: &usize| what == "message" || self.writes(request) || self.writes(*other);
-        if let Some(before) = open.filter(must).next().filter(|_| !self.known[request].ended) {
+        if let Some(before) = open.find(must).filter(|_| !self.known[request].ended) {
             return Err(Wrong::Order { request, before, what });
         }
         self.known[request].worked = true;
