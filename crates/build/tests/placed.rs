@@ -17,6 +17,7 @@ requests:
       - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 16 B, responder: look-up }]
       - trips: [{ path: cpu-acc, bytes: 8 B, reply: 16 B, responder: look-up }]
   Free:
+    dependency: NONE
     dataflows:
       - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 16 B, responder: insert }]
 ";
@@ -33,7 +34,7 @@ fn check(rpc: &str, application: &str) -> Result<Report, Vec<String>> {
 #[track_caller]
 fn says(option: &str, expected: &str) {
     let rpc = format!("rpc Free(Slot) returns (Slot) {{ option (pathcall.place) = {{ {option} }}; }}");
-    assert_eq!(check(&rpc, APPLICATION).expect_err(option), [format!("app.proto:5:34: error: {expected}")], "{option}");
+    assert_eq!(check(&rpc, APPLICATION).expect_err(option), [format!("app.proto:5:33: error: {expected}")], "{option}");
 }
 
 #[test]

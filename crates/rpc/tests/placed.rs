@@ -81,6 +81,14 @@ struct Host {
     _serving: JoinSet<()>,
 }
 
+const WITHOUT: &str = "hardware: plain
+nodes:
+  cpu: { role: cpu }
+  nic: { role: nic }
+links:
+  - { between: [cpu, nic], bandwidth: 10 GB/s, messages: 10 M/s, latency: 300 ns }
+";
+
 fn hardware() -> Hardware {
     let mut hardware = Hardware::preset(Preset::Direct);
     hardware.nodes.iter_mut().for_each(|node| node.slots = 1);
@@ -218,8 +226,7 @@ async fn a_way_without_anybody_is_a_mistake() {
         error.to_string(),
         "/rpctest.Shelf/Get has a dataflow over the accelerator, and rpctest.Shelf is not there: give it to Placing::acc"
     );
-    let mut without = hardware();
-    without.nodes.retain(|node| node.name != "acc");
+    let without = Hardware::parse("host.yaml", WITHOUT).unwrap();
     let values = Values::default();
     let placing = Placing::new(without).acc(ShelfServer::new(Part::new(&values, true)));
     assert!(matches!(build(placing).await.unwrap_err(), BuildError::Placing(PlacingError::Model { .. })));

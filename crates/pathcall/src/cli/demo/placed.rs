@@ -3,14 +3,13 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use pathcall_place::context::comm::InProcess;
 use pathcall_place::context::{Answer, Builder, Context, Event, Message};
 use pathcall_place::device::discover::open;
 use pathcall_place::device::{AppError, Code};
-use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Role, Strategy};
 
 use super::RUN_MAX;
@@ -35,9 +34,19 @@ requests:
     dataflows:
       - trips: [{ path: cpu-cpu, bytes: 16 B, reply: 8 B, responder: write }]
 ";
-/// Each takes so long for a check; the accelerator's model sleeps, and takes the processor for the answer only.
-const ACCELERATOR: &str = "emulated:per-job=60us,slots=2,latency=5us";
-const CHECK_ROUNDS: u64 = 12_000;
+/// A thread, and an accelerator that works on two at a time.
+const HOST: &str = "hardware: demo
+nodes:
+  cpu: { role: cpu, slots: 1 }
+  acc: { role: acc, slots: 2 }
+  nic: { role: nic }
+links:
+  - { between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
+  - { between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
+";
+/// Each takes about so long for a check; the accelerator's model sleeps, and remembers answers rather than work them out.
+const ACCELERATOR: &str = "emulated:per-job=100us,slots=2,latency=5us";
+const CHECK_ROUNDS: u64 = 40_000;
 const MESSAGES: u64 = 10_000;
 const RECORDS: u64 = 64;
 /// One message in so many is a write.
@@ -101,27 +110,33 @@ fn context(strategy: Strategy) -> Result<Context, Failure> {
     };
     let application = Application::parse("records.yaml", APPLICATION).map_err(|error| failed(&error))?;
     let records = Records::default();
-    let host = || Hardware::preset(Preset::Direct);
-    let check = || {
-        let records = Arc::clone(&records);
+    let host = Hardware::parse("host.yaml", HOST).map_err(|error| failed(&error))?;
+    let check = |remember: bool| {
+        let (records, remembered) = (Arc::clone(&records), Records::default());
         Code::host(move |request, answer| {
-            let record = word(request)?;
-            let value = records.lock().unwrap_or_else(PoisonError::into_inner).get(&record).copied();
-            put(answer, checked(value.unwrap_or(0)))
+            let value = lock(&records).get(&word(request)?).copied();
+            let value = value.unwrap_or(0);
+            put(
+                answer,
+                match remember {
+                    true => *lock(&remembered).entry(value).or_insert_with(|| checked(value)),
+                    false => checked(value),
+                },
+            )
         })
     };
     let written = Arc::clone(&records);
     let write = Code::host(move |request, answer| {
         let (record, value) = (word(request)?, word(request.get(8..).unwrap_or_default())?);
-        written.lock().unwrap_or_else(PoisonError::into_inner).insert(record, value);
+        lock(&written).insert(record, value);
         put(answer, value)
     });
-    Builder::new(application, host(), host())
+    Builder::new(application, host.clone(), host)
         .strategy(strategy)
         .device(Role::Cpu, device("cpu:1")?)
         .device(Role::Acc, device(ACCELERATOR)?)
-        .reg_app_func(check(), "check", Role::Cpu, 8)
-        .reg_app_func(check(), "check", Role::Acc, 8)
+        .reg_app_func(check(false), "check", Role::Cpu, 8)
+        .reg_app_func(check(true), "check", Role::Acc, 8)
         .reg_app_func(write, "write", Role::Cpu, 8)
         .sample("check", 0_u64.to_be_bytes().to_vec().into())
         .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
@@ -176,6 +191,11 @@ fn is_right(answer: &Answer, expected: &[u64]) -> bool {
 /// What a check of a record comes to: some work.
 fn checked(value: u64) -> u64 {
     (0..CHECK_ROUNDS).fold(value, |sum, round| (sum ^ round).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
+}
+
+/// Held only for a moment, by code that does not panic.
+fn lock(records: &Mutex<HashMap<u64, u64>>) -> MutexGuard<'_, HashMap<u64, u64>> {
+    records.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn word(bytes: &[u8]) -> Result<u64, AppError> {
