@@ -71,7 +71,7 @@ fn mistakes_are_told_with_what_to_do() {
     );
     says(
         r#"application: "kvs.yaml", request: "GET", key: "name""#,
-        "/app.S/Free has the key \"name\", which Slot lacks; it has key, many\n  hint: name one of these",
+        "/app.S/Free has the key \"name\", which Slot lacks; it has many, key\n  hint: name one of these",
     );
     says(
         r#"application: "kvs.yaml", request: "GET", key: "many""#,
