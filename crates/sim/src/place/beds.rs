@@ -59,6 +59,21 @@ pub fn paths(hosts: Preset, app: App) -> Paths {
 /// The same with so many cores, and so many engines of the accelerator, at both ends.
 #[must_use]
 pub fn paths_with(hosts: Preset, app: App, cores: u32, engines: u32) -> Paths {
+    let host = host_with(hosts, cores, engines);
+    lay(&host, &host, app)
+}
+
+/// The same on hosts whose links take next to no time.
+#[must_use]
+pub fn bare_paths_with(hosts: Preset, app: App, cores: u32, engines: u32) -> Paths {
+    let mut host = host_with(hosts, cores, engines);
+    for link in &mut host.links {
+        (link.bytes_per_second, link.messages_per_second, link.latency_ns) = (1 << 50, 1_000_000_000, 0);
+    }
+    lay(&host, &host, app)
+}
+
+fn host_with(hosts: Preset, cores: u32, engines: u32) -> Hardware {
     let mut host = Hardware::preset(hosts);
     for node in &mut host.nodes {
         match node.role {
@@ -67,7 +82,7 @@ pub fn paths_with(hosts: Preset, app: App, cores: u32, engines: u32) -> Paths {
             NodeRole::Nic | NodeRole::Switch => {}
         }
     }
-    lay(&host, &host, app)
+    host
 }
 
 fn lay(requester: &Hardware, responder: &Hardware, app: App) -> Paths {

@@ -9,7 +9,7 @@ use pathcall_place::Paths;
 use pathcall_place::model::Preset;
 
 use super::{Between, Setting, Traffic};
-use crate::place::beds::{App, paths_with};
+use crate::place::beds::{App, bare_paths_with, paths_with};
 use crate::zipf::Zipf;
 
 /// Between the hosts (LEO §V-A).
@@ -60,7 +60,7 @@ pub fn ebs(cores: u32, large: bool) -> Setting {
 /// A server of 16 cores with a card of 24, and nothing between it and who asks (Fig. 3).
 #[must_use]
 pub fn server() -> Setting {
-    let mut setting = setting(paths_with(Preset::OffPath, App::Server, 16, 24), &[("REQUEST", 1.0)], None, 1);
+    let mut setting = setting(bare_paths_with(Preset::OffPath, App::Server, 16, 24), &[("REQUEST", 1.0)], None, 1);
     setting.between = Between { network_ns: (0, 0), ordered: false, jitter: JITTER };
     setting
 }
