@@ -80,6 +80,28 @@ fn snat_gives_ports_of_its_own_and_takes_them_back() {
     }
 }
 
+#[test]
+fn snat_keeps_a_connection_that_opens_while_another_protocol_gets_its_port() {
+    for kind in [Kind::Wasm, Kind::Process] {
+        let Some((_, mut handler)) = start("snat", kind) else { continue };
+        handler.set_ranges(0, &[(2000, 2001)], 0);
+        let (host, tcp, udp, syn, ack) = (0x0a00_0001, 6, 17, 0x02, 0x10);
+        let ask = |handler: &mut Handler, now_ms, addr: u128, port, protocol, outward, flags| {
+            let mut response = [0; 3];
+            let request = [addr, port, protocol, outward, 0, flags, 0, 0, 0];
+            assert_eq!(handler.handle(now_ms, &request, &[], &mut response), Outcome::Respond);
+            response
+        };
+        let [pool, port, mapped] = ask(&mut handler, 0, host, 5000, tcp, 1, syn);
+        assert_eq!(ask(&mut handler, 1, host, 5000, udp, 1, 0), [pool, port, mapped], "each protocol has all ports");
+        assert_eq!(ask(&mut handler, 2, pool, port, tcp, 0, syn | ack), [host, 5000, mapped]);
+        // Silent for longer than what is not open may be.
+        handler.expire(1_000_000);
+        assert_eq!(ask(&mut handler, 1_000_000, host, 5000, tcp, 1, ack), [pool, port, mapped]);
+        assert_eq!(ask(&mut handler, 1_000_000, pool, port, tcp, 0, ack), [host, 5000, mapped]);
+    }
+}
+
 fn entries(handler: &Handler, table: pathcall_function::ir::TableId) -> usize {
     let mut count = 0;
     handler.each_entry(table, &mut |_| count += 1);
