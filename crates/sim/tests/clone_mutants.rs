@@ -1,5 +1,7 @@
 //! Mistakes planted in clone, one at a time: each is caught.
 
+mod planted;
+
 use pathcall_sim::Ability;
 use pathcall_sim::clone::Sim;
 use pathcall_wire::{Mutant, mutant};
@@ -23,24 +25,7 @@ const OF_ELEMENT: [Mutant; 9] = [
 
 #[test]
 fn every_planted_mistake_is_caught() {
-    let mut missed = Vec::new();
-    for &mutant in Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT) {
-        let report = Sim::hunt(mutant, 1, SEEDS);
-        match report.findings.first() {
-            Some(finding) => println!("{mutant:?}: seed {}: {}", finding.seed, finding.wrong),
-            None => {
-                println!("{mutant:?}: MISSED");
-                missed.push(mutant);
-            }
-        }
-    }
-    assert!(missed.is_empty(), "not caught within {SEEDS} seeds: {missed:?}");
-}
-
-#[test]
-fn with_none_planted_the_same_seeds_are_right() {
-    let report = Sim::sweep(1, SEEDS, drop);
-    assert!(report.findings.is_empty(), "{}", report.findings[0]);
+    planted::each_is_caught::<Sim>(Mutant::CLONE_HOSTS.iter().chain(&OF_ELEMENT).copied(), SEEDS);
 }
 
 #[test]
