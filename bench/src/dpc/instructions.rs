@@ -6,6 +6,7 @@
 //! other, so that what starts and ends is not counted.
 
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use pathcall_sim::delegate::shapes::hops;
@@ -23,9 +24,10 @@ pub(super) const FIGURE: Figure =
     Figure { name: "dpc-instructions", about: "instructions of a call of one hop, client and server", run };
 
 const CALLS: usize = 4_000;
-const CALLS_QUICK: usize = 300;
+const CALLS_QUICK: usize = 100;
 /// Calls that are made in either length.
 const FIRST: usize = 500;
+const FIRST_QUICK: usize = 50;
 const MORE_AT_MOST: f64 = 1.1;
 
 /// What calls go by: nodes and their twins; or gRPC stubs, and plain tonic's.
@@ -40,13 +42,19 @@ fn run(bench: &mut Bench) -> Result<()> {
         bench.says("not made: there is no valgrind, which counts instructions");
         return Ok(());
     }
-    let calls = bench.size(CALLS, CALLS_QUICK);
+    let (first, calls) = bench.size((FIRST, CALLS), (FIRST_QUICK, CALLS_QUICK));
     let nodes = Metric::new("1 hop", "RPC twin", "instructions", Better::Lower).expect(MORE_AT_MOST);
     let stubs = Metric::new("1 hop, stubs", "tonic", "instructions", Better::Lower).expect(MORE_AT_MOST);
     for (face, metric) in [(Face::Nodes, nodes), (Face::Stubs, stubs)] {
         let count = |side| {
-            let (short, long) = (counted(face, side, FIRST)?, counted(face, side, FIRST + calls)?);
-            Ok([long.saturating_sub(short) as f64 / calls as f64])
+            // At the same time: counts do not depend on it.
+            let (short, long) = thread::scope(|scope| {
+                let short = scope.spawn(|| counted(face, side, first));
+                let long = counted(face, side, first + calls);
+                (short.join(), long)
+            });
+            let short = short.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok([long?.saturating_sub(short) as f64 / calls as f64])
         };
         bench.compare([metric], || count(Side::Ours), || count(Side::Peer))?;
     }

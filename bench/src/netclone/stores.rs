@@ -49,7 +49,7 @@ const PER_SECOND: f64 = 2.0 * 100.0;
 const TIME: Duration = Duration::from_secs(4);
 const TIME_QUICK: Duration = Duration::from_millis(300);
 const WARM: Duration = Duration::from_millis(300);
-const OBJECTS_QUICK: u64 = 10_000;
+const OBJECTS_QUICK: u64 = 1_000;
 /// Megabytes that a store may take.
 const MEMORY_MB: u32 = 512;
 
