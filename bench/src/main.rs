@@ -54,6 +54,7 @@ mod netrpc_fig9;
 mod netrpc_sync;
 mod netrpc_table5;
 mod netrpc_table7;
+mod place_transfer;
 mod program_frame;
 mod reduce;
 mod round_trip;
@@ -75,7 +76,7 @@ use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 46] = [
+const FIGURES: [Figure; 47] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -122,6 +123,7 @@ const FIGURES: [Figure; 46] = [
     leo_fig11::FIGURE,
     leo_fig12::FIGURE,
     leo_fig13::FIGURE,
+    place_transfer::FIGURE,
 ];
 
 /// Makes figures: ours beside a peer.
@@ -158,6 +160,9 @@ struct Args {
     /// Be a rank of `leo-fig12`, and nothing else
     #[arg(long, value_name = "JOB", hide = true)]
     reduce_as: Option<String>,
+    /// Be the other process of `place-transfer`, and nothing else
+    #[arg(long, hide = true)]
+    own_memory: bool,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
     #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
     out: PathBuf,
@@ -183,6 +188,9 @@ fn run(args: &Args) -> Result<()> {
     }
     if let Some(job) = &args.reduce_as {
         return reduce::rank::Job::from_args(job)?.run();
+    }
+    if args.own_memory {
+        return place_transfer::own();
     }
     let chosen = choose(&args.figures)?;
     let (numbers, pictures) = (args.out.join("bench"), args.out.join("figures"));

@@ -206,3 +206,19 @@ fn processes_of_one_host_reduce_beside_whatever_is_installed() {
     let mpi = stdout.contains("| 4 ranks, private, 1 MB ") && stdout.contains("| OpenMPI ");
     assert!(mpi || stderr.contains("no rows beside OpenMPI: "), "{stderr}");
 }
+
+/// The peer comes with a package that need not be there.
+#[test]
+fn memory_of_another_process_is_read_beside_ucx() {
+    let out = directory("transfer");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-transfer"], &out);
+    assert!(done, "{stderr}");
+    if stderr.contains("place-transfer: not made: there is no ucx_perftest (Debian: ucx-utils)") {
+        assert!(std::env::var_os("PATHCALL_STORE_TESTS").is_none(), "{stderr}");
+        return;
+    }
+    for peer in ["UCX, TCP", "UCX, shared memory"] {
+        let row = |line: &str| line.starts_with("| a read of 64 KB ") && line.contains(&format!("| {peer} "));
+        assert!(stdout.lines().any(row), "{peer}: {stdout}");
+    }
+}

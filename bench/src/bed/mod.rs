@@ -20,6 +20,7 @@ pub(crate) mod mpi;
 pub(crate) mod pair;
 mod party;
 pub(crate) mod tcp;
+pub(crate) mod ucx;
 pub(crate) mod workers;
 
 use std::net::{IpAddr, SocketAddr};
