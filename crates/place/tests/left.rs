@@ -51,6 +51,14 @@ impl Bench {
         assert!(self.selector.done(self.now, go.ticket, Outcome::Done { intra_ns: Some(intra_ns), total_ns }));
     }
 
+    /// A request on a machine that is well, a tenth of a millisecond after the one before: its path.
+    fn go_and_done(&mut self) -> PathId {
+        let go = self.go();
+        self.done(go, if go.path == ACC { 4_000 } else { 9_000 });
+        self.now.0 += MS / 10;
+        go.path
+    }
+
     /// What a failed request does next.
     fn fails(&mut self, go: Go) -> Option<Released> {
         assert!(self.selector.done(self.now, go.ticket, Outcome::Failed));
@@ -115,6 +123,55 @@ fn a_path_from_which_nothing_comes_is_left_until_something_does() {
     assert_eq!((probe.path, probe.why), (ACC, Why::Probe));
     bench.done(probe, 4_000);
     assert_eq!(bench.go().path, ACC);
+}
+
+#[test]
+fn a_path_whose_late_answers_come_after_all_is_taken_back_at_once() {
+    let mut bench = Bench::new();
+    let mut held_up = Vec::new();
+    while held_up.len() < 16 {
+        let go = bench.go();
+        if go.path == ACC { held_up.push(go) } else { bench.done(go, 100) }
+        bench.now.0 += 500;
+    }
+    // Eight milliseconds nothing comes, and then everything.
+    bench.now.0 += 8 * MS;
+    let other = bench.go();
+    assert_eq!((other.path, bench.selector.state(ACC).lefts), (CPU, 1));
+    for go in held_up {
+        assert!(bench.selector.done(bench.now, go.ticket, Outcome::Done { intra_ns: Some(8 * MS), total_ns: 8 * MS }));
+        assert_eq!(bench.selector.state(ACC).left_until, None, "something comes from it");
+    }
+    bench.done(other, 9_000);
+    // That was one outlier, not sixteen.
+    assert!(bench.selector.state(ACC).slowness <= 32, "{:?}", bench.selector.state(ACC));
+    let mut well = 0;
+    let until = bench.now.0 + 5 * MS;
+    while bench.now.0 < until {
+        let go = bench.go();
+        well += u32::from(go.path == ACC && go.why == Why::Best);
+        bench.done(go, if go.path == ACC { 4_000 } else { 9_000 });
+    }
+    assert!(well > 500, "{well}: {:?}", bench.selector.state(ACC));
+}
+
+#[test]
+fn a_path_that_was_merely_late_for_long_is_found_well_soon() {
+    let mut bench = Bench::new();
+    let late_until = bench.now.0 + 2_000 * MS;
+    let mut late = 0;
+    while bench.now.0 < late_until {
+        let go = bench.go();
+        late += u32::from(go.path == ACC);
+        bench.done(go, if go.path == ACC { 8 * MS } else { 9_000 });
+        bench.now.0 += MS / 10;
+    }
+    assert!(late < 80, "{late} of its messages were late");
+    let mut waited = 0;
+    while bench.go_and_done() != ACC {
+        waited += 1;
+        assert!(waited < 400, "it is not tried for 40 ms: {:?}", bench.selector.state(ACC));
+    }
 }
 
 #[test]

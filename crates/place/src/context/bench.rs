@@ -33,6 +33,8 @@ pub(super) struct Order<T> {
 pub(super) struct Finished<T> {
     pub(super) of: T,
     pub(super) result: Result<Bytes, WorkError>,
+    /// How long it lay until it was looked at, nanoseconds: that is no time of the device.
+    pub(super) lay_ns: u64,
 }
 
 /// Why nothing came of it.
@@ -185,7 +187,7 @@ impl<T> Bench<T> {
                         return;
                     }
                     self.stats.failed += 1;
-                    self.ready.push_back(Finished { of, result: Err(WorkError::Refused(reason.to_string())) });
+                    self.ready.push_back(Finished { of, result: Err(WorkError::Refused(reason.to_string())), lay_ns: 0 });
                 }
             }
         }
@@ -194,12 +196,12 @@ impl<T> Bench<T> {
     fn refuse(&mut self, why: String) {
         if let Some(Order { of, .. }) = self.waiting.pop_front() {
             self.stats.failed += 1;
-            self.ready.push_back(Finished { of, result: Err(WorkError::Refused(why)) });
+            self.ready.push_back(Finished { of, result: Err(WorkError::Refused(why)), lay_ns: 0 });
         }
     }
 
     fn completed(&mut self, now: Instant, completion: Completion) {
-        let Completion { tag, region, result } = completion;
+        let Completion { tag, region, result, at } = completion;
         let Some(of) = self.take(tag) else {
             // Its memory may be used again.
             self.stats.late += 1;
@@ -224,7 +226,8 @@ impl<T> Bench<T> {
             Err(JobError::App(_)) => self.stats.app_errors += 1,
             Err(_) => self.stats.failed += 1,
         }
-        self.ready.push_back(Finished { of, result: result.map_err(WorkError::Job) });
+        let lay_ns = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.ready.push_back(Finished { of, result: result.map_err(WorkError::Job), lay_ns });
         self.forget_done();
     }
 
@@ -239,7 +242,7 @@ impl<T> Bench<T> {
             self.given.pop_front();
             if let Some(of) = self.take(tag) {
                 self.stats.stalled += 1;
-                self.ready.push_back(Finished { of, result: Err(WorkError::Stalled(stall)) });
+                self.ready.push_back(Finished { of, result: Err(WorkError::Stalled(stall)), lay_ns: 0 });
             }
             self.forget_done();
         }

@@ -110,6 +110,8 @@ pub struct Context {
     pub(super) accesses: HashMap<u64, u64>,
     pub(super) accessed: u64,
     pub(super) events: VecDeque<Event>,
+    /// When it took what had come.
+    pub(super) turned: Instant,
     pub(super) cpu_clock: TsFn,
     pub(super) nic_clock: TsFn,
     pub(super) telemetry: Records,
@@ -350,6 +352,7 @@ impl Builder {
             accesses: HashMap::new(),
             accessed: 0,
             events: VecDeque::new(),
+            turned: Instant(0),
             cpu_clock,
             nic_clock,
             telemetry,

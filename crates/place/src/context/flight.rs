@@ -20,6 +20,9 @@ use crate::select::{Decision, Go, Outcome, Released, Request};
 
 /// Marks numbers of accesses to windows.
 const ACCESS: u64 = 1 << 63;
+/// Who has not looked at what has come for so long, nanoseconds, looks before it chooses: what lay there meanwhile is no
+/// sign of a path from which nothing comes.
+const LOOK_NS: u64 = 100_000;
 /// Accesses in flight at most.
 const ACCESSES_MAX: usize = 1 << 14;
 
@@ -40,7 +43,11 @@ impl Context {
         if !self.entries.has_room() {
             return Err(full);
         }
-        let now = (self.cpu_clock)();
+        let mut now = (self.cpu_clock)();
+        if now.0.saturating_sub(self.turned.0) > LOOK_NS {
+            self.turn();
+            now = (self.cpu_clock)();
+        }
         self.telemetry.before(&self.paths, &self.selector, kind);
         let (ticket, go) = match self.selector.select(now, &Request { kind, address, message }) {
             Decision::Go(go) => (go.ticket, Some(go)),
@@ -160,6 +167,7 @@ impl Context {
             }
         }
         self.release(now);
+        self.turned = now;
         #[cfg(unix)]
         self.tell();
     }
@@ -191,7 +199,7 @@ impl Context {
     }
 
     fn finished(&mut self, role: Role, finished: Finished<Owner>) {
-        let Finished { of, result } = finished;
+        let Finished { of, result, lay_ns } = finished;
         // What the CPU can't do nobody can.
         let result = match result {
             Err(WorkError::Job(error)) if role == Role::Cpu => {
@@ -200,11 +208,16 @@ impl Context {
             result => result,
         };
         match of {
-            Owner::Reply { reply, at } => self.reply(reply, at, result),
+            Owner::Reply { reply, at } => self.reply(reply, Instant(at.0.saturating_add(lay_ns)), result),
             Owner::Request { id } => {
                 let Some(entry) = self.entries.find(id) else { return };
                 match result {
-                    Ok(message) => self.post(entry, &message),
+                    Ok(message) => {
+                        if let Some(entry) = self.entries.get_mut(entry) {
+                            entry.from.0 = entry.from.0.saturating_add(lay_ns);
+                        }
+                        self.post(entry, &message);
+                    }
                     Err(WorkError::Job(JobError::App(error))) => self.end(entry, Err(Failure::App(error))),
                     Err(error) => self.failed(entry, error.to_string()),
                 }

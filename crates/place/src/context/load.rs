@@ -117,7 +117,7 @@ pub(super) fn try_out(
         if unknown.contains(&(at, role)) {
             let measured =
                 compute(&**device, task.function, request, room, BUDGET).map_err(|e| failed(e.to_string()))?;
-            application.set_compute(at, role, measured.busy_ns);
+            application.set_measured(at, role, measured.job_ns, measured.busy_ns);
         }
     }
     Ok(())

@@ -38,7 +38,7 @@ impl Context {
         }
     }
 
-    /// Answers, with how long this host had the request.
+    /// Answers, with how long this host had the request that came at `at`.
     pub(super) fn reply(&mut self, reply: ReplyTo, at: Instant, result: Result<Bytes, WorkError>) {
         match result {
             Ok(payload) => {

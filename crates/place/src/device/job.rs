@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use crossbeam_channel::Sender;
@@ -103,11 +104,21 @@ pub struct Completion {
     pub region: Option<Region>,
     /// Bytes of the answer, or why there is none.
     pub result: Result<usize, JobError>,
+    /// When the device was done: whoever looks at it later may have been busy with something else meanwhile.
+    pub at: Clock,
 }
 
 impl Completion {
-    /// Sends it. Nobody may wait any more, or too many wait: then who asked learns it from the time that it took.
-    pub(super) fn send(self, to: &Sender<Self>) {
+    /// What became of a job just now.
+    #[must_use]
+    pub fn now(tag: u64, region: Option<Region>, result: Result<usize, JobError>) -> Self {
+        Self { tag, region, result, at: Clock::now() }
+    }
+
+    /// Sends it, with the time at which that is. Nobody may wait any more, or too many wait: then who asked learns it
+    /// from the time that it took.
+    pub(super) fn send(mut self, to: &Sender<Self>) {
+        self.at = Clock::now();
         let _ = to.try_send(self);
     }
 }

@@ -133,7 +133,7 @@ fn work(functions: &Functions<Loaded>, queue: &Receiver<Job>) {
             Some(loaded) => run(loaded, &job.input, &mut job.region),
             None => Err(JobError::Device(format!("no function {}", job.function.0))),
         };
-        Completion { tag: job.tag, region: Some(job.region), result }.send(&job.done);
+        Completion::now(job.tag, Some(job.region), result).send(&job.done);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! one job at a time: time through an idle device, and how far it varies
-//! many at a time:    jobs a second
+//! all slots full:    jobs a second
 //! long ones:         bytes a second
 //! ```
 
@@ -20,8 +20,9 @@ use crate::model::Role;
 
 /// Time that is spent on each number, unless it is said otherwise.
 pub const BUDGET: Duration = Duration::from_millis(200);
-/// Jobs in flight where many are.
+/// Jobs in flight where many are, or twice a device's slots if those are more, up to a bound.
 const MANY: usize = 16;
+const MANY_MAX: usize = 1024;
 /// Bytes of a short message and of a long one.
 const SHORT: usize = 64;
 const LONG: usize = 1 << 20;
@@ -62,8 +63,11 @@ pub struct ComputeProfile {
     pub latency_ns: u64,
     /// How far nine of ten times lie above the median at most, nanoseconds.
     pub noise_ns: u64,
-    /// Time that each takes of the device when it is busy, nanoseconds.
+    /// Time between two answers when all of its slots are full, nanoseconds.
     pub busy_ns: u64,
+    /// Time that each takes of a slot, nanoseconds: no more than through the idle device, from which time on wires is
+    /// told apart by the rate.
+    pub job_ns: u64,
 }
 
 /// Measures a function with such a request.
@@ -85,7 +89,8 @@ pub fn compute(
     let latency_ns = times[times.len() / 2];
     let noise_ns = times[times.len() * 9 / 10] - latency_ns;
     let busy_ns = run.busy(budget / 2)?;
-    Ok(ComputeProfile { latency_ns, noise_ns, busy_ns })
+    let job_ns = busy_ns.saturating_mul(slots(device) as u64).min(latency_ns.max(1));
+    Ok(ComputeProfile { latency_ns, noise_ns, busy_ns, job_ns })
 }
 
 /// Measures how requests get to a device and answers back, by a function that does nothing.
@@ -200,6 +205,12 @@ fn nothing(kind: Kind) -> Code {
     }
 }
 
+/// Jobs that it works on at the same time: one in whose order jobs end works on one after the other.
+fn slots(device: &dyn Device) -> usize {
+    let info = device.info();
+    if info.in_order { 1 } else { info.slots.max(1) }
+}
+
 /// Jobs of one function, with memory that is used again.
 struct Run<'a> {
     device: &'a dyn Device,
@@ -212,8 +223,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(device: &'a dyn Device, function: FunctionId, request: Bytes, room: usize) -> Result<Self, ProfileError> {
-        let (done, completions) = bounded(2 * MANY);
-        let free = (0..MANY).map(|_| device.register(room, room)).collect::<Result<_, _>>()?;
+        let many = (2 * slots(device)).clamp(MANY, MANY_MAX);
+        let (done, completions) = bounded(2 * many);
+        let free = (0..many).map(|_| device.register(room, room)).collect::<Result<_, _>>()?;
         Ok(Self { device, function, request, free, done, completions })
     }
 
@@ -244,12 +256,15 @@ impl<'a> Run<'a> {
         Ok(times)
     }
 
-    /// Time of a job when many are in flight.
+    /// Time between two answers when many are in flight.
     fn busy(&mut self, budget: Duration) -> Result<u64, ProfileError> {
+        let many = self.free.len() as u64;
         let began = Clock::now();
         let (mut sent, mut done) = (0_u64, 0_u64);
-        while done == 0 || began.elapsed() < budget {
-            while sent - done < MANY as u64 {
+        // The first answers, as many as there are slots, come together.
+        let least = slots(self.device) as u64;
+        while done < least || began.elapsed() < budget {
+            while sent - done < many {
                 self.submit()?;
                 sent += 1;
             }
@@ -285,9 +300,7 @@ pub fn measure(acc: Option<&dyn Device>, budget: Duration) -> Result<Measured, P
     let acc = match acc {
         Some(device) => {
             let info = device.info();
-            // A device in whose order jobs end works on one after the other.
-            let slots = if info.in_order { 1 } else { info.slots };
-            Some((info.name.clone(), slots, link(device, budget)?))
+            Some((info.name.clone(), slots(device), link(device, budget)?))
         }
         None => None,
     };
@@ -340,6 +353,19 @@ mod tests {
         // A machine that is busy is later, never earlier.
         assert!(measured.latency_ns >= 3_000_000, "{measured:?}");
         assert!(measured.busy_ns >= 1_000_000 && measured.busy_ns < measured.latency_ns * 2, "{measured:?}");
+    }
+
+    #[test]
+    fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
+        let (per_job, latency) = (Duration::from_millis(2), Duration::from_millis(1));
+        let device = Emulated::start("test", Rate { slots: 4, per_job, bytes_per_second: 0, latency }, Vec::new());
+        let device = device.expect("a thread");
+        let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
+        let measured = compute(&device, function, &Bytes::new(), 8, Duration::from_millis(100)).expect("measured");
+        // Later, never earlier; and not so much later that it would be another number.
+        assert!(measured.busy_ns >= 490_000 && measured.busy_ns < 1_500_000, "{measured:?}");
+        assert!(measured.job_ns >= 1_960_000 && measured.job_ns <= measured.latency_ns, "{measured:?}");
+        assert_eq!(measured.job_ns, (4 * measured.busy_ns).min(measured.latency_ns));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn run(device: &dyn Device, function: FunctionId, inputs: &[Bytes], max: usize) 
 fn collect(completions: &Receiver<Completion>, count: usize) -> Vec<Result<Bytes, JobError>> {
     let mut answers: Vec<_> = (0..count).map(|_| None).collect();
     for _ in 0..count {
-        let Completion { tag, region, result } = completions.recv_timeout(LIMIT).expect("in time");
+        let Completion { tag, region, result, .. } = completions.recv_timeout(LIMIT).expect("in time");
         let answer = result.map(|bytes| Bytes::copy_from_slice(region.expect("memory").output(bytes)));
         assert!(answers[tag as usize].replace(answer).is_none(), "job {tag} has two completions");
     }

@@ -23,6 +23,9 @@ pub struct Task {
     pub name: String,
     /// Compute or memory access time of one request on each role, in nanoseconds; none where it is to be profiled.
     pub compute_ns: [Option<u64>; 2],
+    /// Time between two requests on each role when all of its slots are full, in nanoseconds, where that was measured;
+    /// else the compute time divided by the slots.
+    pub busy_ns: [Option<u64>; 2],
 }
 
 /// A type of request.
@@ -127,6 +130,16 @@ impl Application {
     /// When there is no such task.
     pub fn set_compute(&mut self, task: usize, role: Role, ns: u64) {
         self.tasks[task].compute_ns[role as usize] = Some(ns);
+    }
+
+    /// Sets what was measured of a task on a role: its compute time, and the time between two requests when all slots
+    /// are full, in nanoseconds. Slots of a device may share what they run on.
+    ///
+    /// # Panics
+    /// When there is no such task.
+    pub fn set_measured(&mut self, task: usize, role: Role, ns: u64, busy_ns: u64) {
+        self.set_compute(task, role, ns);
+        self.tasks[task].busy_ns[role as usize] = Some(busy_ns);
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Application, Mistake> {
     for (name, task) in &parsed.tasks.0 {
         let time = |text: &Option<Text>| text.as_ref().map(|text| reader.quantity(&units::TIME, text)).transpose();
         let compute_ns = [time(&task.cpu)?, time(&task.acc)?];
-        application.tasks.push(Task { name: reader.name(name)?, compute_ns });
+        application.tasks.push(Task { name: reader.name(name)?, compute_ns, busy_ns: [None; 2] });
     }
     reader.few("requests", &parsed.requests.0)?;
     for (name, request) in &parsed.requests.0 {

@@ -148,7 +148,8 @@ impl<'a> Way<'a> {
         let (name, role, slots) = (node.name.clone(), node.role, node.slots);
         let resource = self.resource(Resource { side, name, node: Some(role), slots });
         self.fifo &= slots == 1;
-        self.hops.push(Hop { resource, delay_ns: compute_ns, busy_ns: compute_ns.div_ceil(u64::from(slots)) });
+        let busy_ns = task.busy_ns[end.role as usize].unwrap_or_else(|| compute_ns.div_ceil(u64::from(slots)));
+        self.hops.push(Hop { resource, delay_ns: compute_ns, busy_ns });
         Ok(())
     }
 

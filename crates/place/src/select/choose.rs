@@ -186,7 +186,7 @@ impl Chooser {
             foretell.sent(now, self.marks[usize::from(path.0)].kind, path);
         }
         let queue_ns = self.backlog.add(now, usize::from(path.0));
-        Ahead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns }
+        Ahead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now }
     }
 
     pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64) {

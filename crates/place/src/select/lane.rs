@@ -9,6 +9,8 @@ use crate::path::Path;
 const ONE: u64 = 16;
 /// How much a queue counts that this selector made: who joins it waits as long, and makes as many behind it wait.
 const WEIGHT: f64 = 2.0;
+/// Probes of a path that is late, and does not fail, are at most so many times its lateness apart.
+const LATE: u64 = 4;
 /// The slowest that is told apart: 65,536 times.
 const SLOWNESS_MAX: u64 = ONE << 16;
 
@@ -46,6 +48,8 @@ pub(super) struct Ahead {
     pub(super) messages: u32,
     /// The queue that this selector made, in nanoseconds.
     pub(super) queue_ns: u64,
+    /// When it was sent.
+    pub(super) sent: Instant,
 }
 
 /// One path as the selector keeps it.
@@ -62,6 +66,12 @@ pub(super) struct Lane {
     slowness: u64,
     slow: u8,
     left: bool,
+    /// Whether it was left as nothing came from it, and for nothing else.
+    stalled: bool,
+    /// Whether it has failed messages, or lost them, since one ended well.
+    failing: bool,
+    /// When something came after a stall: what was sent before that was held up by it.
+    resumed: Instant,
     /// Whether a message ended since it was left.
     moved: bool,
     /// When a probe may go.
@@ -96,6 +106,9 @@ impl Lane {
             slowness: ONE,
             slow: 0,
             left: false,
+            stalled: false,
+            failing: false,
+            resumed: Instant(0),
             moved: false,
             probe_at: Instant(0),
             backoff_ns: config.probe_ns,
@@ -156,8 +169,9 @@ impl Lane {
 
     /// Whether it may be chosen; leaves it if it stalls.
     pub(super) fn usable(&mut self, now: Instant) -> bool {
-        if !self.left && self.in_flight > 0 && now.0.saturating_sub(self.progress.0) > self.stall_ns {
+        if !self.left && self.in_flight > 0 && self.stalls(now) {
             self.leave(now);
+            self.stalled = true;
             self.settle();
         }
         !self.left
@@ -203,20 +217,34 @@ impl Lane {
     pub(super) fn probes(&mut self, now: Instant, config: &Config) {
         self.probes += 1;
         self.moved = false;
-        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(config.probe_ns_max);
+        // Of a path that is only late a probe costs no more than its lateness; one that fails costs a message.
+        let most = match self.failing {
+            true => config.probe_ns_max,
+            false => self.total_ns.saturating_mul(LATE).clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max),
+        };
+        self.backoff_ns = self.backoff_ns.saturating_mul(2).min(most);
         self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
     }
 
     /// Notes that a message ended well.
     pub(super) fn done(&mut self, now: Instant, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
+        // Of all that a stall held up the first says how slow the path is, and the others nothing more.
+        let held_up = ahead.sent < self.resumed;
+        if self.stalls(now) {
+            self.resumed = now;
+        }
         self.ended(now);
         self.done += 1;
+        self.failing = false;
+        if self.stalled {
+            (self.left, self.stalled) = (false, false);
+        }
         self.total_ns = total_ns;
         // As a transport smooths its round-trip times.
         self.smoothed_ns = self.smoothed_ns - self.smoothed_ns / 8 + total_ns / 8;
         self.stall_ns = stall_ns(self.smoothed_ns, config);
         if let Some(intra_ns) = intra_ns {
-            self.measured(now, ahead, intra_ns, config);
+            self.measured(now, ahead, intra_ns, held_up, config);
         } else if self.left {
             self.come_back(config);
         }
@@ -227,6 +255,7 @@ impl Lane {
     pub(super) fn fails(&mut self, now: Instant) {
         self.ended(now);
         self.failed += 1;
+        (self.failing, self.stalled) = (true, false);
         if !mutant::on(Mutant::PlaceFailedKept) {
             self.leave(now);
         }
@@ -238,6 +267,7 @@ impl Lane {
         if !mutant::on(Mutant::PlaceAbandonedKept) {
             self.in_flight -= 1;
         }
+        self.failing |= self.left;
         self.settle();
     }
 
@@ -258,7 +288,7 @@ impl Lane {
     }
 
     /// Takes in a time inside the hosts.
-    fn measured(&mut self, now: Instant, ahead: Ahead, intra_ns: u64, config: &Config) {
+    fn measured(&mut self, now: Instant, ahead: Ahead, intra_ns: u64, held_up: bool, config: &Config) {
         self.intra_ns = intra_ns;
         self.late = if intra_ns > self.traverse_ns { self.late.saturating_add(1) } else { 0 };
         let expected = self.traverse_ns.saturating_add(ahead.queue_ns);
@@ -267,6 +297,9 @@ impl Lane {
         let queue = if intra_ns > on_time { (intra_ns - expected) / self.toll_ns } else { 0 };
         self.seen = u32::try_from(queue).unwrap_or(u32::MAX).min(ahead.messages);
 
+        if held_up {
+            return;
+        }
         // What those ahead of it don't explain is the path's own slowness. It may double with each message, so that one
         // outlier does little.
         let explained = on_time.saturating_add(u64::from(ahead.messages) * self.toll_ns).max(1);
@@ -286,6 +319,11 @@ impl Lane {
                 self.backoff_ns = config.probe_ns;
             }
         }
+    }
+
+    /// Whether nothing came from it for so long, with messages in flight.
+    fn stalls(&self, now: Instant) -> bool {
+        now.0.saturating_sub(self.progress.0) > self.stall_ns
     }
 
     fn ended(&mut self, now: Instant) {
@@ -312,8 +350,7 @@ impl Lane {
     }
 
     fn come_back(&mut self, config: &Config) {
-        self.left = false;
-        self.slow = 0;
+        (self.left, self.stalled, self.slow) = (false, false, 0);
         self.backoff_ns = config.probe_ns;
     }
 }

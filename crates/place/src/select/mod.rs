@@ -59,7 +59,6 @@ struct Held {
     path: PathId,
     attempts: u8,
     ahead: Ahead,
-    sent: Instant,
     /// The next that is ready, or the next entry that is free.
     next: u32,
 }
@@ -90,7 +89,6 @@ impl Selector {
             path: PathId(0),
             attempts: 0,
             ahead: Ahead::default(),
-            sent: Instant(0),
             next: NONE,
         };
         let held = (1..=max).map(|next| Held { next: if next == max { NONE } else { next }, ..blank }).collect();
@@ -253,7 +251,7 @@ impl Selector {
         let ahead = self.chooser.sent(now, path);
         self.order.flies(at, self.chooser.class(path));
         let entry = &mut self.held[at as usize];
-        (entry.state, entry.path, entry.ahead, entry.sent) = (State::Flying, path, ahead, now);
+        (entry.state, entry.path, entry.ahead) = (State::Flying, path, ahead);
         entry.attempts = entry.attempts.saturating_add(1);
         Go { path, ticket: self.ticket(at), why }
     }

@@ -187,7 +187,7 @@ impl Device for Cuda {
                 if bytes > output_max { Err(JobError::length(length, got, output_max, bytes)) } else { Ok(bytes) }
             });
             let region = Region::registered(region, input_max, output_max);
-            if let Err(unsent) = done.try_send(Completion { tag, region: Some(region), result }) {
+            if let Err(unsent) = done.try_send(Completion::now(tag, Some(region), result)) {
                 // The driver may not be called here, as freeing its memory would.
                 std::mem::forget(unsent);
             }

@@ -4,8 +4,10 @@
 //! submit ─▶ queue ─▶ a thread: answer by the host's function, due time by Timeline ─▶ heap ─▶ Completion when due
 //! ```
 //!
-//! It waits for its times by sleeping, so that all that it costs is what the functions cost that give the answers.
+//! It waits for its times by sleeping, so that all that it costs is what the functions cost that give the answers. A real
+//! device does not wait for a processor of the host: [`punctual`] has the kernel run its thread when that is due.
 
+mod punctual;
 pub mod timeline;
 
 use std::cmp::Reverse;
@@ -167,7 +169,7 @@ struct Timer {
 impl Timer {
     /// Until nobody can submit any more and all is done.
     fn run(mut self, queue: &Receiver<Job>) {
-        wait_exactly();
+        punctual::be_punctual();
         loop {
             let now = self.now();
             while self.due.peek().is_some_and(|Reverse(due)| due.at <= now) {
@@ -218,7 +220,7 @@ impl Timer {
         }
         let times = if let Some(Fault::Slow(times)) = fault { times } else { 1 };
         let at = self.timeline.admit(now, job.input.len(), times);
-        let completion = Completion { tag: job.tag, region: Some(job.region), result };
+        let completion = Completion::now(job.tag, Some(job.region), result);
         self.due.push(Reverse(Due { at, number, completion, done: job.done }));
     }
 
@@ -226,13 +228,3 @@ impl Timer {
         Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 }
-
-/// Has the kernel wake this thread when it is due, rather than up to 50 µs later.
-#[cfg(target_os = "linux")]
-fn wait_exactly() {
-    // Later completions are the worst that comes of it.
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-}
-
-#[cfg(not(target_os = "linux"))]
-fn wait_exactly() {}

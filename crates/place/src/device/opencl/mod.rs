@@ -183,7 +183,7 @@ impl Device for OpenCl {
             count.fetch_sub(1, Ordering::AcqRel);
             let result = answer(length, got, output_max, told, status);
             let region = Region::registered(region, input_max, output_max);
-            Completion { tag, region: Some(region), result }.send(&done);
+            Completion::now(tag, Some(region), result).send(&done);
         };
         self.queues.begin(&function.loaded, region, &input, items, landed).map_err(|error| {
             self.jobs.fetch_sub(1, Ordering::AcqRel);

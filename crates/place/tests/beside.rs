@@ -1,0 +1,106 @@
+//! An emulated accelerator beside processors that are all busy: it is used, and answers are right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use pathcall_place::context::comm::InProcess;
+use pathcall_place::context::{Builder, Context, Event, Message};
+use pathcall_place::device::discover::open;
+use pathcall_place::device::{AppError, Code};
+use pathcall_place::{Application, Hardware, Role};
+
+const APPLICATION: &str = "application: beside
+tasks:
+  check: { cpu: 60 us, acc: 60 us }
+requests:
+  CHECK:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: check }]
+      - trips: [{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: check }]
+";
+const HOST: &str = "hardware: beside
+nodes:
+  cpu: { role: cpu, slots: 1 }
+  acc: { role: acc, slots: 2 }
+  nic: { role: nic }
+links:
+  - { between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
+  - { between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
+";
+const MESSAGES: u64 = 4_000;
+const WINDOW: u64 = 32;
+const WORK: Duration = Duration::from_micros(50);
+
+fn context() -> Context {
+    let device = |choice: &str| open(&choice.parse().expect("a device")).expect("it opens");
+    let answer = |request: &[u8], answer: &mut [u8]| -> Result<usize, AppError> {
+        answer[..8].copy_from_slice(&twice(word(request)).to_be_bytes());
+        Ok(8)
+    };
+    let slow = move |request: &[u8], to: &mut [u8]| {
+        let until = Instant::now() + WORK;
+        while Instant::now() < until {}
+        answer(request, to)
+    };
+    let host = Hardware::parse("host.yaml", HOST).expect("hardware");
+    Builder::new(Application::parse("beside.yaml", APPLICATION).expect("an application"), host.clone(), host)
+        .device(Role::Cpu, device("cpu:1"))
+        .device(Role::Acc, device("emulated:per-job=60us,slots=2,latency=5us"))
+        .reg_app_func(Code::host(slow), "check", Role::Cpu, 8)
+        .reg_app_func(Code::host(answer), "check", Role::Acc, 8)
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .init()
+        .expect("a context")
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(*bytes.first_chunk().expect("eight bytes"))
+}
+
+fn twice(value: u64) -> u64 {
+    value.wrapping_mul(2)
+}
+
+fn answer(context: &mut Context) {
+    match context.wait(Duration::from_secs(30)) {
+        Some(Event::Answer(answer)) => {
+            assert_eq!(word(&answer.result.expect("an answer")), twice(answer.tag));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_accelerator_is_used_where_all_processors_are_busy() {
+    let over = Arc::new(AtomicBool::new(false));
+    let busy: Vec<_> = (0..thread::available_parallelism().map_or(2, usize::from))
+        .map(|_| {
+            let over = Arc::clone(&over);
+            thread::spawn(move || while !over.load(Ordering::Relaxed) {})
+        })
+        .collect();
+    let mut context = context();
+    let began = Instant::now();
+    let kind = context.kind("CHECK").expect("a type of request");
+    for tag in 0..MESSAGES {
+        if tag >= WINDOW {
+            answer(&mut context);
+        }
+        let payload = Bytes::copy_from_slice(&tag.to_be_bytes());
+        context.send(Message { kind, address: 0, message: 0, tag, payload }).expect("it is sent");
+    }
+    for _ in 0..WINDOW {
+        answer(&mut context);
+    }
+    let took = began.elapsed();
+    over.store(true, Ordering::Relaxed);
+    busy.into_iter().for_each(|thread| thread.join().expect("it ends"));
+    let telemetry = context.telemetry();
+    println!("{took:?}\n{telemetry}");
+    let done = telemetry.paths[1].state.done;
+    assert!(done > MESSAGES / 8, "the accelerator has done {done} of {MESSAGES}\n{telemetry}");
+}
