@@ -131,7 +131,11 @@ fn a_path_whose_late_answers_come_after_all_is_taken_back_at_once() {
     let mut held_up = Vec::new();
     while held_up.len() < 16 {
         let go = bench.go();
-        if go.path == ACC { held_up.push(go) } else { bench.done(go, 100) }
+        if go.path == ACC {
+            held_up.push(go)
+        } else {
+            bench.done(go, 100)
+        }
         bench.now.0 += 500;
     }
     // Eight milliseconds nothing comes, and then everything.
@@ -184,6 +188,8 @@ fn when_all_are_left_requests_still_go() {
             Some(Released::Go(again)) => go = again,
             Some(Released::GivenUp { ticket }) => {
                 assert_eq!(ticket, go.ticket);
+                assert_eq!(bench.selector.held(), 1, "what has to come after it waits");
+                assert!(bench.selector.done(bench.now, ticket, Outcome::Abandoned));
                 break;
             }
             None => panic!("it is lost"),

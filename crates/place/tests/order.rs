@@ -90,6 +90,19 @@ impl Model {
         self.open[at].1.on = Some(go);
     }
 
+    /// It is over with one that was given up, which was the first of those that depend on it.
+    fn gives_up(&mut self, selector: &mut Selector, ticket: Ticket) {
+        let at = self.open.iter().position(|(known, _)| *known == ticket).expect("a request that is open");
+        let sent = &self.open[at].1;
+        assert!(sent.on.is_none(), "it takes no path any more");
+        let mut ahead = self.open[..at].iter().map(|(_, other)| other);
+        let ahead = ahead.find(|other| other.key.is_some() && other.key == sent.key && !(other.read && sent.read));
+        assert!(ahead.is_none(), "{sent:?} is given up before {ahead:?}");
+        assert!(selector.done(Instant(1), ticket, Outcome::Abandoned), "it is over");
+        assert!(!selector.done(Instant(1), ticket, Outcome::Abandoned), "once");
+        self.remove(ticket);
+    }
+
     fn lands(&mut self, at: usize) -> (Ticket, Go) {
         let (ticket, sent) = &mut self.open[at];
         let go = sent.on.take().expect("it is in flight");
@@ -214,7 +227,7 @@ fn drain(paths: &Paths, model: &mut Model, selector: &mut Selector, now: Instant
     while let Some(released) = selector.poll(now) {
         match released {
             Released::Go(go) => model.goes(paths, go),
-            Released::GivenUp { ticket } => model.remove(ticket),
+            Released::GivenUp { ticket } => model.gives_up(selector, ticket),
         }
     }
 }
@@ -251,4 +264,28 @@ fn a_write_follows_on_a_path_that_keeps_order_and_waits_on_one_that_does_not() {
             Decision::Full => panic!("there is room"),
         }
     }
+}
+
+#[test]
+fn what_has_to_come_after_one_that_was_given_up_waits_until_that_is_over() {
+    let paths = paths(true);
+    let mut selector = Selector::new(&paths, Strategy::Leo, Config { attempts_max: 2, ..Config::default() });
+    let of = |name: &str, address| Request { kind: paths.kind(name).expect("a type"), address, message: 0 };
+    let now = Instant(1);
+    let Decision::Go(first) = selector.select(now, &of("PUT", 7)) else { panic!("nothing is before it") };
+    assert!(selector.done(now, first.ticket, Outcome::Failed));
+    let Some(Released::Go(again)) = selector.poll(now) else { panic!("it goes again") };
+    assert_eq!(again.ticket, first.ticket);
+    let Decision::Wait { ticket: second } = selector.select(now, &of("READ", 7)) else {
+        panic!("a write is before it")
+    };
+    assert!(selector.done(now, first.ticket, Outcome::Failed));
+    assert_eq!(selector.poll(now), Some(Released::GivenUp { ticket: first.ticket }));
+    assert_eq!(selector.poll(now), None, "somebody does it in place of paths");
+    assert!(matches!(selector.select(now, &of("READ", 7)), Decision::Wait { .. }));
+    assert!(matches!(selector.select(now, &of("READ", 8)), Decision::Go(_)), "of another address");
+    assert!(selector.done(now, first.ticket, Outcome::Done { intra_ns: None, total_ns: 1 }));
+    assert!(!selector.done(now, first.ticket, Outcome::Abandoned), "it is over once");
+    let Some(Released::Go(go)) = selector.poll(now) else { panic!("it is over") };
+    assert_eq!(go.ticket, second);
 }

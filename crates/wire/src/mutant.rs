@@ -379,6 +379,8 @@ mutants! {
         PlaceTriesForEver,
         /// A request that was given up keeps its place.
         PlaceGivenUpKept,
+        /// What follows one that was given up does not wait until that is over.
+        PlaceGivenUpPassed,
         /// Outcomes of requests that have ended are taken for those of the ones in their places.
         PlaceOldTicket,
         /// What was abandoned stays in flight.

@@ -2,14 +2,16 @@
 //!
 //! Starts a controller and an element (see [`network`]), runs each application that lies beside this
 //! program with an element, in software and as plain gRPC, and holds their results against each
-//! other; then those whose servers pass calls on ([`delegated`]), one whose calls are cloned ([`cloned`]), and a network
-//! function over a capture ([`function`]). The applications report in a line of JSON.
+//! other; then those whose servers pass calls on ([`delegated`]), one whose calls are cloned ([`cloned`]), a network
+//! function over a capture ([`function`]), and messages that a thread or an accelerator works on ([`placed`]). The
+//! applications report in a line of JSON.
 //! Nothing is left running.
 
 mod cloned;
 mod delegated;
 mod function;
 mod network;
+mod placed;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -136,6 +138,8 @@ async fn compare(
         differing.extend(delegated.run().await?);
         differing.extend(cloned.run(&network.url()).await?);
         function.run().await?;
+        let placed = tokio::task::spawn_blocking(placed::run).await;
+        differing.extend(placed.map_err(|error| Failure::Place(error.to_string()))??);
     }
     if differing.is_empty() { Ok(()) } else { Err(Failure::Differ(differing.join("; "))) }
 }

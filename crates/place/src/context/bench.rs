@@ -187,7 +187,11 @@ impl<T> Bench<T> {
                         return;
                     }
                     self.stats.failed += 1;
-                    self.ready.push_back(Finished { of, result: Err(WorkError::Refused(reason.to_string())), lay_ns: 0 });
+                    self.ready.push_back(Finished {
+                        of,
+                        result: Err(WorkError::Refused(reason.to_string())),
+                        lay_ns: 0,
+                    });
                 }
             }
         }

@@ -207,9 +207,15 @@ impl Builder {
         self
     }
 
-    /// Registers memory that the other side may read and write under that name.
+    /// Registers memory that the other side may read and write under that name: the processor's. Memory of accelerators
+    /// can't be reached from outside, and is refused when the context begins: their tables are registered with kernels.
     #[must_use]
-    pub fn reg_mem_func(mut self, memory: Arc<dyn Window>, name: &str, _role: Role) -> Self {
+    pub fn reg_mem_func(mut self, memory: Arc<dyn Window>, name: &str, role: Role) -> Self {
+        if role != Role::Cpu {
+            let instead = "register the processor's memory, or a kernel's tables with `reg_app_func`";
+            self.wrong =
+                Some(format!("the memory `{name}` is registered for {role}, where none can be reached: {instead}"));
+        }
         if self.windows.0.insert(name.into(), memory).is_some() {
             self.wrong = Some(format!("two memories are registered as `{name}`"));
         }

@@ -48,7 +48,7 @@ impl Context {
             self.turn();
             now = (self.cpu_clock)();
         }
-        self.telemetry.before(&self.paths, &self.selector, kind);
+        self.telemetry.before(now, &self.paths, &self.selector, kind);
         let (ticket, go) = match self.selector.select(now, &Request { kind, address, message }) {
             Decision::Go(go) => (go.ticket, Some(go)),
             Decision::Wait { ticket } => (ticket, None),
@@ -59,7 +59,8 @@ impl Context {
             tag,
             kind,
             payload,
-            ticket: Some(ticket),
+            ticket,
+            resorted: false,
             path: None,
             trip: 0,
             attempts: 0,
@@ -255,7 +256,7 @@ impl Context {
     fn last_resort(&mut self, now: Instant, at: u32) {
         self.entries.attempt(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
-        (entry.ticket, entry.path, entry.trip, entry.sent, entry.from) = (None, None, 0, now, now);
+        (entry.resorted, entry.path, entry.trip, entry.sent, entry.from) = (true, None, 0, now, now);
         entry.attempts += 1;
         let (record, payload) = (entry.record, entry.payload.clone());
         self.telemetry.resorted(record);
@@ -323,11 +324,10 @@ impl Context {
         let Some(entry) = self.entries.get_mut(at) else { return };
         self.telemetry.failed(entry.record, entry.path, &why);
         entry.why.clone_from(&why);
-        match entry.ticket {
-            Some(ticket) => {
-                self.selector.done(now, ticket, Outcome::Failed);
-            }
-            None => self.end(at, Err(Failure::Failed(why))),
+        if entry.resorted {
+            self.end(at, Err(Failure::Failed(why)));
+        } else {
+            self.selector.done(now, entry.ticket, Outcome::Failed);
         }
     }
 
@@ -338,10 +338,8 @@ impl Context {
         let now = (self.cpu_clock)();
         let intra_ns = entry.intra_ns.map(|intra| intra.saturating_add(now.0.saturating_sub(entry.from.0)));
         let total_ns = now.0.saturating_sub(entry.sent.0);
-        if let Some(ticket) = entry.ticket {
-            // What the application refuses was answered by its path.
-            self.selector.done(now, ticket, Outcome::Done { intra_ns, total_ns });
-        }
+        // What the application refuses was answered by its path; what was given up is over.
+        self.selector.done(now, entry.ticket, Outcome::Done { intra_ns, total_ns });
         self.telemetry.ended(now, &entry, intra_ns, total_ns, &self.selector);
         let total_ns = now.0.saturating_sub(entry.began.0);
         let Entry { tag, path, attempts, .. } = entry;

@@ -12,8 +12,9 @@ pub(super) struct Entry {
     pub(super) tag: u64,
     pub(super) kind: KindId,
     pub(super) payload: Bytes,
-    /// None: the CPU is the last resort.
-    pub(super) ticket: Option<Ticket>,
+    pub(super) ticket: Ticket,
+    /// Whether all paths have failed it, and the CPU is the last resort.
+    pub(super) resorted: bool,
     pub(super) path: Option<PathId>,
     pub(super) trip: u8,
     pub(super) attempts: u32,
@@ -51,8 +52,6 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn new(max: usize) -> Self {
-        // As many may be left to the CPU as the selector holds.
-        let max = 2 * max;
         Self {
             slots: (0..max).map(|_| (0, None)).collect(),
             free: (0..max as u32).rev().collect(),
@@ -71,9 +70,7 @@ impl Entries {
 
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
         let at = self.free.pop()?;
-        if let Some(ticket) = entry.ticket {
-            self.by_ticket[ticket.index()] = at;
-        }
+        self.by_ticket[entry.ticket.index()] = at;
         self.slots[at as usize].1 = Some(entry);
         self.count += 1;
         Some(at)
@@ -81,7 +78,7 @@ impl Entries {
 
     pub(super) fn of_ticket(&self, ticket: Ticket) -> Option<u32> {
         let at = *self.by_ticket.get(ticket.index())?;
-        (self.slots.get(at as usize)?.1.as_ref()?.ticket == Some(ticket)).then_some(at)
+        (self.slots.get(at as usize)?.1.as_ref()?.ticket == ticket).then_some(at)
     }
 
     /// The number of a new attempt: what comes of those before is not for it.

@@ -33,15 +33,35 @@ pub struct Seen {
     pub traverse_ns: u64,
     /// Toll, nanoseconds.
     pub toll_ns: u64,
+    /// What was queued there by this context, nanoseconds.
+    pub queue_ns: u64,
+    /// How many 16ths of what the model and those ahead explain its messages took: 16 when all is well.
+    pub slowness: u32,
     /// Whether it was left.
     pub left: bool,
 }
 
 impl Seen {
-    /// `k̂ · toll + T`, nanoseconds (LEO §III-B2).
+    /// What the path costs, nanoseconds: `T + 2 · queue + k̂ · toll`, times how slow it is (LEO §III-B2, as
+    /// `docs/place.md` corrects it).
     #[must_use]
     pub fn total_ns(&self) -> u64 {
-        u64::from(self.k).saturating_mul(self.toll_ns).saturating_add(self.traverse_ns)
+        self.slowed(self.traverse_ns.saturating_add(self.others_ns()).saturating_add(self.queue_ns.saturating_mul(2)))
+    }
+
+    /// When a message that takes it may be expected to be done, nanoseconds from then.
+    #[must_use]
+    pub fn expected_ns(&self) -> u64 {
+        self.slowed(self.traverse_ns.saturating_add(self.others_ns()).saturating_add(self.queue_ns))
+    }
+
+    /// What others queue there, nanoseconds.
+    fn others_ns(&self) -> u64 {
+        u64::from(self.k).saturating_mul(self.toll_ns)
+    }
+
+    fn slowed(&self, ns: u64) -> u64 {
+        ns.saturating_mul(u64::from(self.slowness)) / 16
     }
 }
 
@@ -119,14 +139,15 @@ impl Records {
     }
 
     /// What the paths look like before a request chooses.
-    pub(super) fn before(&mut self, paths: &Paths, selector: &Selector, kind: KindId) {
+    pub(super) fn before(&mut self, now: Instant, paths: &Paths, selector: &Selector, kind: KindId) {
         let first = paths.kinds[usize::from(kind.0)].first.0;
         self.before = [None; OPTIONS_MAX];
         for ((at, path), seen) in paths.of_kind(kind).iter().enumerate().zip(&mut self.before) {
             let id = PathId(first + at as u16);
-            let PathState { k, in_flight, left_until, .. } = selector.state(id);
+            let PathState { k, in_flight, slowness, left_until, .. } = selector.state(id);
             let (traverse_ns, toll_ns, left) = (path.traverse_ns, path.toll_ns, left_until.is_some());
-            *seen = Some(Seen { path: id, k, in_flight, traverse_ns, toll_ns, left });
+            let queue_ns = selector.queue_ns(now, id);
+            *seen = Some(Seen { path: id, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left });
         }
     }
 
@@ -293,9 +314,14 @@ impl fmt::Display for Explanation<'_> {
             (false, None) => write!(f, "waits for those before it")?,
         }
         for (at, seen) in options.iter().flatten().enumerate() {
-            let Seen { path, k, in_flight, traverse_ns, toll_ns, left } = seen;
+            let Seen { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left } = seen;
             let left = if *left { ", left" } else { "" };
-            write!(f, "{} {}: {k} × {toll_ns} + {traverse_ns} = ", if at == 0 { ";" } else { "," }, name(*path))?;
+            write!(f, "{} {}: ", if at == 0 { ";" } else { "," }, name(*path))?;
+            let sum = format!("{traverse_ns} + 2 × {queue_ns} + {k} × {toll_ns}");
+            match slowness {
+                0..=16 => write!(f, "{sum} = ")?,
+                slow => write!(f, "({sum}) × {:.1} = ", f64::from(*slow) / 16.0)?,
+            }
             write!(f, "{} ns, {in_flight} in flight{left}", seen.total_ns())?;
         }
         if let (1.., Some(path)) = (failed, failed_path) {

@@ -46,11 +46,13 @@ impl Backlog {
     }
 
     /// What a message waits that takes a path now, in nanoseconds.
+    #[inline(always)] // it is asked for each path of each request
     pub(super) fn of(&self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut sum = 0;
+        let mut sum: u64 = 0;
         for used in &self.uses[first as usize..end as usize] {
-            sum += self.resources[used.resource as usize].busy_until.saturating_sub(now.0);
+            // Queues are bounded: no sum of some of them wraps around.
+            sum = sum.wrapping_add(self.resources[used.resource as usize].busy_until.saturating_sub(now.0));
         }
         sum
     }
@@ -58,11 +60,11 @@ impl Backlog {
     /// A message takes a path now; what it waits, in nanoseconds.
     pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut sum = 0;
+        let mut sum: u64 = 0;
         for used in &self.uses[first as usize..end as usize] {
             let resource = &mut self.resources[used.resource as usize];
             let wait = resource.busy_until.saturating_sub(now.0);
-            sum += wait;
+            sum = sum.wrapping_add(wait);
             resource.busy_until = now.0.saturating_add((wait + used.busy_ns).min(QUEUE_NS_MAX));
             resource.in_flight += 1;
         }

@@ -81,7 +81,7 @@ impl Chooser {
 
     /// The path for a request.
     pub(super) fn choose(&mut self, now: Instant, kind: KindId) -> (PathId, Why) {
-        let Kind { first, count, .. } = self.kinds[usize::from(kind.0)];
+        let &Kind { first, count, .. } = &self.kinds[usize::from(kind.0)];
         if count == 1 {
             return (PathId(first), Why::Only);
         }
@@ -189,7 +189,7 @@ impl Chooser {
         Ahead { messages: self.lanes[usize::from(path.0)].sent(now), queue_ns, sent: now }
     }
 
-    pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64) {
+    pub(super) fn done(&mut self, now: Instant, path: PathId, ahead: &Ahead, intra_ns: Option<u64>, total_ns: u64) {
         self.backlog.remove(usize::from(path.0));
         self.lanes[usize::from(path.0)].done(now, ahead, intra_ns, total_ns, &self.config);
         if self.strategy == Strategy::Migration {
@@ -209,6 +209,10 @@ impl Chooser {
 
     pub(super) fn state(&self, path: PathId) -> PathState {
         self.lanes[usize::from(path.0)].state()
+    }
+
+    pub(super) fn queue_ns(&self, now: Instant, path: PathId) -> u64 {
+        self.backlog.of(now, usize::from(path.0))
     }
 
     pub(super) fn foresee(&mut self, upcoming: &[(u64, KindId)]) {

@@ -220,14 +220,16 @@ impl Lane {
         // Of a path that is only late a probe costs no more than its lateness; one that fails costs a message.
         let most = match self.failing {
             true => config.probe_ns_max,
-            false => self.total_ns.saturating_mul(LATE).clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max),
+            false => {
+                self.total_ns.saturating_mul(LATE).clamp(config.probe_ns.min(config.probe_ns_max), config.probe_ns_max)
+            }
         };
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(most);
         self.probe_at = Instant(now.0.saturating_add(self.backoff_ns));
     }
 
     /// Notes that a message ended well.
-    pub(super) fn done(&mut self, now: Instant, ahead: Ahead, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
+    pub(super) fn done(&mut self, now: Instant, ahead: &Ahead, intra_ns: Option<u64>, total_ns: u64, config: &Config) {
         // Of all that a stall held up the first says how slow the path is, and the others nothing more.
         let held_up = ahead.sent < self.resumed;
         if self.stalls(now) {
@@ -288,7 +290,7 @@ impl Lane {
     }
 
     /// Takes in a time inside the hosts.
-    fn measured(&mut self, now: Instant, ahead: Ahead, intra_ns: u64, held_up: bool, config: &Config) {
+    fn measured(&mut self, now: Instant, ahead: &Ahead, intra_ns: u64, held_up: bool, config: &Config) {
         self.intra_ns = intra_ns;
         self.late = if intra_ns > self.traverse_ns { self.late.saturating_add(1) } else { 0 };
         let expected = self.traverse_ns.saturating_add(ahead.queue_ns);

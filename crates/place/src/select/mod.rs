@@ -70,7 +70,7 @@ enum State {
     Waiting,
     /// To be handed out.
     Ready,
-    /// To be handed out as given up.
+    /// Given up, and handed out as that: whoever has it now says when that is over.
     GivenUp,
     /// In the line of those to be handed out, but not wanted any more.
     Dropped,
@@ -139,31 +139,35 @@ impl Selector {
 
     /// Takes in how sending a request ended; false for a ticket that this can't be said of. Drain [`Self::poll`] after it.
     ///
-    /// [`Outcome::Abandoned`] may be said of requests that wait as well.
+    /// [`Outcome::Abandoned`] may be said of requests that wait as well. Of one that was given up any outcome is the end:
+    /// until then those that have to come after it wait.
     pub fn done(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) -> bool {
         let known = |held: &&Held| held.generation == ticket.generation || mutant::on(Mutant::PlaceOldTicket);
-        let Some(&entry) = self.held.get(ticket.index as usize).filter(known) else { return false };
+        let Some(entry) = self.held.get(ticket.index as usize).filter(known) else { return false };
         let at = ticket.index;
-        match (entry.state, outcome) {
+        let Held { state, generation, path, attempts, ref ahead, .. } = *entry;
+        match (state, outcome) {
             (State::Flying, Outcome::Done { intra_ns, total_ns }) => {
-                self.chooser.done(now, entry.path, entry.ahead, intra_ns, total_ns);
+                self.chooser.done(now, path, ahead, intra_ns, total_ns);
                 self.order.landed(at);
                 self.finish(at);
             }
             (State::Flying, Outcome::Failed) => {
-                self.chooser.failed(now, entry.path);
+                self.chooser.failed(now, path);
                 self.order.landed(at);
-                self.again(at, entry.attempts);
+                self.again(at, attempts);
             }
             (State::Flying, Outcome::Abandoned) => {
-                self.chooser.abandoned(entry.path);
+                self.chooser.abandoned(path);
                 self.order.landed(at);
                 self.finish(at);
             }
             (State::Waiting, Outcome::Abandoned) => self.finish(at),
+            (State::GivenUp, _) if mutant::on(Mutant::PlaceGivenUpKept) => {}
+            (State::GivenUp, _) => self.finish(at),
             (State::Ready, Outcome::Abandoned) => {
                 self.held[at as usize].state = State::Dropped;
-                self.held[at as usize].generation = entry.generation.wrapping_add(1);
+                self.held[at as usize].generation = generation.wrapping_add(1);
                 self.leave_order(at);
             }
             _ => return false,
@@ -186,12 +190,9 @@ impl Selector {
             self.held[at as usize].next = NONE;
             match entry.state {
                 State::Dropped => self.free(at),
-                State::GivenUp => {
-                    let ticket = self.ticket(at);
-                    if !mutant::on(Mutant::PlaceGivenUpKept) {
-                        self.free(at);
-                    }
-                    return Some(Released::GivenUp { ticket });
+                _ if self.is_spent(entry.attempts) => {
+                    self.held[at as usize].state = State::GivenUp;
+                    return Some(Released::GivenUp { ticket: self.ticket(at) });
                 }
                 _ => {
                     if let Some(go) = self.release(now, at, entry.kind) {
@@ -206,6 +207,12 @@ impl Selector {
     #[must_use]
     pub fn state(&self, path: PathId) -> PathState {
         self.chooser.state(path)
+    }
+
+    /// What this selector has queued on a path, in nanoseconds from now.
+    #[must_use]
+    pub fn queue_ns(&self, now: Instant, path: PathId) -> u64 {
+        self.chooser.queue_ns(now, path)
     }
 
     /// Requests in flight or waiting.
@@ -236,7 +243,7 @@ impl Selector {
             && self.held[next as usize].state == State::Waiting
             && (self.order.is_free(next) || self.follows(next, self.held[next as usize].kind).is_some())
         {
-            self.make_ready(next, State::Ready);
+            self.make_ready(next);
         }
         Some(go)
     }
@@ -253,22 +260,27 @@ impl Selector {
         let entry = &mut self.held[at as usize];
         (entry.state, entry.path, entry.ahead) = (State::Flying, path, ahead);
         entry.attempts = entry.attempts.saturating_add(1);
-        Go { path, ticket: self.ticket(at), why }
+        Go { path, ticket: Ticket { index: at, generation: entry.generation }, why }
     }
 
-    /// Has one that failed sent again, or given up.
+    /// Has one that failed sent again, or given up, in its turn.
     fn again(&mut self, at: u32, attempts: u8) {
         if mutant::on(Mutant::PlaceFailedForgotten) {
             self.finish(at);
-        } else if attempts >= self.config.attempts_max.max(1) && !mutant::on(Mutant::PlaceTriesForEver) {
-            self.make_ready(at, State::GivenUp);
+        } else if self.is_spent(attempts) && mutant::on(Mutant::PlaceGivenUpPassed) {
+            self.make_ready(at);
             self.leave_order(at);
         } else if self.order.failed(at) {
             self.held[at as usize].state = State::Waiting;
             self.wake(at);
         } else {
-            self.make_ready(at, State::Ready);
+            self.make_ready(at);
         }
+    }
+
+    /// Whether a request was sent as often as it may be.
+    fn is_spent(&self, attempts: u8) -> bool {
+        attempts >= self.config.attempts_max.max(1) && !mutant::on(Mutant::PlaceTriesForEver)
     }
 
     fn finish(&mut self, at: u32) {
@@ -292,12 +304,12 @@ impl Selector {
 
     fn ready_if_waiting(&mut self, at: u32) {
         if self.held[at as usize].state == State::Waiting && !mutant::on(Mutant::PlaceNeverReleased) {
-            self.make_ready(at, State::Ready);
+            self.make_ready(at);
         }
     }
 
-    fn make_ready(&mut self, at: u32, state: State) {
-        self.held[at as usize].state = state;
+    fn make_ready(&mut self, at: u32) {
+        self.held[at as usize].state = State::Ready;
         self.held[at as usize].next = NONE;
         match self.ready.1 {
             NONE => self.ready.0 = at,

@@ -186,7 +186,8 @@ pub enum Outcome {
 pub enum Released {
     /// Send it now.
     Go(Go),
-    /// It failed [`Config::attempts_max`] times; its ticket is no longer valid.
+    /// It failed [`Config::attempts_max`] times, and takes no path any more. Those that have to come after it wait until
+    /// [`Selector::done`](super::Selector::done) is told that it is over, in whatever way.
     GivenUp {
         /// The request.
         ticket: Ticket,

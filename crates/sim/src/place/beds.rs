@@ -16,6 +16,8 @@ pub enum App {
     AllReduce,
     /// A server's requests alone.
     Server,
+    /// A ledger: two types of requests that change accounts.
+    Ledger,
 }
 
 /// The models of hosts that the crate comes with.
@@ -23,7 +25,7 @@ pub const HOSTS: [Preset; 3] = [Preset::Direct, Preset::OnPath, Preset::OffPath]
 
 impl App {
     /// All.
-    pub const ALL: [Self; 5] = [Self::Kvs, Self::Dfs, Self::Ebs, Self::AllReduce, Self::Server];
+    pub const ALL: [Self; 6] = [Self::Kvs, Self::Dfs, Self::Ebs, Self::AllReduce, Self::Server, Self::Ledger];
 
     const fn text(self) -> (&'static str, &'static str) {
         match self {
@@ -32,6 +34,7 @@ impl App {
             Self::Ebs => ("ebs.yaml", include_str!("models/ebs.yaml")),
             Self::AllReduce => ("allreduce.yaml", include_str!("models/allreduce.yaml")),
             Self::Server => ("server.yaml", include_str!("models/server.yaml")),
+            Self::Ledger => ("ledger.yaml", include_str!("models/ledger.yaml")),
         }
     }
 

@@ -263,14 +263,13 @@ impl<'a> Judge<'a> {
         if got == expected || uncertain { Ok(()) } else { Err(Wrong::Stale { request, address, got, expected }) }
     }
 
-    /// The selector gives a request up.
+    /// The selector gives a request up: it takes no path any more, and is not over.
     pub(super) fn given_up(&mut self, request: usize) -> Result<(), Wrong> {
-        self.known[request].uncertain = true;
         let (failed, attempts) = (self.known[request].failed, u32::from(self.plan.config.attempts_max));
-        if failed != attempts {
+        if failed != attempts || self.known[request].ended {
             return Err(Wrong::GivenUp { request, failed, attempts });
         }
-        self.ends(request)
+        Ok(())
     }
 
     /// Nobody wants a request any more.

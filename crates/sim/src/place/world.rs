@@ -9,6 +9,8 @@
 //! Paths over the same stations share a reliable connection: messages stay in order, and when one is lost, or late, it
 //! breaks. Then all that is in flight on it has failed, in the order in which it was sent.
 
+mod fates;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,6 +33,8 @@ use crate::trace::Millis;
 const HEARD: Duration = Duration::from_micros(5);
 /// How often an outcome is told once more.
 const TOLD_TWICE: Chance = Chance::percent(5);
+/// Tickets of requests that have ended, of which some are told of again.
+const ENDED_MAX: usize = 64;
 /// Events of a run at most: more, and it goes round in circles.
 const EVENTS_MAX: u64 = 5_000_000;
 
@@ -48,6 +52,10 @@ enum Event {
     Overdue(usize),
     /// A host hears that it was lost.
     Heard(usize),
+    /// A host is told that it failed, with its connection.
+    Fails(usize),
+    /// The processor has done a request that was given up.
+    Resorted(usize),
     /// Nobody wants a request any more.
     Abandon(usize),
 }
@@ -65,6 +73,8 @@ struct Flight {
     /// On the network so far, nanoseconds.
     network: u64,
     worked: bool,
+    /// Its connection is known to be broken.
+    failing: bool,
     over: bool,
 }
 
@@ -76,6 +86,8 @@ struct Connection {
     broken: bool,
     /// In the order in which they were sent.
     flights: VecDeque<usize>,
+    /// When the last failure is told.
+    told: Instant,
 }
 
 pub(super) struct World<'a> {
@@ -90,6 +102,8 @@ pub(super) struct World<'a> {
     /// Of each request, once the selector has it.
     tickets: Vec<Option<Ticket>>,
     by_ticket: BTreeMap<usize, usize>,
+    /// Of requests that have ended, the last ones.
+    ended: VecDeque<(usize, Ticket)>,
     /// Requests that were not taken in.
     backlog: VecDeque<usize>,
     flights: Vec<Flight>,
@@ -123,6 +137,7 @@ impl<'a> World<'a> {
             judge: Judge::new(plan, paths),
             tickets: vec![None; plan.asks.len()],
             by_ticket: BTreeMap::new(),
+            ended: VecDeque::new(),
             backlog: VecDeque::new(),
             flights: Vec::new(),
             flying: vec![None; plan.asks.len()],
@@ -150,6 +165,8 @@ impl<'a> World<'a> {
                 Event::Back(flight) => self.back(flight)?,
                 Event::Overdue(flight) => self.overdue(flight)?,
                 Event::Heard(flight) => self.heard(flight)?,
+                Event::Fails(flight) => self.fails(flight)?,
+                Event::Resorted(request) => self.resorted(request)?,
                 Event::Abandon(request) => self.abandon(request)?,
             }
             self.judge.always(&self.selector, &self.really)?;
@@ -228,6 +245,7 @@ impl<'a> World<'a> {
             went: self.now,
             network: 0,
             worked: false,
+            failing: false,
             over: false,
         });
         self.queue.push(self.now + self.plan.time_out, Event::Overdue(flight));
@@ -294,70 +312,13 @@ impl<'a> World<'a> {
         self.tell(request, Outcome::Done { intra_ns, total_ns }, true)
     }
 
-    fn overdue(&mut self, flight: usize) -> Result<(), Wrong> {
-        if self.flights[flight].over {
-            return Ok(());
-        }
-        self.tally.overdue += 1;
-        self.breaks(self.flights[flight].line)
-    }
-
-    fn heard(&mut self, flight: usize) -> Result<(), Wrong> {
-        let Flight { line, connection, .. } = self.flights[flight];
-        if self.connections[line].number == connection { self.breaks(line) } else { Ok(()) }
-    }
-
-    /// A connection is found broken: all that is on it has failed.
-    fn breaks(&mut self, line: usize) -> Result<(), Wrong> {
-        let connection = &mut self.connections[line];
-        connection.number += 1;
-        connection.broken = false;
-        let failed: Vec<usize> = connection.flights.iter().copied().collect();
-        for flight in failed {
-            let Flight { request, path, .. } = self.flights[flight];
-            self.lands(flight);
-            self.tally.failed += 1;
-            self.note("has failed", request, Some(path));
-            self.judge.failed(request);
-            self.tell(request, Outcome::Failed, false)?;
-        }
-        Ok(())
-    }
-
-    /// A flight is over.
-    fn lands(&mut self, flight: usize) {
-        let Flight { request, path, line, .. } = self.flights[flight];
-        self.really[usize::from(path.0)] -= 1;
-        self.flights[flight].over = true;
-        self.flying[request] = None;
-        let flights = &mut self.connections[line].flights;
-        flights.retain(|one| *one != flight);
-    }
-
-    fn abandon(&mut self, request: usize) -> Result<(), Wrong> {
-        if self.judge.has_ended(request) {
-            return Ok(());
-        }
-        self.tally.abandoned += 1;
-        self.note("is abandoned", request, None);
-        self.judge.abandoned(request)?;
-        if self.tickets[request].is_none() {
-            return Ok(());
-        }
-        if let Some(flight) = self.flying[request] {
-            self.lands(flight);
-        }
-        self.tell(request, Outcome::Abandoned, true)
-    }
-
     /// The selector is told of an outcome, and of what it hands out is done what it says.
     fn tell(&mut self, request: usize, outcome: Outcome, ends: bool) -> Result<(), Wrong> {
         let Some(ticket) = self.tickets[request] else { return Ok(()) };
-        if !self.selector.done(self.now, ticket, outcome) {
+        if ends {
+            self.is_over(request, outcome)?;
+        } else if !self.selector.done(self.now, ticket, outcome) {
             return Err(Wrong::Ticket { request, is: "is in flight or waits", said: "not taken" });
-        }
-        if ends && self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
-            return Err(Wrong::Ticket { request, is: "has ended", said: "taken" });
         }
         while let Some(released) = self.selector.poll(self.now) {
             match released {
@@ -365,15 +326,30 @@ impl<'a> World<'a> {
                     let request = self.by_ticket[&go.ticket.index()];
                     self.goes(request, go)?;
                 }
-                Released::GivenUp { ticket } => {
-                    let request = self.by_ticket[&ticket.index()];
-                    self.tally.given_up += 1;
-                    self.note("is given up", request, None);
-                    self.judge.given_up(request)?;
-                }
+                Released::GivenUp { ticket } => self.given_up(self.by_ticket[&ticket.index()])?,
             }
         }
-        self.takes_in()
+        self.takes_in()?;
+        // Of one whose place somebody else may have by now.
+        let Some(&(request, ticket)) = self.ended.get(self.random.index(ENDED_MAX)) else { return Ok(()) };
+        if self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
+            return Err(Wrong::Ticket { request, is: "has ended long since", said: "taken" });
+        }
+        Ok(())
+    }
+
+    /// The selector is told of an outcome that ends a request, and perhaps of it again.
+    fn is_over(&mut self, request: usize, outcome: Outcome) -> Result<(), Wrong> {
+        let Some(ticket) = self.tickets[request] else { return Ok(()) };
+        if !self.selector.done(self.now, ticket, outcome) {
+            return Err(Wrong::Ticket { request, is: "is in flight, waits, or was given up", said: "not taken" });
+        }
+        if self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
+            return Err(Wrong::Ticket { request, is: "has ended", said: "taken" });
+        }
+        self.ended.truncate(ENDED_MAX - 1);
+        self.ended.push_front((request, ticket));
+        Ok(())
     }
 
     fn note(&mut self, what: &str, request: usize, path: Option<PathId>) {

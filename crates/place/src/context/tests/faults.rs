@@ -58,6 +58,13 @@ fn mistakes_are_told_before_anything_begins() {
     assert_eq!(said(unknown), "`sub` is registered, and sums.yaml has no task of that name; it has: add");
     let clock = builder(emulated(Vec::new()), host()).reg_ts_func(Arc::new(|| Instant(0)), "gpu");
     assert_eq!(said(clock), "a clock is registered as `gpu`: expected `cpu` or `nic`");
+    let window = Arc::new(HostWindow::new([0; 8]));
+    let memory = builder(emulated(Vec::new()), host()).reg_mem_func(window, "values", Role::Acc);
+    assert_eq!(
+        said(memory),
+        "the memory `values` is registered for acc, where none can be reached: register the processor's memory, or a \
+         kernel's tables with `reg_app_func`"
+    );
     let hardware = || Hardware::preset(Preset::Direct);
     let cpu_only = Builder::new(application(), hardware(), hardware())
         .device(Role::Cpu, pool())

@@ -258,6 +258,10 @@ impl Turn {
                 Some((self.place.paths.path(go.path).role, Clock::now()))
             }
             None => {
+                // Nobody else does it: what has to come after it need not wait.
+                if !matches!(self.next, Next::Over) {
+                    self.end(Outcome::Abandoned);
+                }
                 self.next = Next::Over;
                 None
             }

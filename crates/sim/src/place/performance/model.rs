@@ -222,7 +222,10 @@ impl<'a> Model<'a> {
                     let number = self.by_ticket[ticket.index()];
                     self.go(number, path);
                 }
-                Some(Released::GivenUp { .. }) => self.measured.given_up += 1,
+                Some(Released::GivenUp { ticket }) => {
+                    self.measured.given_up += 1;
+                    selector.done(Instant(self.now), ticket, Outcome::Abandoned);
+                }
                 None => break,
             }
         }

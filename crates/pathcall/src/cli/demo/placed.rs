@@ -1,0 +1,336 @@
+//! The demo's part of *place*: 10,000 messages about records, worked on by a thread, by an accelerator, and by both; where
+//! they went, and why.
+//!
+//! The accelerator is emulated: it sleeps for as long as its model says, and its answers were worked out beforehand, as a
+//! device of its own would take no processor of this machine either.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use pathcall_place::context::comm::InProcess;
+use pathcall_place::context::telemetry::{Explained, Seen, Telemetry};
+use pathcall_place::context::{Answer, Builder, Context, Event, Message};
+use pathcall_place::device::discover::open;
+use pathcall_place::device::profile::compute;
+use pathcall_place::device::{AppError, Code, Device};
+use pathcall_place::{Application, Hardware, PathId, Role, Strategy, Why};
+
+use super::RUN_MAX;
+use crate::cli::failure::Failure;
+use crate::cli::print;
+use crate::cli::table::Table;
+
+/// A check reads a record, a write changes it, and keeps its place among the checks. How long a check takes on the
+/// processor is measured.
+const APPLICATION: &str = "application: records
+tasks:
+  check: { acc: 120 us }
+  write: { cpu: 2 us }
+requests:
+  CHECK:
+    dependency: ADDR
+    access: read
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: check }]
+      - trips: [{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: check }]
+  WRITE:
+    dependency: ADDR
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 16 B, reply: 8 B, responder: write }]
+";
+/// A thread, and an accelerator that works on two at a time.
+const HOST: &str = "hardware: demo
+nodes:
+  cpu: { role: cpu, slots: 1 }
+  acc: { role: acc, slots: 2 }
+  nic: { role: nic }
+links:
+  - { between: [cpu, acc], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 2 us }
+  - { between: [cpu, nic], bandwidth: 12.8 GB/s, messages: 10 M/s, latency: 1 us }
+";
+const ACCELERATOR: &str = "emulated:per-job=120us,slots=2,latency=5us";
+/// What a check is: so many rounds, some 60 us.
+const CHECK_ROUNDS: u64 = 60_000;
+const MESSAGES: u64 = 10_000;
+const RECORDS: usize = 64;
+/// One message in so many is a write.
+const WRITES: u64 = 10;
+/// Messages on their way at the same time.
+const WINDOW: u64 = 32;
+/// For measuring a check.
+const BUDGET: Duration = Duration::from_millis(40);
+/// Requests of which what is told is chosen.
+const EXPLAINED: usize = 1024;
+
+/// What each of the messages must be answered, and what a check of each value comes to.
+struct Expected {
+    answers: Vec<u64>,
+    checked: Arc<HashMap<u64, u64>>,
+}
+
+/// One run.
+struct Run {
+    wrong: usize,
+    per_second: f64,
+    telemetry: Telemetry,
+    why: String,
+}
+
+/// Works on the messages three times, prints what came of it, and says which results differ.
+pub(super) fn run() -> Result<Vec<String>, Failure> {
+    let expected = Expected::new();
+    let check_ns = measure()?;
+    let mut table =
+        Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "by the processor", "by the accelerator"]);
+    let (mut differing, mut runs) = (Vec::new(), Vec::new());
+    let ways = [("processor", Strategy::AllCpu), ("accelerator", Strategy::AllAcc), ("both", Strategy::Leo)];
+    for (name, strategy) in ways {
+        let run = play(strategy, check_ns, &expected)?;
+        table.row(row(name, &run));
+        if run.wrong > 0 {
+            differing
+                .push(format!("place ({name}): {} of {MESSAGES} answers are not what the records were", run.wrong));
+        }
+        runs.push(run);
+    }
+    let [processor, accelerator, both] = &runs[..] else { return Ok(differing) };
+    let times = both.per_second / processor.per_second.max(accelerator.per_second);
+    let lefts = |path: usize| both.telemetry.paths[path].state.lefts;
+    print(&format!(
+        "\nplace: {MESSAGES} messages about {RECORDS} records, one in {WRITES} a write; a check takes a thread {} us\n\
+         {table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
+         it came late:\nthe processor's {} times, the accelerator's {} times\n{}",
+        check_ns / 1000,
+        lefts(0),
+        lefts(1),
+        both.why
+    ))?;
+    Ok(differing)
+}
+
+fn row(name: &str, run: &Run) -> [String; 7] {
+    let paths = &run.telemetry.paths;
+    let mut total = paths[0].total.clone();
+    for path in &paths[1..] {
+        // All have the same bounds.
+        let _ = total.add(&path.total);
+    }
+    let us = |quantile| format!("{:.0}", total.value_at_quantile(quantile) as f64 / 1e3);
+    let done = |of: &str| paths.iter().filter(|path| path.name == of).map(|path| path.state.done).sum::<u64>();
+    [
+        name.to_owned(),
+        if run.wrong == 0 { "right".to_owned() } else { "DIFFERS".to_owned() },
+        format!("{:.0}", run.per_second),
+        us(0.5),
+        us(0.99),
+        done("cpu-cpu").to_string(),
+        done("cpu-acc").to_string(),
+    ]
+}
+
+/// One run of all messages.
+fn play(strategy: Strategy, check_ns: u64, expected: &Expected) -> Result<Run, Failure> {
+    let mut context = context(strategy, check_ns, expected)?;
+    let began = Instant::now();
+    let wrong = work(&mut context, &expected.answers)?;
+    let per_second = MESSAGES as f64 / began.elapsed().as_secs_f64();
+    Ok(Run { wrong, per_second, telemetry: context.telemetry(), why: why(&context) })
+}
+
+/// How long a check takes a thread of this machine, nanoseconds.
+fn measure() -> Result<u64, Failure> {
+    let device = device("cpu:1")?;
+    let check = Code::host(|request, answer| put(answer, checked(word(request)?)));
+    let function = device.load("check", &check).map_err(failed)?;
+    let request = 0_u64.to_be_bytes().to_vec().into();
+    Ok(compute(&*device, function, &request, 8, BUDGET).map_err(failed)?.job_ns)
+}
+
+fn context(strategy: Strategy, check_ns: u64, expected: &Expected) -> Result<Context, Failure> {
+    let mut application = Application::parse("records.yaml", APPLICATION).map_err(failed)?;
+    application.set_compute(0, Role::Cpu, check_ns);
+    let host = Hardware::parse("host.yaml", HOST).map_err(failed)?;
+    let records: Arc<[AtomicU64]> = (0..RECORDS).map(|_| AtomicU64::new(0)).collect();
+    let of = |records: &[AtomicU64], request: &[u8]| -> Result<u64, AppError> {
+        Ok(record(records, request)?.load(Ordering::Acquire))
+    };
+    let (read, looked_at, written) = (Arc::clone(&records), Arc::clone(&records), records);
+    let known = Arc::clone(&expected.checked);
+    Builder::new(application, host.clone(), host)
+        .strategy(strategy)
+        .device(Role::Cpu, device("cpu:1")?)
+        .device(Role::Acc, device(ACCELERATOR)?)
+        .reg_app_func(
+            Code::host(move |request, answer| put(answer, checked(of(&read, request)?))),
+            "check",
+            Role::Cpu,
+            8,
+        )
+        .reg_app_func(
+            Code::host(move |request, answer| {
+                let value = of(&looked_at, request)?;
+                put(answer, *known.get(&value).ok_or_else(|| AppError(format!("nobody has written {value}")))?)
+            }),
+            "check",
+            Role::Acc,
+            8,
+        )
+        .reg_app_func(
+            Code::host(move |request, answer| {
+                let value = word(request.get(8..).unwrap_or_default())?;
+                record(&written, request)?.store(value, Ordering::Release);
+                put(answer, value)
+            }),
+            "write",
+            Role::Cpu,
+            8,
+        )
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .init()
+        .map_err(failed)
+}
+
+fn device(choice: &str) -> Result<Arc<dyn Device>, Failure> {
+    open(&choice.parse().map_err(failed)?).map_err(failed)
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::Place(error.to_string())
+}
+
+/// Which record a message is about, and whether it writes it.
+fn about(tag: u64) -> (u64, bool) {
+    (tag.wrapping_mul(7919) % RECORDS as u64, tag.is_multiple_of(WRITES))
+}
+
+impl Expected {
+    fn new() -> Self {
+        let (mut records, mut checks) = ([0; RECORDS], HashMap::new());
+        let answer = |tag| {
+            let (record, writes) = about(tag);
+            let value = &mut records[record as usize];
+            if writes {
+                *value = tag;
+                return tag;
+            }
+            *checks.entry(*value).or_insert_with(|| checked(*value))
+        };
+        Self { answers: (0..MESSAGES).map(answer).collect(), checked: Arc::new(checks) }
+    }
+}
+
+/// Sends all messages; how many answers are not what the records were when they were sent.
+fn work(context: &mut Context, expected: &[u64]) -> Result<usize, Failure> {
+    let [Some(check), Some(write)] = ["CHECK", "WRITE"].map(|name| context.kind(name)) else {
+        return Err(failed("the application lacks a type of request"));
+    };
+    let is_wrong = |answer: &Answer| {
+        let right = expected.get(answer.tag as usize).map(|value| value.to_be_bytes());
+        !matches!((&answer.result, right), (Ok(bytes), Some(right)) if bytes[..] == right)
+    };
+    let mut wrong = 0;
+    for tag in 0..MESSAGES + WINDOW {
+        if tag >= WINDOW {
+            wrong += usize::from(is_wrong(&answer(context)?));
+        }
+        if tag < MESSAGES {
+            let (record, writes) = about(tag);
+            let value = if writes { &tag.to_be_bytes()[..] } else { &[] };
+            let payload = [&record.to_be_bytes()[..], value].concat().into();
+            let kind = if writes { write } else { check };
+            context.send(Message { kind, address: record, message: 0, tag, payload }).map_err(failed)?;
+        }
+    }
+    Ok(wrong)
+}
+
+fn answer(context: &mut Context) -> Result<Answer, Failure> {
+    let until = Instant::now() + RUN_MAX;
+    loop {
+        match context.wait(until.saturating_duration_since(Instant::now())) {
+            Some(Event::Answer(answer)) => return Ok(answer),
+            Some(_) => {}
+            None => return Err(Failure::Stuck { run: "place".to_owned(), after: RUN_MAX }),
+        }
+    }
+}
+
+/// Of the last messages one that each way has taken, in words.
+fn why(context: &Context) -> String {
+    let records: Vec<&Explained> = context.explain(EXPLAINED).map(|told| told.record).collect();
+    let last = |path: u16| records.iter().rev().find(|record| record.chosen.is_some_and(|(on, _)| on == PathId(path)));
+    let mut text = String::new();
+    for record in (0..context.telemetry().paths.len() as u16).filter_map(last) {
+        // A String takes everything.
+        let _ = writeln!(text, "{}", sentence(record));
+    }
+    text
+}
+
+/// The paths of a check come before that of a write.
+const fn place(path: PathId) -> &'static str {
+    if path.0 == 1 { "the accelerator" } else { "the processor" }
+}
+
+fn sentence(record: &Explained) -> String {
+    let Explained { tag, chosen: Some((path, why)), options, ended, .. } = record else { return String::new() };
+    let us = |ns: u64| ns / 1000;
+    let after = ended.map_or("not done yet".to_owned(), |(_, total)| format!("done after {} us", us(total)));
+    let (what, to) = (if path.0 == 2 { "write" } else { "check" }, place(*path));
+    let reason = match why {
+        Why::Best | Why::LeastBad => {
+            let option = |seen: &Seen| {
+                let left = if seen.left { ", which was left" } else { "" };
+                format!("{} us by {}{left}", us(seen.expected_ns()), place(seen.path))
+            };
+            let options: Vec<_> = options.iter().flatten().map(option).collect();
+            format!("was expected to take {}", options.join(", "))
+        }
+        Why::Only => "can be done nowhere else".to_owned(),
+        Why::Probe => "was to find out whether that is quick again".to_owned(),
+        Why::Follows => "keeps its place behind one about the same record".to_owned(),
+    };
+    format!("message {tag}, a {what}, went to {to}: it {reason}; {after}")
+}
+
+/// What a check of a record comes to: some work.
+fn checked(value: u64) -> u64 {
+    (0..CHECK_ROUNDS).fold(value, |sum, round| (sum ^ round).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23))
+}
+
+fn record<'a>(records: &'a [AtomicU64], request: &[u8]) -> Result<&'a AtomicU64, AppError> {
+    let number = word(request)?;
+    let record = usize::try_from(number).ok().and_then(|number| records.get(number));
+    record.ok_or_else(|| AppError(format!("there is no record {number}")))
+}
+
+fn word(bytes: &[u8]) -> Result<u64, AppError> {
+    let word = bytes.first_chunk().ok_or_else(|| AppError("a number has 8 bytes".into()))?;
+    Ok(u64::from_be_bytes(*word))
+}
+
+fn put(answer: &mut [u8], value: u64) -> Result<usize, AppError> {
+    let to = answer.first_chunk_mut().ok_or_else(|| AppError("an answer has 8 bytes".into()))?;
+    *to = value.to_be_bytes();
+    Ok(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_what_the_records_were_and_both_ways_are_taken() {
+        assert_eq!(run().expect("it runs"), Vec::<String>::new());
+        let expected = Expected::new();
+        let both = play(Strategy::Leo, measure().expect("measured"), &expected).expect("it runs");
+        let done: Vec<_> = both.telemetry.paths.iter().map(|path| path.state.done).collect();
+        assert_eq!((both.wrong, done.iter().sum::<u64>(), done[2]), (0, MESSAGES, MESSAGES / WRITES));
+        assert!(done[0] > 100 && done[1] > 100, "{}", both.telemetry);
+        assert!(both.why.contains("a write, went to the processor: it can be done nowhere else"), "{}", both.why);
+        assert!(both.why.contains("a check, went to the accelerator: it "), "{}", both.why);
+    }
+}
