@@ -174,6 +174,14 @@ fn every_command_in_the_pages_works() {
             ["cargo", "build", "--release", "-p", package, "--features", feature] => {
                 has(&place, "Makefile", &format!("{package}/{feature},"));
             }
+            // The example in C is built and run beside the library.
+            ["cargo", "build", "--release", "-p", "pathcall-place-c"] => {
+                has(&place, "crates/place-c/tests/example.rs", "libpathcall_place_c.so");
+            }
+            ["cc", ..] => has(&place, "crates/place-c/tests/example.rs", "-lpathcall_place_c"),
+            ["LD_LIBRARY_PATH=target/release", "./kvs", ..] => {
+                has(&place, "crates/place-c/tests/example.rs", "example/kvs.c");
+            }
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
                 let package = package.unwrap_or_else(|| panic!("{place}: no -p"));

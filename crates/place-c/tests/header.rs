@@ -69,7 +69,9 @@ fn library() -> BTreeSet<String> {
             let name = format!("(*{})", &found[1]);
             said.insert(format!("typedef {}({})", returned(found.get(3), &name), arguments(&found[2])));
         }
-        for found in find(r"(#\[repr\(C\)\]\s*)?pub struct (pathcall_place\w+)\s*([({][^}]*)").captures_iter(&text) {
+        for found in
+            find(r"(#\[repr\(C\)\]\s*)?pub struct (pathcall_place\w+)\s*(\([^)]*|\{[^}]*)").captures_iter(&text)
+        {
             let name = &found[2];
             if found.get(1).is_none() {
                 said.insert(format!("typedef struct {name} {name}"));

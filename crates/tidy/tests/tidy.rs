@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sim", &["wire", "program", "endpoint", "function", "place"]),
     ("function", &["wire", "sandbox"]),
     ("place", &["wire", "shm", "endpoint"]),
+    ("place-c", &["wire", "place"]),
     ("testbed", &[]),
 ];
 
