@@ -54,7 +54,7 @@ impl Context {
             Decision::Wait { ticket } => (ticket, None),
             Decision::Full => return Err(full),
         };
-        let record = self.telemetry.asked(now, tag, kind);
+        let record = self.telemetry.asked(now, tag, kind, go.is_none());
         let entry = Entry {
             tag,
             kind,

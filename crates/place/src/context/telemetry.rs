@@ -78,6 +78,8 @@ pub struct Explained {
     pub kind: KindId,
     /// The path of its last attempt, and why; none while it waits for others.
     pub chosen: Option<(PathId, Why)>,
+    /// Whether it had to wait for others first: what there was to choose from then may have been something else.
+    pub waited: bool,
     /// What there was to choose from when it came.
     pub options: [Option<Seen>; OPTIONS_MAX],
     /// Attempts that failed.
@@ -152,7 +154,7 @@ impl Records {
     }
 
     /// A request was taken: its number.
-    pub(super) fn asked(&mut self, at: Instant, tag: u64, kind: KindId) -> u64 {
+    pub(super) fn asked(&mut self, at: Instant, tag: u64, kind: KindId, waited: bool) -> u64 {
         if self.explained.len() == self.max {
             self.explained.pop_front();
         }
@@ -164,6 +166,7 @@ impl Records {
             at,
             kind,
             chosen: None,
+            waited,
             options: self.before,
             failed: 0,
             failed_path: None,
@@ -305,13 +308,17 @@ pub struct Explanation<'a> {
 
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Explained { number, kind, chosen, options, failed, failed_path, reason, resorted, ended, .. } = self.record;
+        let Explained { number, kind, chosen, waited, options, failed, failed_path, reason, resorted, ended, .. } =
+            self.record;
         let name = |path: PathId| &self.paths.path(path).name;
         write!(f, "{number} {}: ", self.paths.kinds[usize::from(kind.0)].name)?;
         match (resorted, chosen) {
             (true, _) => write!(f, "by the CPUs, as no path answered")?,
             (false, Some((path, why))) => write!(f, "{} ({})", name(*path), because(*why))?,
             (false, None) => write!(f, "waits for those before it")?,
+        }
+        if *waited && chosen.is_some() {
+            write!(f, ", after it had waited for those before it")?;
         }
         for (at, seen) in options.iter().flatten().enumerate() {
             let Seen { path, k, in_flight, traverse_ns, toll_ns, queue_ns, slowness, left } = seen;

@@ -60,9 +60,9 @@ const TRIED: u32 = 50;
 const MESSAGES: u64 = 10_000;
 const RECORDS: usize = 64;
 /// One message in so many is a write.
-const WRITES: u64 = 10;
+const WRITES: u64 = 50;
 /// Messages on their way at the same time.
-const WINDOW: u64 = 32;
+const WINDOW: u64 = 48;
 /// For measuring a check.
 const BUDGET: Duration = Duration::from_millis(40);
 /// Requests of which what is told is chosen.
@@ -108,7 +108,8 @@ pub(super) fn run() -> Result<Vec<String>, Failure> {
     print(&format!(
         "\nplace: {MESSAGES} messages about {RECORDS} records, one in {WRITES} a write; a check takes a thread {} us\n\
          {table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
-         it came late:\nthe processor's {} times, the accelerator's {} times\n{}",
+         it came late:\nthe processor's {} times, the accelerator's {} times\nwhat a way costs is the time that it takes, and that it \
+         makes others wait:\n{}",
         check_ns / 1000,
         lefts(0),
         lefts(1),
@@ -285,18 +286,19 @@ const fn place(path: PathId) -> &'static str {
 }
 
 fn sentence(record: &Explained) -> String {
-    let Explained { tag, chosen: Some((path, why)), options, ended, .. } = record else { return String::new() };
+    let Explained { tag, chosen: Some((path, why)), waited, options, ended, .. } = record else { return String::new() };
     let us = |ns: u64| ns / 1000;
     let after = ended.map_or("not done yet".to_owned(), |(_, total)| format!("done after {} us", us(total)));
     let (what, to) = (if path.0 == 2 { "write" } else { "check" }, place(*path));
     let reason = match why {
+        Why::Best if *waited => "waited for others about the same record, and that was sooner then".to_owned(),
         Why::Best | Why::LeastBad => {
             let option = |seen: &Seen| {
                 let left = if seen.left { ", which was left" } else { "" };
-                format!("{} us by {}{left}", us(seen.expected_ns()), place(seen.path))
+                format!("{} us by {}{left}", us(seen.total_ns()), place(seen.path))
             };
             let options: Vec<_> = options.iter().flatten().map(option).collect();
-            format!("was expected to take {}", options.join(", "))
+            format!("would cost {}", options.join(", "))
         }
         Why::Only => "can be done nowhere else".to_owned(),
         Why::Probe => "was to find out whether that is quick again".to_owned(),
