@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use apps_load::Latencies;
 use pathcall_place::context::comm::{Comm, InProcess};
 use pathcall_place::context::remote::Remote;
-use pathcall_place::context::{Answer, Builder, Context, Event, Message, SendError, Server};
+use pathcall_place::context::{Answer, Builder, Context, Event, Limits, Message, SendError, Server};
 use pathcall_place::device::discover::{Choice, open};
 use pathcall_place::device::{Device, Kind, profile};
 use pathcall_place::{Application, Hardware, KindId, Role, Strategy};
@@ -138,7 +138,8 @@ impl Bed {
 
     fn builder(&self, devices: &[Arc<dyn Device>; 2], workload: &dyn Workload, strategy: Strategy) -> Builder {
         let Plan { application, requester, responder, .. } = &self.plan;
-        let mut builder = Builder::new(application.clone(), requester.clone(), responder.clone()).strategy(strategy);
+        let builder = Builder::new(application.clone(), requester.clone(), responder.clone()).strategy(strategy);
+        let mut builder = builder.limits(limits(strategy));
         for (role, device) in Role::ALL.into_iter().zip(devices) {
             builder = builder.device(role, Arc::clone(device));
         }
@@ -153,6 +154,16 @@ impl Bed {
         let has = |kind: &str| application.requests.iter().any(|request| request.name == kind);
         workload.next().into_iter().filter(|(kind, _)| has(kind)).fold(builder, |to, (kind, next)| to.next(kind, next))
     }
+}
+
+/// Who has chosen one path for all does not leave it because it is slow: that would be two paths.
+fn limits(strategy: Strategy) -> Limits {
+    let mut limits = Limits::default();
+    if matches!(strategy, Strategy::AllCpu | Strategy::AllAcc) {
+        (limits.select.stall_factor, limits.select.stall_ns_min) = (1 << 16, PATIENCE.as_nanos() as u64);
+        limits.stall = PATIENCE;
+    }
+    limits
 }
 
 fn registered(builder: Builder, comm: impl Comm + 'static) -> Builder {

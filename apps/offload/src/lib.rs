@@ -12,6 +12,7 @@
 
 mod bed;
 mod flags;
+mod memo;
 mod report;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ use pathcall_place::device::Code;
 
 pub use bed::{Bed, Between, Plan};
 pub use flags::Flags;
+pub use memo::Memo;
 pub use report::{Device, Outcome, Report, Share};
 
 /// What is done somewhere on a message's way.

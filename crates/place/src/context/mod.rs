@@ -37,6 +37,7 @@ mod load;
 pub mod remote;
 mod rooms;
 mod serve;
+mod tables;
 pub mod telemetry;
 pub mod window;
 
@@ -45,6 +46,7 @@ pub use builder::{Builder, Context, Limits, NextFn};
 pub use error::InitError;
 pub use held::Held;
 pub use serve::Server;
+pub use tables::Tables;
 
 use bytes::Bytes;
 
