@@ -32,7 +32,8 @@ impl Context {
         let loaded = self.tasks.get(usize::from(task)).and_then(|roles| roles[role as usize]);
         match (self.benches[role as usize].as_mut(), loaded) {
             (Some(bench), Some(task)) => {
-                bench.start(now, Order { task, input: payload, of: Owner::Reply { reply, at } })
+                let goes_on = head.trip > 0;
+                bench.start(now, Order { task, input: payload, goes_on, of: Owner::Reply { reply, at } });
             }
             _ => reply.fail(Fault::Failed(format!("nothing is registered for task {task} on {role}"))),
         }
