@@ -48,6 +48,8 @@ pub struct Share {
     pub failed: u64,
     /// Those that the processors did in its place.
     pub resorted: u64,
+    /// Times that it was left, for it failed or was much slower than explained.
+    pub lefts: u64,
 }
 
 /// What a device came to.
@@ -97,6 +99,7 @@ impl Outcome {
             messages: path.state.done,
             failed: path.state.failed,
             resorted: path.resorted,
+            lefts: path.state.lefts,
         });
         let devices = responder.devices.iter().map(|device| Device {
             role: device.role.name(),
@@ -178,9 +181,10 @@ impl Report {
             let Outcome { strategy, messages, operations_per_s, p50_us, p99_us, wrong, .. } = run;
             let results = if *wrong == 0 { "equal".into() } else { format!("{wrong} wrong") };
             let used = run.paths.iter().filter(|share| share.messages + share.failed > 0);
-            let shares = used.map(|Share { kind, path, messages: of, failed, resorted }| {
-                let failed = if failed + resorted > 0 { format!(" ({failed} failed)") } else { String::new() };
-                format!("{kind} {path} {:.0} %{failed}", *of as f64 * 100.0 / (*messages).max(1) as f64)
+            let shares = used.map(|Share { kind, path, messages: of, failed, lefts, .. }| {
+                let failed = if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
+                let left = if *lefts > 0 { format!(" (left {lefts} times)") } else { String::new() };
+                format!("{kind} {path} {:.0} %{failed}{left}", *of as f64 * 100.0 / (*messages).max(1) as f64)
             });
             let shares = shares.collect::<Vec<_>>().join(", ");
             println!(
