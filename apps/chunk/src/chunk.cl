@@ -38,10 +38,10 @@ FUNCTION uint folded(uint step) { return (step << 1) ^ (0u - (step >> 31)); }
 
 FUNCTION uint bits(uint value) {
   uint bits = 0;
-  for (uint half = 16; half; half >>= 1) {
-    if (value >> half) {
-      value >>= half;
-      bits += half;
+  for (uint shift = 16; shift; shift >>= 1) {
+    if (value >> shift) {
+      value >>= shift;
+      bits += shift;
     }
   }
   return bits + value;

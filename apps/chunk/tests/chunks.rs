@@ -34,7 +34,8 @@ fn raw() -> impl Strategy<Value = Vec<u8>> {
         bytes[rest.min(bytes.len())..].to_vec()
     });
     let runs = vec((any::<u8>(), 1..300_usize), 0..40);
-    let runs = runs.prop_map(|runs| runs.into_iter().flat_map(|(byte, many)| std::iter::repeat_n(byte, many)).collect());
+    let runs =
+        runs.prop_map(|runs| runs.into_iter().flat_map(|(byte, many)| std::iter::repeat_n(byte, many)).collect());
     prop_oneof![vec(any::<u8>(), 0..3000), vec(97..101_u8, 0..3000), runs, column]
 }
 
@@ -119,7 +120,10 @@ fn what_is_wrong_is_said() {
     let mut room = vec![0; 2000];
     let said = |result: Result<usize, apps_chunk::ChunkError>| result.expect_err("refused").to_string();
     assert_eq!(said(unpack(&chunk, &mut room)), "a chunk of form 0, expected a packed chunk");
-    assert_eq!(said(unpack(b"PCF1", &mut room)), "no chunk: 4 bytes that do not begin with PCF1 and a head of 48 bytes");
+    assert_eq!(
+        said(unpack(b"PCF1", &mut room)),
+        "no chunk: 4 bytes that do not begin with PCF1 and a head of 48 bytes"
+    );
     assert_eq!(said(pack(Codec::Lz4, &chunk[..640], &mut room)), "a chunk with 592 bytes after its head, expected 600");
     assert_eq!(said(pack(Codec::Words, &chunk, &mut [0; 9])), "no room for a chunk that takes 648 bytes");
     let mut other = chunk.clone();

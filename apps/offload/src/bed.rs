@@ -148,7 +148,12 @@ impl Bed {
                     builder = builder.reg_app_func(code.clone(), task.name, role, task.answer_max);
                 }
             }
-            builder = builder.sample(task.name, task.sample);
+            if workload.alike(task.name) {
+                builder = builder.sample(task.name, task.sample);
+            }
+        }
+        if let Some(around) = workload.around() {
+            builder = builder.around(around);
         }
         let has = |kind: &str| application.requests.iter().any(|request| request.name == kind);
         workload.next().into_iter().filter(|(kind, _)| has(kind)).fold(builder, |to, (kind, next)| to.next(kind, next))

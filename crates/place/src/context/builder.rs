@@ -9,7 +9,6 @@ use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use pathcall_wire::Instant;
 
-use super::{Around, Event};
 use super::bench::{Bench, Task};
 use super::comm::{Arrivals, Comm, Head, Inbox, ReplyTo, Start, TsFn};
 use super::error::InitError;
@@ -17,6 +16,7 @@ use super::held::Entries;
 use super::load::{load, nexts, try_out};
 use super::telemetry::Records;
 use super::window::{WINDOWS_MAX, Window, Windows};
+use super::{Around, Event};
 use crate::Role;
 use crate::device::{Code, Device};
 use crate::model::{Application, Hardware, Trip};

@@ -176,13 +176,13 @@ pub trait Around: std::fmt::Debug + Send + Sync {
         Ok(request.clone())
     }
 
-    /// What is answered, in place of what the task has made; `head` has the role that it was done by. It may be called
-    /// more than once for a request, since one that seems lost is sent again.
+    /// What is answered, in place of what the task has made or why it made nothing; `head` has the role that it was done
+    /// by. It may be called more than once for a request, since one that seems lost is sent again.
     ///
     /// # Errors
-    /// [`Fault::Failed`]: what was made is wrong, another path is to try; [`Fault::App`]: the request can't be done.
-    fn after(&self, _head: Head, _request: &Bytes, made: Bytes) -> Result<Bytes, Fault> {
-        Ok(made)
+    /// [`Fault::Failed`]: another path is to try; [`Fault::App`]: the request can't be done.
+    fn after(&self, _head: Head, _request: &Bytes, made: Result<Bytes, Fault>) -> Result<Bytes, Fault> {
+        made
     }
 }
 

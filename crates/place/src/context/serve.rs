@@ -58,10 +58,10 @@ impl Context {
             WorkError::Job(JobError::App(error)) => Fault::App(error),
             error => Fault::Failed(error.to_string()),
         });
-        let answer = made.and_then(|made| match (&self.around, request) {
+        let answer = match (&self.around, request) {
             (Some(around), Some(request)) => around.after(request.0, &request.1, made),
-            _ => Ok(made),
-        });
+            _ => made,
+        };
         match answer {
             Ok(payload) => {
                 // t4
