@@ -2,19 +2,21 @@
 //! better of all on the processor and all on the accelerator. One core for the processor's role; the accelerator is emulated,
 //! as fast as that core, and waits; or it is OpenCL's first device. Every answer is checked.
 
-use anyhow::{Context, Result};
+use std::cell::RefCell;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use apps_offload::{Bed, Between, Plan, Workload};
 use pathcall_place::device::discover::{Choice, open};
 use pathcall_place::device::emulated::Rate;
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Role, Strategy};
-use std::time::Duration;
 
 use crate::harness::{Bench, Better, Figure, Metric};
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "place-apps",
-    about: "store and disk of place: each message where it is done sooner, beside all on one device",
+    about: "store, files and disk of place: each message where it is done sooner, beside all on one device",
     run,
 };
 
@@ -35,9 +37,10 @@ struct App {
     load: fn(&Application, usize) -> Result<Box<dyn Workload>>,
 }
 
-const APPS: [App; 4] = [
+const APPS: [App; 5] = [
     App { name: "store, YCSB C", file: index::FILE, hardware: Preset::OffPath, load: ycsb_c },
     App { name: "store, YCSB B", file: index::FILE, hardware: Preset::OffPath, load: ycsb_b },
+    App { name: "files, written", file: files::APPLICATION, hardware: Preset::OffPath, load: written },
     App { name: "disk, reads of 4 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: small_reads },
     App { name: "disk, reads of 64 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: large_reads },
 ];
@@ -75,10 +78,10 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(u64) -> Choice) -> 
             .expect(RATIO),
         Metric::new(format!("{}, {named}: median of a message", app.name), "that one", "us", Better::Lower),
     ];
-    let load = std::cell::RefCell::new(&mut *load);
+    let load = RefCell::new(&mut *load);
     let measured = |strategy| -> Result<[f64; 2]> {
         let outcome = bed.run(&mut **load.borrow_mut(), strategy)?;
-        anyhow::ensure!(outcome.wrong == 0, "wrong answers: {:?}", outcome.why);
+        ensure!(outcome.wrong == 0, "wrong answers: {:?}", outcome.why);
         Ok([outcome.operations_per_s, outcome.p50_us])
     };
     let single = || -> Result<[f64; 2]> {
@@ -109,6 +112,10 @@ fn ycsb_b(application: &Application, rounds: usize) -> Result<Box<dyn Workload>>
     let (keys, parts, messages) = (100_000, 64, DIFFERENT * rounds);
     let mix = index::Mix { keys, puts: 0.05, inserts: 0.0, parts, messages, rounds: 1, seed: 1, follows: true };
     Ok(Box::new(index::Load::new(application, mix)?))
+}
+
+fn written(_: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    Ok(Box::new(files::Load::new(files::Codec::Lz4, 8 * rounds, files::FILE, false)))
 }
 
 fn small_reads(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {

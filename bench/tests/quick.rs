@@ -206,3 +206,17 @@ fn processes_of_one_host_reduce_beside_whatever_is_installed() {
     let mpi = stdout.contains("| 4 ranks, private, 1 MB ") && stdout.contains("| OpenMPI ");
     assert!(mpi || stderr.contains("no rows beside OpenMPI: "), "{stderr}");
 }
+
+/// Each answer of theirs is checked; where there is no OpenCL, a line says so.
+#[test]
+fn applications_of_place_have_rows_beside_one_path() {
+    let out = directory("place");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-apps"], &out);
+    assert!(done, "{stderr}");
+    for app in ["store, YCSB C", "store, YCSB B", "files, written", "disk, reads of 4 KiB", "disk, reads of 64 KiB"] {
+        assert!(stdout.contains(&format!("| {app}, emulated ")), "{app}: {stdout}");
+        let made = stdout.contains(&format!("| {app}, OpenCL "));
+        assert!(made || stderr.contains("place-apps: left out: opencl"), "{app}: {stdout} {stderr}");
+    }
+    assert!(out.join("figures/place-apps.svg").is_file());
+}

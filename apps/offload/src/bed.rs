@@ -149,17 +149,22 @@ impl Bed {
                     builder = builder.reg_app_func(code.clone(), task.name, role, task.answer_max);
                 }
             }
-            builder = builder.sample(task.name, task.sample);
+            if workload.alike(task.name) {
+                builder = builder.sample(task.name, task.sample);
+            }
+        }
+        if let Some(around) = workload.around() {
+            builder = builder.around(around);
         }
         let has = |kind: &str| application.requests.iter().any(|request| request.name == kind);
         workload.next().into_iter().filter(|(kind, _)| has(kind)).fold(builder, |to, (kind, next)| to.next(kind, next))
     }
 }
 
-/// Who has chosen one path for all does not leave it because it is slow: that would be two paths.
+/// One path for all is not left because it is slow, for that would be two paths; nor are those that take turns.
 fn limits(strategy: Strategy) -> Limits {
     let mut limits = Limits::default();
-    if matches!(strategy, Strategy::AllCpu | Strategy::AllAcc) {
+    if matches!(strategy, Strategy::AllCpu | Strategy::AllAcc | Strategy::RoundRobin) {
         (limits.select.stall_factor, limits.select.stall_ns_min) = (1 << 16, PATIENCE.as_nanos() as u64);
         limits.stall = PATIENCE;
     }

@@ -16,10 +16,11 @@ mod memo;
 mod report;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use bytes::Bytes;
-use pathcall_place::context::{Context, NextFn};
+use pathcall_place::context::{Around, Context, NextFn};
 use pathcall_place::device::Code;
 
 pub use bed::{Bed, Between, Plan};
@@ -68,6 +69,16 @@ pub trait Workload {
     /// What further trips say, by the type of message: the last trip's answer unless given.
     fn next(&self) -> Vec<(&'static str, NextFn)> {
         Vec::new()
+    }
+
+    /// What the responder does with messages besides the tasks of devices.
+    fn around(&self) -> Option<Arc<dyn Around>> {
+        None
+    }
+
+    /// Whether both roles answer a task's sample alike, to the byte.
+    fn alike(&self, _task: &str) -> bool {
+        true
     }
 
     /// Takes everything back to where it was before the first message. The responder has its functions by now, and was

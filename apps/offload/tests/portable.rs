@@ -13,7 +13,8 @@ fn model(name: &str) -> PathBuf {
 
 /// Applications, and what they run: few messages, for these files and any other.
 type Make = fn(&Application) -> anyhow::Result<Box<dyn Workload>>;
-const APPLICATIONS: [((&str, &str), Make); 2] = [(index::FILE, store), (blocks::FILE, disk)];
+const APPLICATIONS: [((&str, &str), Make); 3] =
+    [(index::FILE, store), (blocks::FILE, disk), (files::APPLICATION, written)];
 
 fn store(application: &Application) -> anyhow::Result<Box<dyn Workload>> {
     let (keys, puts, inserts, parts) = (500, 0.4, 0.2, 3);
@@ -25,6 +26,10 @@ fn disk(application: &Application) -> anyhow::Result<Box<dyn Workload>> {
     let shape = blocks::Shape { volumes: 17, blocks: 200, layers: 3, extents: 10, disk: 40 };
     let reads = blocks::Reads { shape, large: 0.5, messages: 60, rounds: 1, seed: 2 };
     Ok(Box::new(blocks::Load::new(application, reads)?))
+}
+
+fn written(_: &Application) -> anyhow::Result<Box<dyn Workload>> {
+    Ok(Box::new(files::Load::new(files::Codec::Words, 8, 900_000, true)))
 }
 
 /// Each path gets its turn.
@@ -54,7 +59,7 @@ fn all_applications_run_over_new_hardware() {
     let hardware = model("coherent.yaml");
     for (file, make) in APPLICATIONS {
         let report = run(file, make, None, hardware.to_str().expect("a path"));
-        assert_eq!((report.hardware, report.runs[0].messages), (["coherent", "coherent"].map(str::to_owned), 60));
+        assert!(report.hardware.iter().all(|name| name == "coherent") && report.runs[0].messages >= 60, "{report:?}");
     }
 }
 

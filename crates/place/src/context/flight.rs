@@ -200,7 +200,7 @@ impl Context {
             result => result,
         };
         match of {
-            Owner::Reply { reply, at } => self.reply(reply, at, result),
+            Owner::Reply { reply, at, request } => self.reply(reply, at, request, result),
             Owner::Request { id } => {
                 let Some(entry) = self.entries.find(id) else { return };
                 match result {

@@ -167,5 +167,26 @@ impl Incoming {
     }
 }
 
+/// What an application does with requests on the responder's own thread, around the task that a device does: it fetches
+/// what the task is to work on, and keeps what the task has made. Short, and without waiting: others wait meanwhile.
+pub trait Around: std::fmt::Debug + Send + Sync {
+    /// What the task gets, in place of what came. Without a task, what [`after`](Self::after) gets.
+    ///
+    /// # Errors
+    /// [`Fault::App`]: the request can't be done.
+    fn before(&self, _head: Head, request: &Bytes) -> Result<Bytes, Fault> {
+        Ok(request.clone())
+    }
+
+    /// What is answered, in place of what the task has made or why it made nothing; `head` has the role that it was done
+    /// by. It may be called more than once for a request, since one that seems lost is sent again.
+    ///
+    /// # Errors
+    /// [`Fault::Failed`]: another path is to try; [`Fault::App`]: the request can't be done.
+    fn after(&self, _head: Head, _request: &Bytes, made: Result<Bytes, Fault>) -> Result<Bytes, Fault> {
+        made
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -247,7 +247,9 @@ fn what_goes_on_passes_what_begins() {
         Ok(input.len())
     });
     let hardware = || Hardware::preset(Preset::Direct);
-    let mut context = Builder::new(application(), hardware(), hardware())
+    let mut application = application();
+    application.set_compute(0, Role::Cpu, 1_000_000);
+    let mut context = Builder::new(application, hardware(), hardware())
         .device(Role::Cpu, pool())
         .device(Role::Acc, emulated(Vec::new()))
         .reg_app_func(slow, "add", Role::Cpu, 0)
