@@ -69,8 +69,8 @@ loc:
 	apps/loc.sh
 
 # Figures beside their peers: all of them, or FIGURE=name (`--list` names them). Those on testbeds take root;
-# XDP=1 adds the rows of the element in the kernel.
+# XDP=1 adds the rows of the element in the kernel. OpenCL on the processor (PoCL) gets one of its cores.
 FIGURE ?=
 XDP ?=
 bench:
-	$(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- $(FIGURE)
+	POCL_MAX_PTHREAD_COUNT=1 $(CARGO) run --release -p pathcall-bench $(if $(XDP),--features xdp) -- $(FIGURE)

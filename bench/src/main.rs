@@ -54,6 +54,7 @@ mod netrpc_fig9;
 mod netrpc_sync;
 mod netrpc_table5;
 mod netrpc_table7;
+mod place_apps;
 mod place_transfer;
 mod program_frame;
 mod reduce;
@@ -76,7 +77,7 @@ use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 47] = [
+const FIGURES: [Figure; 48] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -123,6 +124,7 @@ const FIGURES: [Figure; 47] = [
     leo_fig11::FIGURE,
     leo_fig12::FIGURE,
     leo_fig13::FIGURE,
+    place_apps::FIGURE,
     place_transfer::FIGURE,
 ];
 

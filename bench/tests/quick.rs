@@ -222,3 +222,17 @@ fn memory_of_another_process_is_read_beside_ucx() {
         assert!(stdout.lines().any(row), "{peer}: {stdout}");
     }
 }
+
+/// Each answer of theirs is checked; where there is no OpenCL, a line says so.
+#[test]
+fn applications_of_place_have_rows_beside_one_path() {
+    let out = directory("place");
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-apps"], &out);
+    assert!(done, "{stderr}");
+    for app in ["store, YCSB C", "store, YCSB B", "files, written", "disk, reads of 4 KiB", "disk, reads of 64 KiB"] {
+        assert!(stdout.contains(&format!("| {app}, emulated ")), "{app}: {stdout}");
+        let made = stdout.contains(&format!("| {app}, OpenCL "));
+        assert!(made || stderr.contains("place-apps: left out: opencl"), "{app}: {stdout} {stderr}");
+    }
+    assert!(out.join("figures/place-apps.svg").is_file());
+}

@@ -24,9 +24,14 @@ pub(super) struct Task {
 pub(super) struct Order<T> {
     pub(super) task: Task,
     pub(super) input: Bytes,
+    /// Whether its request has trips behind it: those go before requests that begin.
+    pub(super) goes_on: bool,
     /// Comes back with the result.
     pub(super) of: T,
 }
+
+/// A processor is given jobs for so long beforehand, and more than that wait where those that go on can pass them.
+const BEFOREHAND: Duration = Duration::from_micros(100);
 
 /// What became of it.
 #[derive(Debug)]
@@ -83,6 +88,8 @@ pub(super) struct Bench<T> {
     given: VecDeque<(u64, Instant)>,
     in_device: usize,
     waiting: VecDeque<Order<T>>,
+    /// How many of those, the first ones, go on.
+    going_on: usize,
     ready: VecDeque<Finished<T>>,
     stall: Option<Duration>,
     /// Time between two completions of a device that is busy, smoothed.
@@ -107,6 +114,7 @@ impl<T> Bench<T> {
             given: VecDeque::new(),
             in_device: 0,
             waiting: VecDeque::new(),
+            going_on: 0,
             ready: VecDeque::new(),
             stall,
             gap: Duration::ZERO,
@@ -121,7 +129,12 @@ impl<T> Bench<T> {
 
     /// Takes an order: it is given to the device now, or when there is room.
     pub(super) fn start(&mut self, now: Instant, order: Order<T>) {
-        self.waiting.push_back(order);
+        if order.goes_on {
+            self.waiting.insert(self.going_on, order);
+            self.going_on += 1;
+        } else {
+            self.waiting.push_back(order);
+        }
         self.give(now);
     }
 
@@ -146,8 +159,23 @@ impl<T> Bench<T> {
         self.in_device + self.waiting.len() + self.ready.len()
     }
 
+    /// Jobs that the device is to have.
+    fn depth(&self) -> usize {
+        if self.role == Role::Acc {
+            return usize::MAX;
+        }
+        let beforehand = BEFOREHAND.as_nanos() / self.gap.as_nanos().max(1);
+        usize::try_from(beforehand).unwrap_or(usize::MAX).max(2 * self.device.info().slots)
+    }
+
+    /// The first of those that wait.
+    fn next(&mut self) -> Option<Order<T>> {
+        self.going_on = self.going_on.saturating_sub(1);
+        self.waiting.pop_front()
+    }
+
     fn give(&mut self, now: Instant) {
-        while let Some(order) = self.waiting.front() {
+        while let Some(order) = self.waiting.front().filter(|_| self.in_device < self.depth()) {
             let Some(&at) = self.free.last() else { return };
             let bytes = order.input.len().max(order.task.answer_max);
             let region = match self.rooms.take(&*self.device, bytes) {
@@ -160,7 +188,7 @@ impl<T> Bench<T> {
                     continue;
                 }
             };
-            let Some(Order { task, input, of }) = self.waiting.pop_front() else { return };
+            let Some(Order { task, input, goes_on, of }) = self.next() else { return };
             let slot = &mut self.slots[at as usize];
             let tag = (u64::from(slot.generation) << 32) | u64::from(at);
             let job = Job { tag, function: task.function, input: input.clone(), region, done: self.done.clone() };
@@ -183,7 +211,8 @@ impl<T> Bench<T> {
                         None => self.rooms.lost(),
                     }
                     if matches!(reason, RefusedReason::Full(_)) && self.in_device > 0 {
-                        self.waiting.push_front(Order { task, input, of });
+                        self.waiting.push_front(Order { task, input, goes_on, of });
+                        self.going_on += usize::from(goes_on);
                         return;
                     }
                     self.stats.failed += 1;
@@ -198,7 +227,7 @@ impl<T> Bench<T> {
     }
 
     fn refuse(&mut self, why: String) {
-        if let Some(Order { of, .. }) = self.waiting.pop_front() {
+        if let Some(Order { of, .. }) = self.next() {
             self.stats.failed += 1;
             self.ready.push_back(Finished { of, result: Err(WorkError::Refused(why)), lay_ns: 0 });
         }

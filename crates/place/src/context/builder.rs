@@ -9,14 +9,14 @@ use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use pathcall_wire::Instant;
 
-use super::Event;
 use super::bench::{Bench, Task};
-use super::comm::{Arrivals, Comm, Inbox, ReplyTo, Start, TsFn};
+use super::comm::{Arrivals, Comm, Head, Inbox, ReplyTo, Start, TsFn};
 use super::error::InitError;
 use super::held::Entries;
 use super::load::{load, nexts, try_out};
 use super::telemetry::Records;
 use super::window::{WINDOWS_MAX, Window, Windows};
+use super::{Around, Event};
 use crate::Role;
 use crate::device::{Code, Device};
 use crate::model::{Application, Hardware, Trip};
@@ -53,7 +53,7 @@ pub(super) enum Owner {
     /// A request of this side, before a trip.
     Request { id: u64 },
     /// One of the other side.
-    Reply { reply: ReplyTo, at: Instant },
+    Reply { reply: ReplyTo, at: Instant, request: Option<Box<(Head, Bytes)>> },
 }
 
 /// The trips of each path.
@@ -116,6 +116,7 @@ pub struct Context {
     pub(super) nic_clock: TsFn,
     pub(super) telemetry: Records,
     pub(super) handles_itself: bool,
+    pub(super) around: Option<Arc<dyn Around>>,
     pub(super) stop: Option<Receiver<()>>,
     #[cfg(unix)]
     pub(super) door: Option<super::door::Door>,
@@ -142,6 +143,7 @@ pub struct Builder {
     next: Vec<(String, NextFn)>,
     samples: Vec<(String, Bytes)>,
     handles_itself: bool,
+    around: Option<Arc<dyn Around>>,
     #[cfg(unix)]
     door: Option<std::path::PathBuf>,
     wrong: Option<String>,
@@ -171,6 +173,7 @@ impl Builder {
             next: Vec::new(),
             samples: Vec::new(),
             handles_itself: true,
+            around: None,
             #[cfg(unix)]
             door: None,
             wrong: None,
@@ -263,6 +266,13 @@ impl Builder {
     #[must_use]
     pub fn handles_itself(mut self, itself: bool) -> Self {
         self.handles_itself = itself;
+        self
+    }
+
+    /// What is done with requests that come besides the tasks of devices.
+    #[must_use]
+    pub fn around(mut self, around: Arc<dyn Around>) -> Self {
+        self.around = Some(around);
         self
     }
 
@@ -363,6 +373,7 @@ impl Builder {
             nic_clock,
             telemetry,
             handles_itself: self.handles_itself,
+            around: self.around,
             stop: None,
             #[cfg(unix)]
             door,

@@ -209,7 +209,9 @@ impl Context {
             result => result,
         };
         match of {
-            Owner::Reply { reply, at } => self.reply(reply, Instant(at.0.saturating_add(lay_ns)), result),
+            Owner::Reply { reply, at, request } => {
+                self.reply(reply, Instant(at.0.saturating_add(lay_ns)), request, result);
+            }
             Owner::Request { id } => {
                 let Some(entry) = self.entries.find(id) else { return };
                 match result {
@@ -272,7 +274,10 @@ impl Context {
         let Some(task) = trip.requester.task else { return self.post(at, &message) };
         let loaded = self.tasks[task][role as usize];
         match (self.benches[role as usize].as_mut(), loaded) {
-            (Some(bench), Some(task)) => bench.start(now, Order { task, input: message, of: Owner::Request { id } }),
+            (Some(bench), Some(task)) => {
+                let goes_on = entry.trip > 0;
+                bench.start(now, Order { task, input: message, goes_on, of: Owner::Request { id } });
+            }
             _ => {
                 self.failed(at, format!("nothing is registered for `{}` on {role}", self.application.tasks[task].name))
             }

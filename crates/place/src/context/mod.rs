@@ -37,6 +37,7 @@ mod load;
 pub mod remote;
 mod rooms;
 mod serve;
+mod tables;
 pub mod telemetry;
 pub mod window;
 
@@ -45,6 +46,7 @@ pub use builder::{Builder, Context, Limits, NextFn};
 pub use error::InitError;
 pub use held::Held;
 pub use serve::Server;
+pub use tables::Tables;
 
 use bytes::Bytes;
 
@@ -162,6 +164,27 @@ impl Incoming {
     /// Says that it has no answer.
     pub fn fail(self, why: Fault) {
         self.reply.fail(why);
+    }
+}
+
+/// What an application does with requests on the responder's own thread, around the task that a device does: it fetches
+/// what the task is to work on, and keeps what the task has made. Short, and without waiting: others wait meanwhile.
+pub trait Around: std::fmt::Debug + Send + Sync {
+    /// What the task gets, in place of what came. Without a task, what [`after`](Self::after) gets.
+    ///
+    /// # Errors
+    /// [`Fault::App`]: the request can't be done.
+    fn before(&self, _head: Head, request: &Bytes) -> Result<Bytes, Fault> {
+        Ok(request.clone())
+    }
+
+    /// What is answered, in place of what the task has made or why it made nothing; `head` has the role that it was done
+    /// by. It may be called more than once for a request, since one that seems lost is sent again.
+    ///
+    /// # Errors
+    /// [`Fault::Failed`]: another path is to try; [`Fault::App`]: the request can't be done.
+    fn after(&self, _head: Head, _request: &Bytes, made: Result<Bytes, Fault>) -> Result<Bytes, Fault> {
+        made
     }
 }
 

@@ -11,7 +11,7 @@ use pathcall_wire::place::HostTime;
 
 use super::bench::{Order, WorkError};
 use super::builder::Owner;
-use super::comm::{Fault, ReplyTo};
+use super::comm::{Fault, Head, ReplyTo};
 use super::{Context, Incoming};
 use crate::Role;
 use crate::device::JobError;
@@ -24,30 +24,52 @@ impl Context {
     /// when it is done.
     pub fn handle(&mut self, incoming: Incoming, role: Role) {
         let Incoming { head, payload, at, reply } = incoming;
-        let now = (self.cpu_clock)();
+        let head = Head { role, ..head };
+        let (input, request) = match &self.around {
+            None => (payload, None),
+            Some(around) => match around.before(head, &payload) {
+                Ok(input) => (input, Some(Box::new((head, payload)))),
+                Err(fault) => return reply.fail(fault),
+            },
+        };
         let Some(task) = head.task else {
             // Nothing is done here: what came goes back.
-            return reply.answer(HostTime::of(now.0.saturating_sub(at.0)), payload);
+            return self.reply(reply, at, request, Ok(input));
         };
+        let now = (self.cpu_clock)();
         let loaded = self.tasks.get(usize::from(task)).and_then(|roles| roles[role as usize]);
         match (self.benches[role as usize].as_mut(), loaded) {
             (Some(bench), Some(task)) => {
-                bench.start(now, Order { task, input: payload, of: Owner::Reply { reply, at } })
+                let goes_on = head.trip > 0;
+                bench.start(now, Order { task, input, goes_on, of: Owner::Reply { reply, at, request } });
             }
             _ => reply.fail(Fault::Failed(format!("nothing is registered for task {task} on {role}"))),
         }
     }
 
-    /// Answers, with how long this host had the request that came at `at`.
-    pub(super) fn reply(&mut self, reply: ReplyTo, at: Instant, result: Result<Bytes, WorkError>) {
-        match result {
+    /// Answers, with how long this host had the request.
+    pub(super) fn reply(
+        &mut self,
+        reply: ReplyTo,
+        at: Instant,
+        request: Option<Box<(Head, Bytes)>>,
+        result: Result<Bytes, WorkError>,
+    ) {
+        let made = result.map_err(|error| match error {
+            WorkError::Job(JobError::App(error)) => Fault::App(error),
+            error => Fault::Failed(error.to_string()),
+        });
+        let answer = match (&self.around, request) {
+            (Some(around), Some(request)) => around.after(request.0, &request.1, made),
+            _ => made,
+        };
+        match answer {
             Ok(payload) => {
                 // t4
                 let now = (self.cpu_clock)();
                 reply.answer(HostTime::of(now.0.saturating_sub(at.0)), payload);
             }
-            Err(WorkError::Job(JobError::App(error))) => reply.fail(Fault::App(error)),
-            Err(error) => reply.fail(Fault::Failed(error.to_string())),
+            Err(fault) => reply.fail(fault),
         }
     }
 

@@ -237,6 +237,41 @@ fn requests_of_one_address_are_never_reordered() {
 }
 
 #[test]
+fn what_goes_on_passes_what_begins() {
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&log);
+    let slow = Code::host(move |input, output| {
+        std::thread::sleep(Duration::from_millis(1));
+        noted.lock().expect("no panic").push(input.to_vec());
+        output[..input.len()].copy_from_slice(&sum(input));
+        Ok(input.len())
+    });
+    let hardware = || Hardware::preset(Preset::Direct);
+    let mut application = application();
+    application.set_compute(0, Role::Cpu, 1_000_000);
+    let mut context = Builder::new(application, hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, emulated(Vec::new()))
+        .reg_app_func(slow, "add", Role::Cpu, 0)
+        .reg_app_func(host(), "add", Role::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .strategy(Choose::AllCpu)
+        .init()
+        .expect("it begins");
+    // What the processor takes for a job is known then.
+    all(&mut context, "ADD", &inputs(40));
+    log.lock().expect("no panic").clear();
+    context.send(message(&context, "TWICE", 0, b"x")).expect("room");
+    for tag in 1..=20 {
+        context.send(message(&context, "ADD", tag, b"y")).expect("room");
+    }
+    (0..=20).for_each(|_| drop(answer(&mut context)));
+    let log = log.lock().expect("no panic");
+    let second = log.iter().position(|input| *input == sum(b"x")[..]).expect("it is there");
+    assert!(log.len() == 22 && log[0] == b"x" && second < 8, "{second}");
+}
+
+#[test]
 fn too_many_are_refused_and_too_long_ones() {
     let limits = Limits { select: Config { in_flight_max: 4, ..Config::default() }, ..Limits::default() };
     let builder = builder(emulated(Vec::new()), host()).limits(limits);

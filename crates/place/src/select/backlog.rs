@@ -1,8 +1,9 @@
 //! The queues that this selector itself makes: eq. 1 and 2, kept up as time passes.
 //!
 //! A resource is busy until some time; what is sent over it makes that later by the time for which it keeps it busy.
-//! Paths that share a resource share its queue. A resource that others hold up so much that it is never busy for more
-//! than a quarter of the time has no queue worth the look.
+//! Paths that share a resource share its queue. While a message is at one resource, the queue of the next one gets
+//! shorter. A resource that others hold up so much that it is never busy for more than a quarter of the time has no queue
+//! worth the look.
 
 use pathcall_wire::Instant;
 
@@ -30,6 +31,8 @@ struct Resource {
 struct Use {
     resource: u32,
     busy_ns: u64,
+    /// When a message gets there that waits nowhere, after it was sent.
+    after_ns: u64,
 }
 
 impl Backlog {
@@ -49,26 +52,25 @@ impl Backlog {
     #[inline(always)] // it is asked for each path of each request
     pub(super) fn of(&self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut sum: u64 = 0;
+        let mut waits = 0;
         for used in &self.uses[first as usize..end as usize] {
-            // Queues are bounded: no sum of some of them wraps around.
-            sum = sum.wrapping_add(self.resources[used.resource as usize].busy_until.saturating_sub(now.0));
+            waits += self.resources[used.resource as usize].wait(now, used, waits);
         }
-        sum
+        waits
     }
 
     /// A message takes a path now; what it waits, in nanoseconds.
     pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut sum: u64 = 0;
+        let mut waits = 0;
         for used in &self.uses[first as usize..end as usize] {
             let resource = &mut self.resources[used.resource as usize];
-            let wait = resource.busy_until.saturating_sub(now.0);
-            sum = sum.wrapping_add(wait);
-            resource.busy_until = now.0.saturating_add((wait + used.busy_ns).min(QUEUE_NS_MAX));
+            waits += resource.wait(now, used, waits);
+            let queue = resource.busy_until.saturating_sub(now.0);
+            resource.busy_until = now.0.saturating_add((queue + used.busy_ns).min(QUEUE_NS_MAX));
             resource.in_flight += 1;
         }
-        sum
+        waits
     }
 
     /// A message on a path ended. Where none is left nothing is queued, whatever the model says.
@@ -84,15 +86,25 @@ impl Backlog {
     }
 }
 
+impl Resource {
+    /// What a message waits here that was sent now, and has waited so long elsewhere.
+    #[inline(always)] // as above
+    fn wait(&self, now: Instant, used: &Use, waited_ns: u64) -> u64 {
+        self.busy_until.saturating_sub(now.0.saturating_add(used.after_ns).saturating_add(waited_ns))
+    }
+}
+
 /// What a path keeps busy, each resource once.
 fn uses(hops: &[crate::Hop]) -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
+    let mut after_ns = 0_u64;
     for hop in hops {
         let resource = u32::from(hop.resource.0);
         match uses.iter_mut().find(|known| known.resource == resource) {
             Some(known) => known.busy_ns = known.busy_ns.saturating_add(hop.busy_ns),
-            None => uses.push(Use { resource, busy_ns: hop.busy_ns }),
+            None => uses.push(Use { resource, busy_ns: hop.busy_ns, after_ns }),
         }
+        after_ns = after_ns.saturating_add(hop.delay_ns);
     }
     uses
 }

@@ -1,0 +1,137 @@
+//! What is packed is what comes out, and what comes from anywhere harms nobody.
+
+use apps_chunk::{Codec, Form, HEAD, Head, check, pack, plain, unpack, words};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const CODECS: [Codec; 2] = [Codec::Words, Codec::Lz4];
+
+fn packed(codec: Codec, chunk: &[u8]) -> Vec<u8> {
+    let mut to = vec![0xaa; chunk.len()];
+    let bytes = pack(codec, chunk, &mut to).expect("a plain chunk");
+    to.truncate(bytes);
+    to
+}
+
+fn unpacked(chunk: &[u8]) -> Vec<u8> {
+    let raw = Head::parse(chunk).expect("a head").raw as usize;
+    let mut to = vec![0x55; HEAD + raw];
+    assert_eq!(unpack(chunk, &mut to), Ok(HEAD + raw));
+    to
+}
+
+/// Bytes of many kinds: noise, runs, texts of few letters, columns of numbers that are near each other or go on.
+fn raw() -> impl Strategy<Value = Vec<u8>> {
+    let column = (any::<u32>(), 0..33_u32, any::<bool>(), vec(any::<u32>(), 0..1200), 0..4_usize);
+    let column = column.prop_map(|(base, bits, goes_on, words, rest)| {
+        let mut last = base;
+        let words = words.into_iter().map(|word| {
+            let word = (u64::from(word) & ((1 << bits) - 1)) as u32;
+            last = if goes_on { last.wrapping_add(word) } else { base.wrapping_add(word) };
+            last
+        });
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        bytes[rest.min(bytes.len())..].to_vec()
+    });
+    let runs = vec((any::<u8>(), 1..300_usize), 0..40);
+    let runs =
+        runs.prop_map(|runs| runs.into_iter().flat_map(|(byte, many)| std::iter::repeat_n(byte, many)).collect());
+    prop_oneof![vec(any::<u8>(), 0..3000), vec(97..101_u8, 0..3000), runs, column]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_is_packed_comes_out(raw in raw(), file: u64, version: u64, index in 0..9_u32) {
+        let chunk = plain(file, version, index, 9, &raw);
+        for codec in CODECS {
+            let packed = packed(codec, &chunk);
+            prop_assert!(packed.len() <= chunk.len());
+            prop_assert_eq!(packed.len() == chunk.len(), packed[4] == Form::Stored as u8);
+            let out = unpacked(&packed);
+            prop_assert_eq!(&out, &chunk);
+            let (head, bytes) = check(&out).expect("as it was");
+            prop_assert_eq!((head.file, head.version, head.index, bytes), (file, version, index, &raw[..]));
+        }
+    }
+
+    #[test]
+    fn what_was_changed_is_refused_or_seen(raw in raw(), at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+        let chunk = plain(1, 2, 3, 4, &raw);
+        for codec in CODECS {
+            let mut packed = packed(codec, &chunk);
+            let at = at.index(packed.len());
+            packed[at] = to;
+            let mut room = vec![0; chunk.len()];
+            for bytes in [&packed[..], &packed[..cut.index(packed.len() + 1)]] {
+                // No panic; and what is let through with other bytes has another sum.
+                if let Ok(length) = unpack(bytes, &mut room)
+                    && let Ok((head, out)) = check(&room[..length])
+                {
+                    prop_assert!(out == raw || head.sum != Head::parse(&chunk).expect("a head").sum);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn anything_may_come(form in 1..4_u8, raw in 0..70_000_u32, bytes in vec(any::<u8>(), 0..2000)) {
+        let mut chunk = Head { form: Form::Plain, file: 0, version: 0, index: 0, count: 1, raw, sum: 0 }.emit().to_vec();
+        chunk[4] = form;
+        chunk.extend(&bytes);
+        let mut room = vec![0; HEAD + 70_000];
+        let _ = unpack(&chunk, &mut room);
+        let _ = unpack(&bytes, &mut room);
+    }
+}
+
+#[test]
+fn long_chunks_of_several_blocks() {
+    let text: Vec<u8> = (0..300_000_u32).flat_map(|i| (i % 700).to_le_bytes()).take(300_001).collect();
+    let noise: Vec<u8> = (0..70_000_u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+    let mixed: Vec<u8> = text[..65_536].iter().chain(&noise).chain(&text).copied().collect();
+    for raw in [text, noise, mixed] {
+        let chunk = plain(7, 1, 0, 1, &raw);
+        for codec in CODECS {
+            assert_eq!(unpacked(&packed(codec, &chunk)), chunk, "{} of {} bytes", codec.name(), raw.len());
+        }
+    }
+}
+
+#[test]
+fn words_take_as_many_bits_as_they_differ_by() {
+    // 256 words that are within 1,000 of each other: ten bits each.
+    let near: Vec<u8> = (0..256_u32).flat_map(|i| (4_000_000_000 + i * 389 % 1000).to_le_bytes()).collect();
+    // 256 that grow by 5: after the first row each is 20 more than the one in the row before, folded 40: six bits.
+    let grow: Vec<u8> = (0..256_u32).flat_map(|i| (i * 5 + (1 << 31)).to_le_bytes()).collect();
+    for (raw, width) in [(near, 10), (grow, 6)] {
+        let mut to = vec![0; raw.len()];
+        assert_eq!(words::pack(&raw, &mut to), Some(2 * (words::ABOUT + words::ROW * width)));
+    }
+    // What needs all bits is not packed.
+    let noise: Vec<u8> = (0..256_u32).flat_map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+    assert_eq!(words::pack(&noise, &mut vec![0; noise.len()]), None);
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let chunk = plain(1, 1, 0, 1, &[7; 600]);
+    let mut room = vec![0; 2000];
+    let said = |result: Result<usize, apps_chunk::ChunkError>| result.expect_err("refused").to_string();
+    assert_eq!(said(unpack(&chunk, &mut room)), "a chunk of form 0, expected a packed chunk");
+    assert_eq!(
+        said(unpack(b"PCF1", &mut room)),
+        "no chunk: 4 bytes that do not begin with PCF1 and a head of 48 bytes"
+    );
+    assert_eq!(said(pack(Codec::Lz4, &chunk[..640], &mut room)), "a chunk with 592 bytes after its head, expected 600");
+    assert_eq!(said(pack(Codec::Words, &chunk, &mut [0; 9])), "no room for a chunk that takes 648 bytes");
+    let mut other = chunk.clone();
+    other[HEAD] = 8;
+    assert!(check(&other).expect_err("other bytes").to_string().starts_with("chunk 0 of file 1 has the checksum"));
+    other[24..28].copy_from_slice(&5_u32.to_be_bytes());
+    assert_eq!(check(&other).expect_err("no such chunk").to_string(), "chunk 5 of a file with 1");
+    let mut packed = packed(Codec::Words, &chunk);
+    packed[HEAD + 4] = 33;
+    assert_eq!(said(unpack(&packed, &mut room)), "block 0 of a chunk is not what packing gives");
+}

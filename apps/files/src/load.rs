@@ -1,0 +1,187 @@
+//! Files that are written and read.
+
+use std::sync::Arc;
+
+use apps_chunk::{Codec, check, plain, unpack};
+use apps_offload::{Ask, Task, Workload};
+use bytes::Bytes;
+use pathcall_place::context::{Around, Context};
+
+use crate::store::{Store, WRITTEN, ask};
+use crate::{CHUNK, tasks};
+
+/// Files written at a time, before they are read.
+const BATCH: usize = 8;
+/// Different contents that files have.
+const CONTENTS: usize = 4;
+/// Bytes that a store has room for.
+const STORE: usize = 1 << 30;
+
+/// Batches of files are written, each a new version of what was there; and then read, if they are to be.
+#[derive(Debug)]
+pub struct Load {
+    codec: Codec,
+    files: usize,
+    file_bytes: usize,
+    reads: bool,
+    contents: Vec<Vec<u8>>,
+    store: Arc<Store>,
+    room: Vec<u8>,
+}
+
+/// One message of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Step {
+    read: bool,
+    /// Which file, counted over all batches.
+    written: usize,
+    index: usize,
+}
+
+impl Load {
+    /// So many files in all, of so many bytes each. `reads`: they are read again.
+    #[must_use]
+    pub fn new(codec: Codec, files: usize, file_bytes: usize, reads: bool) -> Self {
+        let contents = (0..CONTENTS as u64).map(|seed| content(seed, file_bytes)).collect();
+        // As the application's file has them.
+        let store = Arc::new(Store::new(STORE, 0, 1));
+        let files = files.max(1).next_multiple_of(BATCH);
+        Self { codec, files, file_bytes, reads, contents, store, room: Vec::new() }
+    }
+
+    /// Where the files are.
+    #[must_use]
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// What a file has after all messages were answered.
+    #[must_use]
+    pub fn last(&self, file: u64) -> &[u8] {
+        self.content(self.files - BATCH + file as usize)
+    }
+
+    fn chunks(&self) -> usize {
+        self.file_bytes.div_ceil(CHUNK).max(1)
+    }
+
+    fn step(&self, at: usize) -> Step {
+        // Chunks of a batch's files take turns: those of one file wait for each other.
+        let (passes, of_pass) = (1 + usize::from(self.reads), BATCH * self.chunks());
+        let (pass, place) = (at / of_pass, at % of_pass);
+        let (batch, read) = (pass / passes, pass % passes == 1);
+        Step { read, written: batch * BATCH + place % BATCH, index: place / BATCH }
+    }
+
+    fn content(&self, written: usize) -> &[u8] {
+        // Another one for each version of a file.
+        &self.contents[(written / BATCH + written % BATCH) % CONTENTS]
+    }
+
+    fn raw(&self, step: Step) -> &[u8] {
+        self.content(step.written).chunks(CHUNK).nth(step.index).unwrap_or_default()
+    }
+
+    fn chunk(&self, step: Step) -> Vec<u8> {
+        let (file, version) = named(step);
+        plain(file, version, step.index as u32, self.chunks() as u32, self.raw(step))
+    }
+}
+
+/// Its file, and that file's version.
+const fn named(step: Step) -> (u64, u64) {
+    ((step.written % BATCH) as u64, (step.written / BATCH) as u64 + 1)
+}
+
+impl Workload for Load {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        let chunk = self.chunk(Step { read: false, written: 0, index: 0 });
+        let mut packed = vec![0; chunk.len()];
+        let bytes = apps_chunk::pack(self.codec, &chunk, &mut packed).expect("a plain chunk");
+        packed.truncate(bytes);
+        let answer_max = chunk.len();
+        // All that there is: one of each content's chunks.
+        let remembered = CONTENTS * self.chunks();
+        vec![
+            Task {
+                name: "compress",
+                cpu: tasks::compress(self.codec),
+                acc: tasks::compress_on_accelerators(self.codec, remembered),
+                answer_max,
+                sample: chunk.into(),
+            },
+            Task {
+                name: "decompress",
+                cpu: tasks::decompress(),
+                acc: tasks::decompress_on_accelerators(2 * remembered),
+                answer_max,
+                sample: packed.into(),
+            },
+        ]
+    }
+
+    fn around(&self) -> Option<Arc<dyn Around>> {
+        Some(Arc::clone(&self.store) as Arc<dyn Around>)
+    }
+
+    fn alike(&self, task: &str) -> bool {
+        // Kernels pack words only.
+        task != "compress" || self.codec == Codec::Words
+    }
+
+    fn ready(&mut self, _: &Context) -> Result<(), anyhow::Error> {
+        self.store.clear();
+        Ok(())
+    }
+
+    fn messages(&self) -> usize {
+        self.files * self.chunks() * (1 + usize::from(self.reads))
+    }
+
+    fn ask(&self, at: usize) -> Ask {
+        let step = self.step(at);
+        let (file, version) = named(step);
+        let (kind, payload) = if step.read {
+            ("READ", ask(file, version, step.index as u32))
+        } else {
+            ("WRITE", self.chunk(step).into())
+        };
+        Ask { kind, address: file, message: file, payload, operations: 1 }
+    }
+
+    fn check(&mut self, at: usize, answer: &[u8]) -> Result<(), String> {
+        let step = self.step(at);
+        let version = named(step).1;
+        if !step.read {
+            let said: Bytes = [version, step.index as u64 + 1].into_iter().flat_map(u64::to_be_bytes).collect();
+            debug_assert_eq!(said.len(), WRITTEN);
+            return if answer == said { Ok(()) } else { Err(format!("{answer:?}, expected {said:?}")) };
+        }
+        let mut room = std::mem::take(&mut self.room);
+        room.resize(apps_chunk::HEAD + CHUNK, 0);
+        let bytes = unpack(answer, &mut room).map_err(|error| error.to_string())?;
+        let (head, raw) = check(&room[..bytes]).map_err(|error| error.to_string())?;
+        let same = (head.version, head.index as usize) == (version, step.index) && raw == self.raw(step);
+        self.room = room;
+        if same { Ok(()) } else { Err(format!("{} bytes that were not written", bytes - apps_chunk::HEAD)) }
+    }
+}
+
+/// What measurements look like: words that go up and down by little, with some noise between. To about half by either
+/// codec.
+fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut value = 1_000_000_u32;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        value = value.wrapping_add((state >> 50) as u32 & 0x3fff).wrapping_sub(0x2000);
+        value
+    });
+    words.flat_map(u32::to_le_bytes).take(bytes).collect()
+}

@@ -1,0 +1,198 @@
+//! What a run came to, and what all of them did beside each other.
+
+use anyhow::{Result, bail};
+use apps_load::Latencies;
+use pathcall_place::Strategy;
+use pathcall_place::context::telemetry::Telemetry;
+use serde::Serialize;
+
+use crate::Bed;
+
+/// What one strategy came to.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Its name.
+    pub strategy: &'static str,
+    /// Messages sent.
+    pub messages: u64,
+    /// Operations in them.
+    pub operations: u64,
+    /// Wall time, in seconds.
+    pub seconds: f64,
+    /// Operations a second.
+    pub operations_per_s: f64,
+    /// Median and 99th percentile of a message, in microseconds.
+    pub p50_us: f64,
+    /// See `p50_us`.
+    pub p99_us: f64,
+    /// Where messages went.
+    pub paths: Vec<Share>,
+    /// Answers that were not the processor's, and how the first of them differed.
+    pub wrong: u64,
+    /// See `wrong`.
+    pub why: Option<String>,
+    /// What devices came to.
+    pub devices: Vec<Device>,
+}
+
+/// Messages of one path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Share {
+    /// Type of the messages.
+    pub kind: String,
+    /// The path.
+    pub path: String,
+    /// Messages that it answered.
+    pub messages: u64,
+    /// Those that it failed.
+    pub failed: u64,
+    /// Those that the processors did in its place.
+    pub resorted: u64,
+    /// Times that it was left, for it failed or was much slower than explained.
+    pub lefts: u64,
+}
+
+/// What a device came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// Its role: `cpu`, `acc`; of the responder, where both ends have devices of their own.
+    pub role: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Jobs that it answered.
+    pub done: u64,
+    /// Jobs that it failed, or did not answer in time.
+    pub failed: u64,
+}
+
+/// All strategies.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The application.
+    pub app: &'static str,
+    /// Its file.
+    pub file: String,
+    /// Hardware of both hosts.
+    pub hardware: [String; 2],
+    /// Processor and accelerator.
+    pub devices: [String; 2],
+    /// Time of each task on each, in nanoseconds, as it was profiled or is in the file.
+    pub profiled: Vec<(String, [Option<u64>; 2])>,
+    /// In the order of the strategies.
+    pub runs: Vec<Outcome>,
+    /// Operations a second of `leo`, beside the better of `all-cpu` and `all-acc`; none if one of them was not run.
+    pub ratio: Option<f64>,
+}
+
+impl Outcome {
+    pub(crate) fn new(
+        strategy: Strategy,
+        (operations, latencies): (u64, &Latencies),
+        seconds: f64,
+        (wrong, why): (u64, Option<String>),
+        (requester, responder): (&Telemetry, &Telemetry),
+    ) -> Self {
+        let us = |share| latencies.quantile(share).as_secs_f64() * 1e6;
+        let paths = requester.paths.iter().map(|path| Share {
+            kind: path.kind.clone(),
+            path: path.name.clone(),
+            messages: path.state.done,
+            failed: path.state.failed,
+            resorted: path.resorted,
+            lefts: path.state.lefts,
+        });
+        let devices = responder.devices.iter().map(|device| Device {
+            role: device.role.name(),
+            name: device.name.clone(),
+            done: device.stats.done,
+            failed: device.stats.failed + device.stats.stalled,
+        });
+        Self {
+            strategy: strategy.name(),
+            messages: latencies.count(),
+            operations,
+            seconds,
+            operations_per_s: operations as f64 / seconds,
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            paths: paths.collect(),
+            wrong,
+            why,
+            devices: devices.collect(),
+        }
+    }
+
+    /// Share of the messages that paths with this in their name answered, 0 to 1.
+    #[must_use]
+    pub fn share(&self, part: &str) -> f64 {
+        let of = self.paths.iter().filter(|share| share.path.contains(part)).map(|share| share.messages).sum::<u64>();
+        of as f64 / self.messages.max(1) as f64
+    }
+}
+
+impl Report {
+    pub(crate) fn new(app: &'static str, bed: &Bed, runs: Vec<Outcome>) -> Self {
+        let rate = |name| runs.iter().find(|run| run.strategy == name).map(|run| run.operations_per_s);
+        let single = rate("all-cpu").zip(rate("all-acc")).map(|(cpu, acc)| cpu.max(acc));
+        let ratio = rate("leo").zip(single).map(|(leo, single)| leo / single);
+        let plan = bed.plan();
+        Self {
+            app,
+            file: plan.application.file.clone(),
+            hardware: [&plan.requester, &plan.responder].map(|host| host.name.clone()),
+            devices: plan.devices.clone().map(|device| device.to_string()),
+            profiled: plan.application.tasks.iter().map(|task| (task.name.clone(), task.compute_ns)).collect(),
+            runs,
+            ratio,
+        }
+    }
+
+    /// Fails with the first answer that was not the processor's.
+    ///
+    /// # Errors
+    /// What was wrong.
+    pub fn all_equal(&self) -> Result<()> {
+        match self.runs.iter().find(|run| run.wrong > 0) {
+            Some(Outcome { strategy, wrong, why, .. }) => {
+                bail!("{strategy}: {wrong} answers are not the processor's: {}", why.as_deref().unwrap_or_default())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Prints it: JSON in one line, or a table.
+    pub fn print(&self, json: bool) {
+        if json {
+            println!("{}", serde_json::to_string(self).expect("plain fields"));
+            return;
+        }
+        let [requester, responder] = &self.hardware;
+        let [cpu, acc] = &self.devices;
+        println!("{} ({}): {requester} asks {responder}; {cpu} and {acc}", self.app, self.file);
+        for (task, [cpu, acc]) in &self.profiled {
+            let us = |ns: &Option<u64>| ns.map_or("-".into(), |ns| format!("{:.1} us", ns as f64 / 1e3));
+            println!("  {task}: {} on the processor, {} on the accelerator", us(cpu), us(acc));
+        }
+        println!(
+            "  {:<16}{:>9}{:>14}{:>10}{:>10}  results  paths",
+            "strategy", "messages", "operations/s", "p50 us", "p99 us"
+        );
+        for run in &self.runs {
+            let Outcome { strategy, messages, operations_per_s, p50_us, p99_us, wrong, .. } = run;
+            let results = if *wrong == 0 { "equal".into() } else { format!("{wrong} wrong") };
+            let used = run.paths.iter().filter(|share| share.messages + share.failed > 0);
+            let shares = used.map(|Share { kind, path, messages: of, failed, lefts, .. }| {
+                let failed = if *failed > 0 { format!(" ({failed} failed)") } else { String::new() };
+                let left = if *lefts > 0 { format!(" (left {lefts} times)") } else { String::new() };
+                format!("{kind} {path} {:.0} %{failed}{left}", *of as f64 * 100.0 / (*messages).max(1) as f64)
+            });
+            let shares = shares.collect::<Vec<_>>().join(", ");
+            println!(
+                "  {strategy:<16}{messages:>9}{operations_per_s:>14.0}{p50_us:>10.0}{p99_us:>10.0}  {results:<9}{shares}"
+            );
+        }
+        if let Some(ratio) = self.ratio {
+            println!("  leo beside the better of one path: {ratio:.2}x");
+        }
+    }
+}

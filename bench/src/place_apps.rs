@@ -1,0 +1,132 @@
+//! `place-apps`: whole applications of *place* on this machine (LEO §V-B): each message where it is done sooner, beside the
+//! better of all on the processor and all on the accelerator. One core for the processor's role; the accelerator is emulated,
+//! as fast as that core, and waits; or it is OpenCL's first device. Every answer is checked.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use apps_offload::{Bed, Between, Plan, Workload};
+use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::device::emulated::Rate;
+use pathcall_place::model::Preset;
+use pathcall_place::{Application, Hardware, Role, Strategy};
+
+use crate::harness::{Bench, Better, Figure, Metric};
+
+pub(crate) const FIGURE: Figure = Figure {
+    name: "place-apps",
+    about: "store, files and disk of place: each message where it is done sooner, beside all on one device",
+    run,
+};
+
+/// Messages under way.
+const WINDOW: usize = 16;
+/// What the issue of these applications asks, beside the better single path.
+const RATIO: f64 = 1.5;
+/// Messages that differ, and times that each is sent.
+const DIFFERENT: usize = 128;
+const ROUNDS: usize = 24;
+const ROUNDS_QUICK: usize = 2;
+
+/// An application and its load: name, file, hardware, what makes its messages with so many rounds.
+struct App {
+    name: &'static str,
+    file: (&'static str, &'static str),
+    hardware: Preset,
+    load: fn(&Application, usize) -> Result<Box<dyn Workload>>,
+}
+
+const APPS: [App; 5] = [
+    App { name: "store, YCSB C", file: index::FILE, hardware: Preset::OffPath, load: ycsb_c },
+    App { name: "store, YCSB B", file: index::FILE, hardware: Preset::OffPath, load: ycsb_b },
+    App { name: "files, written", file: files::APPLICATION, hardware: Preset::OffPath, load: written },
+    App { name: "disk, reads of 4 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: small_reads },
+    App { name: "disk, reads of 64 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: large_reads },
+];
+
+fn run(bench: &mut Bench) -> Result<()> {
+    for app in &APPS {
+        row(bench, app, "emulated", |cpu_ns| {
+            let per_job = Duration::from_nanos(cpu_ns);
+            Choice::Emulated(Rate { slots: 1, per_job, bytes_per_second: 0, latency: Duration::ZERO })
+        })?;
+    }
+    match open(&Choice::OpenCl(0)) {
+        Ok(_) => APPS.iter().try_for_each(|app| row(bench, app, "OpenCL", |_| Choice::OpenCl(0))),
+        Err(error) => {
+            bench.says(&format!("left out: {error}"));
+            Ok(())
+        }
+    }
+}
+
+/// `device`: the accelerator, by the time that the processor takes for what both can do.
+fn row(bench: &mut Bench, app: &App, named: &str, device: fn(u64) -> Choice) -> Result<()> {
+    let application = Application::parse(app.file.0, app.file.1)?;
+    let mut load = (app.load)(&application, bench.size(ROUNDS, ROUNDS_QUICK))?;
+    let hardware = || Hardware::preset(app.hardware);
+    let plan = |application, acc| {
+        let devices = [Choice::Cpu { threads: 1 }, acc];
+        let (requester, responder) = (hardware(), hardware());
+        Plan { application, requester, responder, devices, between: Between::Itself, window: WINDOW }
+    };
+    let first = Bed::new(plan(application.clone(), device(1000)), &*load)?;
+    let bed = Bed::new(plan(application, device(heaviest_ns(&first)?)), &*load)?;
+    let metrics = [
+        Metric::new(format!("{}, {named}", app.name), "the better of one path", "operations/s", Better::Higher)
+            .expect(RATIO),
+        Metric::new(format!("{}, {named}: median of a message", app.name), "that one", "us", Better::Lower),
+    ];
+    let load = RefCell::new(&mut *load);
+    let measured = |strategy| -> Result<[f64; 2]> {
+        let outcome = bed.run(&mut **load.borrow_mut(), strategy)?;
+        ensure!(outcome.wrong == 0, "wrong answers: {:?}", outcome.why);
+        Ok([outcome.operations_per_s, outcome.p50_us])
+    };
+    let single = || -> Result<[f64; 2]> {
+        let [cpu, acc] = [measured(Strategy::AllCpu)?, measured(Strategy::AllAcc)?];
+        Ok(if cpu[0] > acc[0] { cpu } else { acc })
+    };
+    bench.compare(metrics, || measured(Strategy::Leo), single)
+}
+
+/// The processor's time for the longest task that both roles can do, in nanoseconds.
+fn heaviest_ns(bed: &Bed) -> Result<u64> {
+    let of = |task: &pathcall_place::model::Task| {
+        let [cpu, acc] = Role::ALL.map(|role| task.compute_ns[role as usize]);
+        acc.and(cpu)
+    };
+    let times = bed.plan().application.tasks.iter().filter_map(of);
+    times.max().context("no task can be done by both roles")
+}
+
+fn ycsb_c(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    let (keys, parts, messages) = (100_000, 64, DIFFERENT);
+    let mix = index::Mix { keys, puts: 0.0, inserts: 0.0, parts, messages, rounds, seed: 1, follows: true };
+    Ok(Box::new(index::Load::new(application, mix)?))
+}
+
+fn ycsb_b(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    // A PUT makes what comes after it another message.
+    let (keys, parts, messages) = (100_000, 64, DIFFERENT * rounds);
+    let mix = index::Mix { keys, puts: 0.05, inserts: 0.0, parts, messages, rounds: 1, seed: 1, follows: true };
+    Ok(Box::new(index::Load::new(application, mix)?))
+}
+
+fn written(_: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    Ok(Box::new(files::Load::new(files::Codec::Lz4, 8 * rounds, files::FILE, false)))
+}
+
+fn small_reads(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    disk(application, rounds, 0.0)
+}
+
+fn large_reads(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    disk(application, rounds, 1.0)
+}
+
+fn disk(application: &Application, rounds: usize, large: f64) -> Result<Box<dyn Workload>> {
+    let reads = blocks::Reads { shape: blocks::Shape::default(), large, messages: DIFFERENT, rounds, seed: 1 };
+    Ok(Box::new(blocks::Load::new(application, reads)?))
+}
