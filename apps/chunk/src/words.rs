@@ -65,7 +65,7 @@ pub fn unpack(packed: &[u8], raw: &mut [u8]) -> Result<(), ChunkError> {
     let (blocks, rest) = raw.as_chunks_mut::<BLOCK>();
     let about = ABOUT * blocks.len();
     let wrong = ChunkError::Length { got: packed.len(), expected: about + rest.len() };
-    let rows = packed.len().checked_sub(about + rest.len()).filter(|bytes| bytes % ROW == 0).ok_or(wrong)?;
+    let rows = packed.len().checked_sub(about + rest.len()).filter(|bytes| bytes.is_multiple_of(ROW)).ok_or(wrong)?;
     let (about, packed) = packed.split_at(about);
     let (rows, tail) = packed.split_at(rows);
     rest.copy_from_slice(tail);
