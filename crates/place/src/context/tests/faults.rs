@@ -127,3 +127,42 @@ proptest! {
         }
     }
 }
+
+/// Has tasks work on what came twice over, and keeps what they make; refuses what a device makes of one byte.
+#[derive(Debug, Default)]
+struct Keeper(Mutex<Vec<Bytes>>);
+
+impl Around for Keeper {
+    fn before(&self, _: comm::Head, request: &Bytes) -> Result<Bytes, comm::Fault> {
+        let none = || comm::Fault::App(AppError("nothing came".into()));
+        (!request.is_empty()).then(|| request.repeat(2).into()).ok_or_else(none)
+    }
+
+    fn after(&self, head: comm::Head, request: &Bytes, made: Result<Bytes, comm::Fault>) -> Result<Bytes, comm::Fault> {
+        let made = made?;
+        if request.len() == 1 && head.role == Role::Acc {
+            return Err(comm::Fault::Failed("that was wrong".into()));
+        }
+        self.0.lock().expect("no panic").push(made.clone());
+        Ok(made.slice(..request.len()))
+    }
+}
+
+#[test]
+fn applications_work_around_tasks() {
+    let keeper = Arc::new(Keeper::default());
+    let builder = builder(emulated(Vec::new()), host()).strategy(Choose::RoundRobin).around(Arc::clone(&keeper) as _);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let inputs: Vec<_> = (0..100).map(|i| vec![i as u8; 1 + i % 5]).collect();
+    let answers = all(&mut context, "ADD", &inputs);
+    for (answer, input) in answers.iter().zip(&inputs) {
+        assert_eq!(answer.result, Ok(sum(input)));
+        assert!(answer.attempts == 1 || input.len() == 1, "{answer:?}");
+    }
+    assert!(answers.iter().any(|answer| answer.attempts > 1), "a device's answer was refused");
+    let kept = std::mem::take(&mut *keeper.0.lock().expect("no panic"));
+    assert_eq!(kept.len(), 100);
+    assert!(kept.iter().all(|made| made[..made.len() / 2] == made[made.len() / 2..]));
+    let refused = all(&mut context, "ADD", &[Vec::new()]).remove(0).result;
+    assert_eq!(refused, Err(Failure::App(AppError("nothing came".into()))));
+}
