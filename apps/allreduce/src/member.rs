@@ -95,13 +95,6 @@ impl Member {
         &self.across
     }
 
-    /// Leaves. What it was told by others was acknowledged then.
-    pub fn leave(self) {
-        if let Across::Ring(ring) = self.across {
-            ring.leave();
-        }
-    }
-
     /// Ranks claim parts; the leader has its device do those that it claims, the others their processors.
     fn in_host_with_device(&mut self) -> Result<()> {
         let (ranks, adder) = (self.group.ranks(), &mut self.adder);

@@ -25,6 +25,7 @@ use pathcall_place::device::{AppError, Device};
 use pathcall_place::{Application, Hardware, KindId, Role, Strategy};
 use pathcall_wire::Instant;
 
+use crate::bell::{Bell, Belled};
 use crate::{APPLICATION, add};
 
 /// Values of a part: 64 KiB.
@@ -84,6 +85,8 @@ pub struct Ring {
     state: Arc<State>,
     /// Of rounds that this leader has not begun.
     early: VecDeque<Incoming>,
+    /// Whether it is woken when the bell is rung.
+    listens: bool,
 }
 
 /// What is under way.
@@ -91,6 +94,8 @@ pub struct Ring {
 struct State {
     host: usize,
     hosts: usize,
+    /// Rung when there is something to send, or nothing more to wait for.
+    bell: Arc<Bell>,
     round: Mutex<Round>,
 }
 
@@ -102,6 +107,8 @@ struct Round {
     whole: usize,
     /// To be sent on.
     next: VecDeque<usize>,
+    /// The host before this one asks for something else.
+    differs: Option<AppError>,
 }
 
 /// What a leader has of a part.
@@ -125,12 +132,16 @@ impl Ring {
         ensure!(host < hosts, "host {host} of {hosts}");
         let mut application = Application::parse(APPLICATION.0, APPLICATION.1)?;
         if acc.is_none() {
+            // There is one way only, whatever it takes.
+            application.unknown().into_iter().for_each(|(task, role)| application.set_compute(task, role, 1));
             for request in &mut application.requests {
                 request.dataflows.retain(|flow| flow.trips.iter().all(|trip| trip.responder.role == Role::Cpu));
             }
         }
-        let comm = Remote::bind(listen, Some(next)).with_context(|| format!("can't listen at {listen}"))?;
-        let state = Arc::new(State { host, hosts, round: Mutex::default() });
+        let remote = Remote::bind(listen, Some(next)).with_context(|| format!("can't listen at {listen}"))?;
+        let bell = Arc::new(Bell::default());
+        let comm = Belled { remote, bell: Arc::clone(&bell) };
+        let state = Arc::new(State { host, hosts, bell, round: Mutex::default() });
         // Two rows of one part.
         let sample: Vec<f32> = (0..2 * PART).map(|i| i as f32 / 7.0).collect();
         let mut rows = 2_u32.to_le_bytes().to_vec();
@@ -152,7 +163,7 @@ impl Ring {
         let context = builder.init()?;
         let kind = |name| context.kind(name).with_context(|| format!("{} has no {name}", APPLICATION.0));
         let (add, pass) = (kind("ADD")?, kind("PASS")?);
-        Ok(Self { context, add, pass, state, early: VecDeque::new() })
+        Ok(Self { context, add, pass, state, early: VecDeque::new(), listens: false })
     }
 
     /// Each value becomes the sum of all hosts', the same bits at all of them. All hosts call it, in the same order.
@@ -169,6 +180,9 @@ impl Ring {
         }
         let (mut sent, mut last) = (0, Clock::now());
         loop {
+            if !std::mem::replace(&mut self.listens, true) {
+                self.context.read("bell", 0, 0, 0)?;
+            }
             while sent < WINDOW
                 && let Some((kind, payload)) = self.state.next()
             {
@@ -188,28 +202,20 @@ impl Ring {
                     }
                 }
                 Some(Event::Request(incoming)) => self.take(number, incoming),
-                Some(event @ Event::Accessed { .. }) => bail!("expected a part, got {event:?}"),
+                Some(Event::Accessed { .. }) => self.listens = false,
                 None if last.elapsed() < PATIENCE => continue,
                 None => {
                     let whole = self.state.lock().whole;
                     bail!("{whole} of {parts} parts are there, then none came for {} s", PATIENCE.as_secs());
                 }
             }
+            if let Some(differs) = self.state.lock().differs.take() {
+                bail!(differs);
+            }
             last = Clock::now();
         }
         values.copy_from_slice(&self.state.lock().values);
         Ok(())
-    }
-
-    /// Leaves the ring: not before the answers to the host before this one have had time to get there.
-    pub fn leave(mut self) {
-        let until = Clock::now() + LINGER;
-        let number = self.state.lock().number;
-        while let Some(left) = until.checked_duration_since(Clock::now()) {
-            if let Some(Event::Request(incoming)) = self.context.wait(left) {
-                self.take(number, incoming);
-            }
-        }
     }
 
     /// Where parts went that this leader has sent, and what its devices did.
@@ -226,6 +232,19 @@ impl Ring {
             _ => {
                 let role = incoming.head().role;
                 self.context.handle(incoming, role);
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    /// Not before the answers to the host before this one have had time to get there: what comes again is answered again.
+    fn drop(&mut self) {
+        let until = Clock::now() + LINGER;
+        let number = self.state.lock().number;
+        while let Some(left) = until.checked_duration_since(Clock::now()) {
+            if let Some(Event::Request(incoming)) = self.context.wait(left) {
+                self.take(number, incoming);
             }
         }
     }
@@ -249,7 +268,7 @@ impl State {
         let parts = values.len().div_ceil(PART);
         round.parts.clear();
         round.parts.resize(parts, Part::Own);
-        round.whole = 0;
+        (round.whole, round.differs) = (0, None);
         round.next = (0..parts).filter(|part| part % self.hosts == self.host).collect();
         (round.number, parts)
     }
@@ -301,8 +320,11 @@ fn range(part: usize, values: usize) -> std::ops::Range<usize> {
 
 impl Around for State {
     fn before(&self, head: Head, request: &Bytes) -> Result<Bytes, Fault> {
-        let round = self.lock();
-        let (part, values) = self.parse(&round, request).map_err(Fault::App)?;
+        let mut round = self.lock();
+        let (part, values) = self.parse(&round, request).map_err(|differs| {
+            round.differs = Some(differs.clone());
+            Fault::App(differs)
+        })?;
         if head.kind != ADD {
             return Ok(request.clone());
         }
@@ -348,6 +370,7 @@ impl Around for State {
             // It came before.
             (true, Part::Added | Part::Whole) | (false, Part::Whole) => {}
         }
+        self.bell.ring();
         Ok(Bytes::new())
     }
 }

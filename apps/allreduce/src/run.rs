@@ -152,7 +152,6 @@ fn one(plan: &Plan, host: usize, rank: usize) -> Result<Rank> {
         }
         Across::Map(sums) => done.element_share = sums.element_share(),
     }
-    member.leave();
     Ok(done)
 }
 
