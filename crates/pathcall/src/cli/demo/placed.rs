@@ -14,7 +14,6 @@ use pathcall_place::context::comm::InProcess;
 use pathcall_place::context::telemetry::{Explained, Seen, Telemetry};
 use pathcall_place::context::{Answer, Builder, Context, Event, Message};
 use pathcall_place::device::discover::open;
-use pathcall_place::device::profile::compute;
 use pathcall_place::device::{AppError, Code, Device};
 use pathcall_place::{Application, Hardware, PathId, Role, Why};
 
@@ -23,11 +22,10 @@ use crate::cli::failure::Failure;
 use crate::cli::print;
 use crate::cli::table::Table;
 
-/// A check reads a record, a write changes it, and keeps its place among the checks. How long a check takes on the
-/// processor is measured.
+/// A check reads a record, a write changes it, and keeps its place among the checks.
 const APPLICATION: &str = "application: records
 tasks:
-  check: { acc: 120 us }
+  check: { cpu: 60 us, acc: 120 us }
   write: { cpu: 2 us }
 requests:
   CHECK:
@@ -63,8 +61,6 @@ const RECORDS: usize = 64;
 const WRITES: u64 = 50;
 /// Messages on their way at the same time.
 const WINDOW: u64 = 48;
-/// For measuring a check.
-const BUDGET: Duration = Duration::from_millis(40);
 /// Requests of which what is told is chosen.
 const EXPLAINED: usize = 1024;
 
@@ -89,12 +85,11 @@ struct Run {
 /// Works on the messages three times, prints what came of it, and says which results differ.
 pub(super) fn run() -> Result<Vec<String>, Failure> {
     let expected = Expected::new();
-    let check_ns = measure(expected.rounds)?;
     let mut table =
         Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "by the processor", "by the accelerator"]);
     let (mut differing, mut runs) = (Vec::new(), Vec::new());
     for (name, without) in WAYS {
-        let run = play(without, check_ns, &expected)?;
+        let run = play(without, &expected)?;
         table.row(row(name, &run));
         if run.wrong > 0 {
             differing
@@ -106,11 +101,12 @@ pub(super) fn run() -> Result<Vec<String>, Failure> {
     let times = both.per_second / processor.per_second.max(accelerator.per_second);
     let lefts = |path: usize| both.telemetry.paths[path].state.lefts;
     print(&format!(
-        "\nplace: {MESSAGES} messages about {RECORDS} records, one in {WRITES} a write; a check takes a thread {} us\n\
+        "\nplace: {MESSAGES} messages about {RECORDS} records, one in {WRITES} a write; a check takes a thread {} us, the \
+         accelerator 120 us,\nand that does two at a time\n\
          {table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
-         it came late:\nthe processor's {} times, the accelerator's {} times\nwhat a way costs is the time that it takes, and that it \
-         makes others wait:\n{}",
-        check_ns / 1000,
+         it came late:\nthe processor's {} times, the accelerator's {} times\nwhat a way costs is the time that it takes, \
+         and that it makes others wait:\n{}",
+        CHECK.as_micros(),
         lefts(0),
         lefts(1),
         both.why
@@ -139,30 +135,20 @@ fn row(name: &str, run: &Run) -> [String; 7] {
 }
 
 /// One run of all messages, where checks can't take one of the ways.
-fn play(without: &str, check_ns: u64, expected: &Expected) -> Result<Run, Failure> {
-    let mut context = context(without, check_ns, expected)?;
+fn play(without: &str, expected: &Expected) -> Result<Run, Failure> {
+    let mut context = context(without, expected)?;
     let began = Instant::now();
     let wrong = work(&mut context, &expected.answers)?;
     let per_second = MESSAGES as f64 / began.elapsed().as_secs_f64();
     Ok(Run { wrong, per_second, telemetry: context.telemetry(), why: why(&context) })
 }
 
-/// How long a check takes a thread of this machine, nanoseconds.
-fn measure(rounds: u64) -> Result<u64, Failure> {
-    let device = device("cpu:1")?;
-    let check = Code::host(move |request, answer| put(answer, checked(rounds, word(request)?)));
-    let function = device.load("check", &check).map_err(failed)?;
-    let request = 0_u64.to_be_bytes().to_vec().into();
-    Ok(compute(&*device, function, &request, 8, BUDGET).map_err(failed)?.job_ns)
-}
-
-fn context(without: &str, check_ns: u64, expected: &Expected) -> Result<Context, Failure> {
+fn context(without: &str, expected: &Expected) -> Result<Context, Failure> {
     // A write's way is its only one, and no list.
     let way = format!("      - trips: [{{ path: {without}, bytes: 8 B,");
     let text: String =
         APPLICATION.lines().filter(|line| !line.starts_with(&way)).map(|line| format!("{line}\n")).collect();
-    let mut application = Application::parse("records.yaml", &text).map_err(failed)?;
-    application.set_compute(0, Role::Cpu, check_ns);
+    let application = Application::parse("records.yaml", &text).map_err(failed)?;
     let host = Hardware::parse("host.yaml", HOST).map_err(failed)?;
     let records: Arc<[AtomicU64]> = (0..RECORDS).map(|_| AtomicU64::new(0)).collect();
     let of = |records: &[AtomicU64], request: &[u8]| -> Result<u64, AppError> {
@@ -348,8 +334,7 @@ mod tests {
     fn answers_are_what_the_records_were_and_both_ways_are_taken() {
         assert_eq!(run().expect("it runs"), Vec::<String>::new());
         let expected = Expected::new();
-        let check_ns = measure(expected.rounds).expect("measured");
-        let both = play("", check_ns, &expected).expect("it runs");
+        let both = play("", &expected).expect("it runs");
         let done: Vec<_> = both.telemetry.paths.iter().map(|path| path.state.done).collect();
         assert_eq!((both.wrong, done.iter().sum::<u64>(), done[2]), (0, MESSAGES, MESSAGES / WRITES));
         assert!(done[0] > 0 && done[1] > 100, "{}", both.telemetry);
