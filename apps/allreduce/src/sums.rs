@@ -46,7 +46,8 @@ impl Sums {
     /// # Errors
     /// A call fails; a value is not finite, or greater than [`MAGNITUDE_MAX`].
     pub fn all_reduce(&mut self, values: &mut [f32]) -> Result<()> {
-        if let Some(at) = values.iter().position(|value| !(f64::from(value.abs()) <= MAGNITUDE_MAX)) {
+        let fits = |value: &f32| value.is_finite() && f64::from(value.abs()) <= MAGNITUDE_MAX;
+        if let Some(at) = values.iter().position(|value| !fits(value)) {
             bail!("value {at} is {}: map adds up numbers of {MAGNITUDE_MAX:e} at most; take the ring", values[at]);
         }
         for part in values.chunks_mut(PART) {
