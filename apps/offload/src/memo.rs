@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use pathcall_place::device::{AppError, Code};
 
 /// Answers of one function whose answers never change.
 #[derive(Debug, Default)]
 pub struct Memo {
-    known: Mutex<HashMap<Box<[u8]>, Box<[u8]>>>,
+    known: Mutex<HashMap<Bytes, Bytes>>,
 }
 
 /// Answers that are remembered at most; others are worked out each time.
@@ -30,7 +31,7 @@ impl Memo {
             }
             let length = function(input, output)?;
             if let Some(answer) = output.get(..length).filter(|_| known.len() < KNOWN_MAX) {
-                known.insert(input.into(), answer.into());
+                known.insert(Bytes::copy_from_slice(input), Bytes::copy_from_slice(answer));
             }
             Ok(length)
         };
