@@ -22,7 +22,7 @@ pub(crate) const FIGURE: Figure = Figure {
 
 /// Messages under way.
 const WINDOW: usize = 16;
-/// What the issue of these applications asks, beside the better single path.
+/// What is to be reached, beside the better single path.
 const RATIO: f64 = 1.5;
 /// Messages that differ, and times that each is sent.
 const DIFFERENT: usize = 128;
