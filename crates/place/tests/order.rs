@@ -289,3 +289,26 @@ fn what_has_to_come_after_one_that_was_given_up_waits_until_that_is_over() {
     let Some(Released::Go(go)) = selector.poll(now) else { panic!("it is over") };
     assert_eq!(go.ticket, second);
 }
+
+#[test]
+fn nothing_follows_what_may_be_lost_with_another_type_of_request_on_its_path() {
+    let paths = paths(false);
+    let mut selector = Selector::new(&paths, Strategy::AllCpu, Config::default());
+    let of = |name: &str, address| Request { kind: paths.kind(name).expect("a type"), address, message: 0 };
+    let go = |decision| if let Decision::Go(go) = decision { Some(go) } else { None };
+    let other = go(selector.select(Instant(1), &of("PUT", 7))).expect("nothing is before it");
+    let first = go(selector.select(Instant(2), &of("WRITE", 8))).expect("nor before this one");
+    // They share a connection, whose failures are told one after the other.
+    assert!(selector.done(Instant(3), other.ticket, Outcome::Failed));
+    let Decision::Wait { ticket: second } = selector.select(Instant(4), &of("WRITE", 8)) else {
+        panic!("it may pass the one before it")
+    };
+    let early = selector.poll(Instant(4)).expect("the other one again");
+    assert!(matches!(early, Released::Go(go) if go.ticket == other.ticket), "{early:?}");
+    assert!(selector.done(Instant(5), first.ticket, Outcome::Failed));
+    for ticket in [first.ticket, second] {
+        let Some(Released::Go(go)) = selector.poll(Instant(5)) else { panic!("they go in their order") };
+        assert_eq!(go.ticket, ticket);
+        assert!(selector.done(Instant(6), ticket, Outcome::Done { intra_ns: None, total_ns: 1 }));
+    }
+}

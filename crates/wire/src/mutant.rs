@@ -369,6 +369,8 @@ mutants! {
         PlaceReadsPass,
         /// A request follows one onto another path.
         PlaceFollowsAnywhere,
+        /// A request follows one that may be lost with others on its path.
+        PlaceFollowsBroken,
         /// What follows one that failed goes before it.
         PlaceFailedPassed,
         /// Who waits is forgotten.

@@ -52,9 +52,10 @@ impl Backlog {
     #[inline(always)] // it is asked for each path of each request
     pub(super) fn of(&self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut waits = 0;
+        let mut waits: u64 = 0;
         for used in &self.uses[first as usize..end as usize] {
-            waits += self.resources[used.resource as usize].wait(now, used, waits);
+            // Queues are bounded: no sum of some of them wraps around.
+            waits = waits.wrapping_add(self.resources[used.resource as usize].wait(now, used, waits));
         }
         waits
     }
@@ -62,10 +63,10 @@ impl Backlog {
     /// A message takes a path now; what it waits, in nanoseconds.
     pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
         let (first, end) = self.ranges[path];
-        let mut waits = 0;
+        let mut waits: u64 = 0;
         for used in &self.uses[first as usize..end as usize] {
             let resource = &mut self.resources[used.resource as usize];
-            waits += resource.wait(now, used, waits);
+            waits = waits.wrapping_add(resource.wait(now, used, waits));
             let queue = resource.busy_until.saturating_sub(now.0);
             resource.busy_until = now.0.saturating_add((queue + used.busy_ns).min(QUEUE_NS_MAX));
             resource.in_flight += 1;
@@ -90,7 +91,7 @@ impl Resource {
     /// What a message waits here that was sent now, and has waited so long elsewhere.
     #[inline(always)] // as above
     fn wait(&self, now: Instant, used: &Use, waited_ns: u64) -> u64 {
-        self.busy_until.saturating_sub(now.0.saturating_add(used.after_ns).saturating_add(waited_ns))
+        self.busy_until.saturating_sub(now.0.wrapping_add(used.after_ns).wrapping_add(waited_ns))
     }
 }
 
@@ -104,7 +105,7 @@ fn uses(hops: &[crate::Hop]) -> Vec<Use> {
             Some(known) => known.busy_ns = known.busy_ns.saturating_add(hop.busy_ns),
             None => uses.push(Use { resource, busy_ns: hop.busy_ns, after_ns }),
         }
-        after_ns = after_ns.saturating_add(hop.delay_ns);
+        after_ns = after_ns.saturating_add(hop.delay_ns).min(QUEUE_NS_MAX);
     }
     uses
 }

@@ -25,6 +25,8 @@ pub(super) struct Chooser {
     ranked: Vec<u16>,
     /// Of each path: its type; its class, if it keeps order; accelerators and processors that it works on.
     marks: Vec<Mark>,
+    /// Of each class: what was sent before this time may be lost, nanoseconds.
+    whole_from: Vec<u64>,
     backlog: Backlog,
     foretell: Option<Foretell>,
 }
@@ -71,6 +73,7 @@ impl Chooser {
                 .collect(),
             ranked: paths.kinds.iter().flat_map(|kind| ranked(paths, kind)).collect(),
             marks: marks.collect(),
+            whole_from: vec![0; paths.paths.len()],
             backlog: Backlog::new(paths),
             foretell: match strategy {
                 Strategy::Horizon { depth } => Some(Foretell::new(paths, depth)),
@@ -167,8 +170,12 @@ impl Chooser {
         Some((PathId(first + best), Why::Best))
     }
 
-    /// The path of a type of request in a class, if it has one that was not left.
-    pub(super) fn in_class(&self, kind: KindId, class: u16) -> Option<PathId> {
+    /// The path of a type of request in a class, if it has one that was not left, and nothing of the class failed since
+    /// `sent`: what broke it may have taken what was sent then, though that is not said yet.
+    pub(super) fn in_class(&self, kind: KindId, class: u16, sent: Instant) -> Option<PathId> {
+        if sent.0 < self.whole_from[usize::from(class)] && !mutant::on(Mutant::PlaceFollowsBroken) {
+            return None;
+        }
         let Kind { first, count, .. } = self.kinds[usize::from(kind.0)];
         let mut paths = first..first + count;
         let at = paths.find(|at| self.marks[usize::from(*at)].class == Some(class))?;
@@ -199,6 +206,9 @@ impl Chooser {
 
     pub(super) fn failed(&mut self, now: Instant, path: PathId) {
         self.backlog.remove(usize::from(path.0));
+        if let Some(class) = self.class(path) {
+            self.whole_from[usize::from(class)] = now.0.saturating_add(1);
+        }
         self.lanes[usize::from(path.0)].fails(now);
     }
 

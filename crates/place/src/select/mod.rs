@@ -250,8 +250,8 @@ impl Selector {
 
     /// The path on which a request can follow those before it at once.
     fn follows(&self, at: u32, kind: KindId) -> Option<(PathId, Why)> {
-        let class = self.order.class_ahead(at)?;
-        Some((self.chooser.in_class(kind, class)?, Why::Follows))
+        let (class, ahead) = self.order.class_ahead(at)?;
+        Some((self.chooser.in_class(kind, class, self.held[ahead as usize].ahead.sent)?, Why::Follows))
     }
 
     fn fly(&mut self, now: Instant, at: u32, path: PathId, why: Why) -> Go {

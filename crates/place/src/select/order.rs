@@ -107,12 +107,13 @@ impl Order {
                 && reads_ahead())
     }
 
-    /// The class of the paths that those before an entry are on, if all are in flight, in order, on one that keeps it.
-    pub(super) fn class_ahead(&self, at: u32) -> Option<u16> {
+    /// The class of the paths that those before an entry are on, if all are in flight, in order, on one that keeps it;
+    /// and the last of those.
+    pub(super) fn class_ahead(&self, at: u32) -> Option<(u16, u32)> {
         let link = &self.links[at as usize];
         let chain = self.chains.get(link.chain as usize)?;
         let ahead = self.links.get(link.before as usize)?;
-        if chain.broken || !ahead.flying { None } else { chain.class }
+        if chain.broken || !ahead.flying { None } else { Some((chain.class?, link.before)) }
     }
 
     /// The entry behind one in its chain.
