@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ use pathcall_place::context::{Builder, Context, Event};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Role};
 
+use crate::bed::killed::Killed;
 use crate::bed::ucx::{self, Transport};
 use crate::harness::{Bench, Better, Figure, Metric};
+use crate::reduce;
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "place-transfer", about: "one-sided reads of another process's memory, beside UCX", run };
@@ -70,8 +72,7 @@ fn ours(reads: [usize; 4]) -> Result<[f64; 4]> {
         // Some before it counts.
         let all = (0..reads + reads / 10).map(|tag| read(&mut context, bytes, tag as u64));
         let mut all = all.skip(reads / 10).collect::<Result<Vec<f64>>>()?;
-        all.sort_by(f64::total_cmp);
-        Ok(all[all.len() / 2])
+        Ok(reduce::median(&mut all))
     })?;
     owner.end()?;
     Ok(medians)
@@ -104,32 +105,25 @@ pub(crate) fn own() -> Result<()> {
     Ok(())
 }
 
-/// That process; killed when it is dropped.
+/// That process.
 struct Owner {
-    process: Child,
+    process: Killed,
     at: SocketAddr,
 }
 
 impl Owner {
     fn start() -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut process = command.arg("--own-memory").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut process = Killed(command.arg("--own-memory").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
         let mut at = String::new();
-        BufReader::new(process.stdout.take().context("no pipe")?).read_line(&mut at)?;
+        BufReader::new(process.0.stdout.take().context("no pipe")?).read_line(&mut at)?;
         let at = at.trim().parse().with_context(|| format!("an address, not {at:?}"))?;
         Ok(Self { process, at })
     }
 
     fn end(&mut self) -> Result<()> {
-        drop(self.process.stdin.take());
-        ensure!(self.process.wait()?.success(), "the other process has failed");
+        drop(self.process.0.stdin.take());
+        ensure!(self.process.0.wait()?.success(), "the other process has failed");
         Ok(())
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.process.kill().and_then(|()| self.process.wait());
     }
 }

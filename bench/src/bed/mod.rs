@@ -15,6 +15,7 @@ mod bare;
 pub(crate) mod by_hand;
 pub(crate) mod callers;
 pub(crate) mod gloo;
+pub(crate) mod killed;
 pub(crate) mod latency;
 pub(crate) mod mpi;
 pub(crate) mod pair;

@@ -1,10 +1,12 @@
 //! UCX's own measure, `ucx_perftest`, between two processes of this host.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+
+use super::killed::Killed;
 
 const PROGRAM: &str = "ucx_perftest";
 /// Longer than it takes to start.
@@ -16,16 +18,6 @@ pub(crate) enum Transport {
     Tcp,
     /// The getter reads the other process's memory itself.
     Shared,
-}
-
-/// A process that is killed when it is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
 }
 
 /// Whether it is there.

@@ -81,7 +81,8 @@ pub(crate) fn medians<const N: usize>(times: &Times, sizes: &[(usize, usize)]) -
     Ok(medians)
 }
 
-fn median(all: &mut [f64]) -> f64 {
+/// The middle one, or the greater of two.
+pub(crate) fn median(all: &mut [f64]) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }
