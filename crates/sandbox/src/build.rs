@@ -240,7 +240,7 @@ impl Work {
         let include = format!("-I{}", tools.include.display());
         let cc = ["-O2", "-g1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-fvisibility=hidden", "-w", &frame, &include];
         // Traps keep the place of their own.
-        let apart = ["-fno-crossjumping", "-fno-tree-tail-merge"];
+        let apart = ["-fno-crossjumping", "-fno-tree-tail-merge", BOUND];
         let cc = [&cc[..], &apart, &["-fno-math-errno", "wasm.c", "-o", "guest.so", "-lm"]].concat();
         self.run(&tools.cc, &cc, false)
     }
@@ -249,7 +249,8 @@ impl Work {
         self.write("room.h", ROOM_H)?;
         self.write("native.c", NATIVE_C)?;
         let cc = ["-O2", "-std=gnu11", "-g1", "-shared", "-fPIC", "-U_FORTIFY_SOURCE", "-fvisibility=hidden"];
-        let cc = [&cc[..], &GUEST_FLAGS, &["guest.c", "native.c", "-Wl,-z,defs", "-o", "guest.so", "-lm"]].concat();
+        let cc =
+            [&cc[..], &GUEST_FLAGS, &["guest.c", "native.c", "-Wl,-z,defs", BOUND, "-o", "guest.so", "-lm"]].concat();
         self.run(&tools.cc, &cc, true)
     }
 
@@ -297,6 +298,10 @@ impl Work {
         Err(BuildError::Compile(messages))
     }
 }
+
+/// All names are found when it is loaded: a signal's handler calls `_longjmp`, and may pull the thread out of any other
+/// call, but the loader's search for a name is neither small enough for its stack nor to be broken off.
+const BOUND: &str = "-Wl,-z,now";
 
 /// For the guest's own text. What is wrong for sure is an error, not a warning that nobody reads.
 const GUEST_FLAGS: [&str; 8] = [

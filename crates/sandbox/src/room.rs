@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use libloading::Library;
@@ -125,6 +125,7 @@ impl Room {
         if trap == 0 {
             return Ok(());
         }
+        watch::release();
         // SAFETY: as above.
         #[allow(unsafe_code, reason = "the room says where it was left")]
         let at = unsafe { (*self.raw).at };
@@ -166,6 +167,9 @@ impl Module {
         let copy = if private { Some(copy(file)?) } else { None };
         let name =
             copy.as_ref().map_or_else(|| file.to_owned(), |fd| format!("/proc/self/fd/{}", fd.as_raw_fd()).into());
+        // `pc_room_init` writes what all rooms of a library share.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: `build` made this file from our own room and a guest. Nothing of a guest in WebAssembly runs while it is
         // loaded; a native one is trusted. The functions are as `c/room.h` and its users define them, and stay as long as
         // the library, which this struct holds.

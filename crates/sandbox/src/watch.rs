@@ -8,13 +8,17 @@
 //! What counts is the processor's time of the thread, so that a busy machine ends no call. A signal that comes late, when
 //! its call has ended or has turned to the host, does nothing, or is kept until the host returns; one that concerns no
 //! guest goes on to whoever had it before.
+//!
+//! A thread's stack for signals has room for two frames of the kernel's at most (3.6 KB each where there is AVX-512, of
+//! 8 KiB), so none comes on top of ours: all signals wait until the call has been left.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::room::{GUEST, HOST, INSIDE};
+use crate::room::{GUEST, HOST, INSIDE, RawRoom};
 
 /// How often the watcher looks: a call that is over its limit is left at most so much later.
 const POLL: Duration = Duration::from_millis(5);
@@ -149,19 +153,36 @@ pub(crate) fn install() {
     ONCE.call_once(|| {
         for (signal, former) in FAULTS.into_iter().chain([OVER]).zip(&FORMER.0) {
             // SAFETY: the handler touches only what a signal may (see there); SA_ONSTACK lets it run where the stack has
-            // ended, SA_NODEFER lets it be left by a jump.
+            // ended. All signals wait meanwhile: `release` lets them come again where it was left by a jump.
             #[allow(unsafe_code, reason = "a handler for signals is set")]
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 let mut before: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = on_signal as *const () as usize;
-                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | libc::SA_RESTART;
+                action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+                libc::sigfillset(&raw mut action.sa_mask);
                 libc::sigaction(signal, std::ptr::null(), &raw mut before);
                 let _ = former.set(before);
                 libc::sigaction(signal, &raw const action, std::ptr::null_mut());
             }
         }
     });
+}
+
+thread_local! {
+    /// Which signals waited where a guest was left by a signal's handler, until `release`.
+    static WAITING: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
+}
+
+/// Has the thread's signals come again, after a guest was left: the jump out of a handler leaves them waiting.
+pub(crate) fn release() {
+    if let Some(waiting) = WAITING.take() {
+        // SAFETY: the set is what the kernel gave the handler.
+        #[allow(unsafe_code, reason = "the call is the kernel's")]
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const waiting, std::ptr::null_mut());
+        }
+    }
 }
 
 /// Leaves the guest whose fault or end this is. It reads and writes atomics and the thread's own cell, and calls nothing
@@ -177,10 +198,7 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
             if signal == OVER {
                 let meant = (*watch).over.load(Ordering::Acquire) == (*watch).call.load(Ordering::Relaxed);
                 match inside {
-                    GUEST if meant => {
-                        (*room).at = program_counter(context);
-                        ((*room).leave)(room, 8);
-                    }
+                    GUEST if meant => leave(room, context, 8),
                     HOST if meant => (*room).stop.store(1, Ordering::Relaxed),
                     _ => {}
                 }
@@ -188,13 +206,27 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context
                 let from = ((*info).si_addr() as usize).wrapping_sub((*room).guard as usize);
                 let bytes = (*room).guard_bytes;
                 if bytes == 0 || (from as u64) < bytes || matches!(signal, libc::SIGFPE | libc::SIGILL) {
-                    (*room).at = program_counter(context);
-                    ((*room).leave)(room, number(signal));
+                    leave(room, context, number(signal));
                 }
             }
         }
     }
     pass_on(signal, info, context);
+}
+
+/// Jumps out of the guest of `room`, and of the handler.
+///
+/// # Safety
+///
+/// This thread is in that guest, and `context` is what the kernel gave the handler.
+#[allow(unsafe_code, reason = "a signal's context is read, and its handler left")]
+unsafe fn leave(room: *mut RawRoom, context: *mut c_void, trap: u32) {
+    // SAFETY: as above.
+    unsafe {
+        (*room).at = program_counter(context);
+        WAITING.set(Some((*context.cast::<libc::ucontext_t>()).uc_sigmask));
+        ((*room).leave)(room, trap);
+    }
 }
 
 /// The numbers of `room.h`.

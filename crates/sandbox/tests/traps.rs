@@ -1,6 +1,7 @@
 //! Guests that do everything a guest may not, in each room: the call ends with its reason, the host goes on.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use pathcall_sandbox::{Built, Guest, Host, Kind, LIMIT, Reason, Source, build};
@@ -266,4 +267,37 @@ fn a_limit_is_of_the_processors_time() {
     let began = std::time::Instant::now();
     assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time);
     assert!(began.elapsed() >= Duration::from_millis(40));
+}
+
+/// The watcher's signal, as fast as another thread can send it: calls return, and those that loop are left, as ever.
+#[test]
+fn signals_in_crowds_harm_nobody() {
+    for kind in [Kind::Wasm, Kind::Native] {
+        let Some(built) = built(kind) else { continue };
+        let mut guest = open(&built);
+        // SAFETY: it takes nothing and only returns a number.
+        #[allow(unsafe_code, reason = "the call is the kernel's")]
+        let thread = unsafe { libc::gettid() };
+        let (done, ended) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    // SAFETY: a signal to a thread of this process, which is ignored unless it ends a guest's call.
+                    #[allow(unsafe_code, reason = "the call is the kernel's")]
+                    unsafe {
+                        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
+                    }
+                }
+            });
+            let _until_here = done;
+            for _ in 0..20 {
+                assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time, "{kind:?}");
+                for step in 0..1000u32 {
+                    guest.area()[..4].copy_from_slice(&step.to_le_bytes());
+                    guest.enter(0, 1, &mut Counting::default()).expect("no trap");
+                    assert_eq!(word(&mut guest, 4), step + 1);
+                }
+            }
+        });
+    }
 }
