@@ -1,15 +1,15 @@
 //! `place-apps`: whole applications of *place* on this machine (LEO §V-B): each message where it is done sooner, beside the
 //! better of all on the processor and all on the accelerator. One core for the processor's role; the accelerator is emulated,
-//! as fast as that core, and waits; or it is OpenCL's first device. Every answer is checked.
+//! as fast as that core in each task, and waits; or it is OpenCL's first device. Every answer is checked.
 
 use std::cell::RefCell;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use apps_offload::{Bed, Between, Plan, Workload};
 use pathcall_place::device::discover::{Choice, open};
 use pathcall_place::device::emulated::Rate;
-use pathcall_place::model::Preset;
+use pathcall_place::model::{Preset, Task};
 use pathcall_place::{Application, Hardware, Role, Strategy};
 
 use crate::harness::{Bench, Better, Figure, Metric};
@@ -47,10 +47,7 @@ const APPS: [App; 5] = [
 
 fn run(bench: &mut Bench) -> Result<()> {
     for app in &APPS {
-        row(bench, app, "emulated", |cpu_ns| {
-            let per_job = Duration::from_nanos(cpu_ns);
-            Choice::Emulated(Rate { slots: 1, per_job, bytes_per_second: 0, latency: Duration::ZERO })
-        })?;
+        row(bench, app, "emulated", |per_task| Choice::Emulated(Rate { per_task, ..Rate::default() }))?;
     }
     match open(&Choice::OpenCl(0)) {
         Ok(_) => APPS.iter().try_for_each(|app| row(bench, app, "OpenCL", |_| Choice::OpenCl(0))),
@@ -61,8 +58,8 @@ fn run(bench: &mut Bench) -> Result<()> {
     }
 }
 
-/// `device`: the accelerator, by the time that the processor takes for what both can do.
-fn row(bench: &mut Bench, app: &App, named: &str, device: fn(u64) -> Choice) -> Result<()> {
+/// `device`: the accelerator, by the times that the processor takes for tasks that both can do.
+fn row(bench: &mut Bench, app: &App, named: &str, device: fn(Vec<(String, Duration)>) -> Choice) -> Result<()> {
     let application = Application::parse(app.file.0, app.file.1)?;
     let mut load = (app.load)(&application, bench.size(ROUNDS, ROUNDS_QUICK))?;
     let hardware = || Hardware::preset(app.hardware);
@@ -71,8 +68,8 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(u64) -> Choice) -> 
         let (requester, responder) = (hardware(), hardware());
         Plan { application, requester, responder, devices, between: Between::Itself, window: WINDOW }
     };
-    let first = Bed::new(plan(application.clone(), device(1000)), &*load)?;
-    let bed = Bed::new(plan(application, device(heaviest_ns(&first)?)), &*load)?;
+    let first = Bed::new(plan(application.clone(), device(Vec::new())), &*load)?;
+    let bed = Bed::new(plan(application, device(times(&first)?)), &*load)?;
     let metrics = [
         Metric::new(format!("{}, {named}", app.name), "the better of one path", "operations/s", Better::Higher)
             .expect(RATIO),
@@ -91,14 +88,15 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(u64) -> Choice) -> 
     bench.compare(metrics, || measured(Strategy::Leo), single)
 }
 
-/// The processor's time for the longest task that both roles can do, in nanoseconds.
-fn heaviest_ns(bed: &Bed) -> Result<u64> {
-    let of = |task: &pathcall_place::model::Task| {
+/// The processor's times for the tasks that both roles can do.
+fn times(bed: &Bed) -> Result<Vec<(String, Duration)>> {
+    let of = |task: &Task| {
         let [cpu, acc] = Role::ALL.map(|role| task.compute_ns[role as usize]);
-        acc.and(cpu)
+        acc.and(cpu).map(|ns| (task.name.clone(), Duration::from_nanos(ns)))
     };
-    let times = bed.plan().application.tasks.iter().filter_map(of);
-    times.max().context("no task can be done by both roles")
+    let times: Vec<_> = bed.plan().application.tasks.iter().filter_map(of).collect();
+    ensure!(!times.is_empty(), "no task can be done by both roles");
+    Ok(times)
 }
 
 fn ycsb_c(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {

@@ -121,7 +121,7 @@ fn write(context: &mut Context, store: &Store, files: u64) {
 
 #[test]
 fn a_device_that_does_wrong_spoils_no_file() {
-    let rate = Rate { slots: 1, per_job: Duration::from_micros(50), bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate { per_job: Duration::from_micros(50), ..Rate::default() };
     let (some, all) = (|fault| vec![Planted { from: 3, count: 4, fault }], |fault| vec![Planted::forever(0, fault)]);
     let faults = [some(Fault::Fails), some(Fault::Length(-7)), all(Fault::Gone), some(Fault::Disappears), Vec::new()];
     for faults in faults {
@@ -138,11 +138,7 @@ fn a_device_that_does_wrong_spoils_no_file() {
 #[test]
 fn what_can_not_be_done_is_said() {
     let store = Arc::new(Store::new(1 << 20, 0, 1));
-    let acc = Emulated::start(
-        "test",
-        Rate { slots: 1, per_job: Duration::ZERO, bytes_per_second: 0, latency: Duration::ZERO },
-        Vec::new(),
-    );
+    let acc = Emulated::start("test", Rate::default(), Vec::new());
     let mut context = context(&store, Arc::new(acc.expect("a thread")), false);
     let mut asked = |kind: &str, payload: Bytes| {
         let kind = context.kind(kind).expect("a type");

@@ -139,7 +139,7 @@ impl Bed {
     fn builder(&self, devices: &[Arc<dyn Device>; 2], workload: &dyn Workload, strategy: Strategy) -> Builder {
         let Plan { application, requester, responder, .. } = &self.plan;
         let builder = Builder::new(application.clone(), requester.clone(), responder.clone()).strategy(strategy);
-        let mut builder = builder.limits(limits(strategy));
+        let mut builder = builder.limits(limits(strategy)).one_machine();
         for (role, device) in Role::ALL.into_iter().zip(devices) {
             builder = builder.device(role, Arc::clone(device));
         }

@@ -1,7 +1,7 @@
 //! Paths that meet at a resource: a message does not wait there for what is done by the time that it comes.
 
 use pathcall_place::model::Preset;
-use pathcall_place::{Application, Config, Decision, Hardware, Paths, Request, Selector, Strategy};
+use pathcall_place::{Application, Config, Decision, Hardware, KindId, Paths, Request, Selector, Strategy};
 use pathcall_wire::Instant;
 
 const APPLICATION: &str = "application: store
@@ -20,14 +20,60 @@ requests:
           - { path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: read }
 ";
 
+const PACKED: &str = "application: files
+tasks:
+  pack: { cpu: 50 us, acc: 60 us }
+  unpack: { cpu: 50 us }
+requests:
+  WRITE:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 64 B, reply: 64 B, requester: pack }]
+      - trips: [{ path: acc-cpu, bytes: 64 B, reply: 64 B, requester: pack }]
+  KEEP:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 64 B, reply: 64 B, responder: unpack }]
+";
+
 #[test]
 fn half_of_a_burst_takes_the_accelerator_though_all_end_on_the_processor() {
-    let mut host = Hardware::preset(Preset::OffPath);
-    host.nodes.iter_mut().for_each(|node| node.slots = 1);
+    let host = host();
     let application = Application::parse("store.yaml", APPLICATION).expect("right");
     let paths = Paths::of(&host, &host, &application).expect("paths");
-    let kind = paths.kind("GET").expect("a type");
-    let mut selector = Selector::new(&paths, Strategy::Leo, Config::default());
+    let counts = burst(&paths);
+    assert!(counts.iter().all(|count| (7..=9).contains(count)), "{counts:?}");
+}
+
+/// What the responder's end computes takes the requester's time where both are one machine.
+#[test]
+fn on_one_machine_the_ends_share_what_computes() {
+    let host = host();
+    let application = Application::parse("files.yaml", PACKED).expect("right");
+    let chosen = |paths: &Paths| {
+        let kinds = ["KEEP", "KEEP", "WRITE"].map(|name| paths.kind(name).expect("a type"));
+        let mut selector = Selector::new(paths, Strategy::Leo, Config::default());
+        kinds.map(|kind| match selector.select(Instant(0), &Request { kind, address: 0, message: 0 }) {
+            Decision::Go(go) => paths.path(go.path).name.clone(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let apart = Paths::of(&host, &host, &application).expect("paths");
+    assert_eq!(chosen(&apart)[2], "cpu-cpu");
+    let together = Paths::of_machine(&host, &host, &application).expect("paths");
+    assert_eq!(chosen(&together)[2], "acc-cpu");
+}
+
+fn host() -> Hardware {
+    let mut host = Hardware::preset(Preset::OffPath);
+    host.nodes.iter_mut().for_each(|node| node.slots = 1);
+    host
+}
+
+/// Where sixteen requests go that come at once.
+fn burst(paths: &Paths) -> [usize; 2] {
+    let kind = KindId(0);
+    let mut selector = Selector::new(paths, Strategy::Leo, Config::default());
     let mut counts = [0; 2];
     for message in 0..16 {
         match selector.select(Instant(message), &Request { kind, address: 0, message }) {
@@ -35,5 +81,5 @@ fn half_of_a_burst_takes_the_accelerator_though_all_end_on_the_processor() {
             other => panic!("{other:?}"),
         }
     }
-    assert!(counts.iter().all(|count| (7..=9).contains(count)), "{counts:?}");
+    counts
 }

@@ -50,7 +50,7 @@ fn works() {
     let comm = Remote::bind((Ipv4Addr::LOCALHOST, 0).into(), None).expect("a port");
     println!("\nat {}", comm.address());
     std::io::stdout().flush().expect("somebody reads");
-    let rate = Rate { slots: 1, per_job: Duration::from_micros(20), bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate { per_job: Duration::from_micros(20), ..Rate::default() };
     let devices: [Arc<dyn Device>; 2] = [
         Arc::new(Pool::start(&PoolConfig::new(1)).expect("threads")),
         Arc::new(Emulated::start("test", rate, Vec::new()).expect("a thread")),

@@ -144,6 +144,7 @@ pub struct Builder {
     samples: Vec<(String, Bytes)>,
     handles_itself: bool,
     around: Option<Arc<dyn Around>>,
+    one_machine: bool,
     #[cfg(unix)]
     door: Option<std::path::PathBuf>,
     wrong: Option<String>,
@@ -174,6 +175,7 @@ impl Builder {
             samples: Vec::new(),
             handles_itself: true,
             around: None,
+            one_machine: false,
             #[cfg(unix)]
             door: None,
             wrong: None,
@@ -276,6 +278,13 @@ impl Builder {
         self
     }
 
+    /// Requester and responder are one machine: the same processor, and the same accelerator, do what either has to do.
+    #[must_use]
+    pub fn one_machine(mut self) -> Self {
+        self.one_machine = true;
+        self
+    }
+
     /// Says on this socket, a new file, where requests went and why: to `pathcall place explain`.
     #[cfg(unix)]
     #[must_use]
@@ -302,7 +311,8 @@ impl Builder {
         for (name, request) in &self.samples {
             try_out(&mut application, &devices, &tasks, name, request)?;
         }
-        let mut paths = Paths::of(&requester, &responder, &application)?;
+        let laid = if self.one_machine { Paths::of_machine } else { Paths::of };
+        let mut paths = laid(&requester, &responder, &application)?;
         let next = nexts(&application, self.next)?;
         let ordered = self.comms.iter().flatten().all(|(_, comm)| comm.is_ordered());
         let flows = Flows::new(&application);

@@ -72,7 +72,7 @@ fn pool() -> Arc<dyn Device> {
 }
 
 fn emulated(faults: Vec<Planted>) -> Arc<dyn Device> {
-    let rate = Rate { slots: 1, per_job: Duration::from_micros(20), bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate { per_job: Duration::from_micros(20), ..Rate::default() };
     Arc::new(Emulated::start("test", rate, faults).expect("a thread"))
 }
 

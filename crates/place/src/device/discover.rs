@@ -52,7 +52,8 @@ pub enum Choice {
     OpenCl(usize),
     /// `cuda:1`, likewise.
     Cuda(usize),
-    /// `emulated:slots=2,per-job=10us,bytes-per-second=1000000000,latency=2us`; each may be left out.
+    /// `emulated:slots=2,per-job=10us,bytes-per-second=1000000000,latency=2us,per-job.pack=30us`; each may be left
+    /// out. The last is of the task `pack` alone.
     Emulated(Rate),
 }
 
@@ -75,9 +76,10 @@ impl fmt::Display for Choice {
             Self::Cpu { threads } => write!(f, "cpu:{threads}"),
             Self::OpenCl(number) => write!(f, "opencl:{number}"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
-            Self::Emulated(Rate { slots, per_job, bytes_per_second, latency }) => {
+            Self::Emulated(Rate { slots, per_job, per_task, bytes_per_second, latency }) => {
                 write!(f, "emulated:slots={slots},per-job={}ns", per_job.as_nanos())?;
-                write!(f, ",bytes-per-second={bytes_per_second},latency={}ns", latency.as_nanos())
+                write!(f, ",bytes-per-second={bytes_per_second},latency={}ns", latency.as_nanos())?;
+                per_task.iter().try_for_each(|(task, time)| write!(f, ",per-job.{task}={}ns", time.as_nanos()))
             }
         }
     }
@@ -108,9 +110,9 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// `slots=2,per-job=10us`.
+/// `slots=2,per-job=10us,per-job.pack=30us`.
 fn rate(text: &str) -> Option<Rate> {
-    let mut rate = Rate { slots: 1, per_job: Duration::ZERO, bytes_per_second: 0, latency: Duration::ZERO };
+    let mut rate = Rate::default();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=')?;
         match key {
@@ -118,7 +120,7 @@ fn rate(text: &str) -> Option<Rate> {
             "per-job" => rate.per_job = duration(value)?,
             "bytes-per-second" => rate.bytes_per_second = value.parse().ok()?,
             "latency" => rate.latency = duration(value)?,
-            _ => return None,
+            _ => rate.per_task.push((key.strip_prefix("per-job.")?.into(), duration(value)?)),
         }
     }
     Some(rate)
@@ -146,7 +148,7 @@ pub fn open(choice: &Choice) -> Result<Arc<dyn Device>, DeviceError> {
     let failed = |error: io::Error| DeviceError::Failed { device: choice.to_string(), reason: error.to_string() };
     match choice {
         Choice::Cpu { threads } => Ok(Arc::new(Pool::start(&PoolConfig::new(*threads)).map_err(failed)?)),
-        Choice::Emulated(rate) => Ok(Arc::new(Emulated::start("model", *rate, Vec::new()).map_err(failed)?)),
+        Choice::Emulated(rate) => Ok(Arc::new(Emulated::start("model", rate.clone(), Vec::new()).map_err(failed)?)),
         Choice::OpenCl(number) => open_opencl(*number),
         Choice::Cuda(number) => open_cuda(*number),
     }
@@ -230,7 +232,9 @@ mod tests {
 
     #[test]
     fn choices_are_read_as_they_are_written() {
-        for text in ["cpu:2", "opencl:0", "cuda:3", "emulated:slots=2,per-job=10000ns,bytes-per-second=5,latency=1ns"] {
+        let emulated = "emulated:slots=2,per-job=10000ns,bytes-per-second=5,latency=1ns";
+        let by_task = format!("{emulated},per-job.pack=30000ns,per-job.look-up=5ns");
+        for text in ["cpu:2", "opencl:0", "cuda:3", emulated, &by_task] {
             assert_eq!(text.parse::<Choice>().expect("a choice").to_string(), text);
         }
         for text in ["gpu", "cpu:0", "cpu:x", "emulated:slots=0", "emulated:per-job=1", "emulated:rate=1us"] {

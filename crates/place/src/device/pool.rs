@@ -85,7 +85,7 @@ impl Device for Pool {
     }
 
     fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
-        load_host(&self.info, &self.functions, name, code)
+        self.functions.add(&self.info, host(&self.info, name, code)?)
     }
 
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
@@ -101,15 +101,10 @@ impl Device for Pool {
     }
 }
 
-/// Loads a function of the host.
-pub(super) fn load_host(
-    info: &Info,
-    functions: &Functions<Loaded>,
-    name: &str,
-    code: &Code,
-) -> Result<FunctionId, DeviceError> {
+/// A function of the host: what `code` must be.
+pub(super) fn host(info: &Info, name: &str, code: &Code) -> Result<Loaded, DeviceError> {
     match code {
-        Code::Host(function, length) => functions.add(info, (Arc::clone(function), *length)),
+        Code::Host(function, length) => Ok((Arc::clone(function), *length)),
         other => Err(DeviceError::Code {
             device: info.name.clone(),
             name: name.into(),

@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn an_emulated_device_is_measured_as_it_was_told_to_be() {
         let (per_job, latency) = (Duration::from_millis(1), Duration::from_millis(2));
-        let rate = Rate { slots: 1, per_job, bytes_per_second: 0, latency };
+        let rate = Rate { per_job, latency, ..Rate::default() };
         let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
         let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
         let request = Bytes::from_static(b"x");
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
         let (per_job, latency) = (Duration::from_millis(2), Duration::from_millis(1));
-        let device = Emulated::start("test", Rate { slots: 4, per_job, bytes_per_second: 0, latency }, Vec::new());
+        let device = Emulated::start("test", Rate { slots: 4, per_job, latency, ..Rate::default() }, Vec::new());
         let device = device.expect("a thread");
         let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
         let measured = compute(&device, function, &Bytes::new(), 8, Duration::from_millis(100)).expect("measured");

@@ -83,7 +83,7 @@ fn expected(inputs: &[Bytes]) -> Vec<Result<Bytes, JobError>> {
 #[test]
 fn threads_and_an_emulated_device_answer_alike() {
     let pool = Pool::start(&PoolConfig::new(2)).expect("threads");
-    let rate = Rate { slots: 2, per_job: Duration::from_micros(200), bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate { slots: 2, per_job: Duration::from_micros(200), ..Rate::default() };
     let emulated = Emulated::start("test", rate, Vec::new()).expect("a thread");
     for device in [&pool as &dyn Device, &emulated] {
         let function = device.load("add", &add_seven()).expect("loaded");
@@ -93,7 +93,7 @@ fn threads_and_an_emulated_device_answer_alike() {
 
 #[test]
 fn an_emulated_device_takes_its_time_and_not_the_processors() {
-    let rate = Rate { slots: 2, per_job: Duration::from_millis(10), bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate { slots: 2, per_job: Duration::from_millis(10), ..Rate::default() };
     let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
     let function = device.load("add", &add_seven()).expect("loaded");
     let began = std::time::Instant::now();
@@ -135,7 +135,7 @@ fn functions_that_fail_or_panic_or_lie_are_told() {
 
 #[test]
 fn planted_faults_show_as_they_are() {
-    let rate = Rate { slots: 1, per_job: Duration::ZERO, bytes_per_second: 0, latency: Duration::ZERO };
+    let rate = Rate::default();
     let planted = |from, fault| Planted { from, count: 1, fault };
     let faults = vec![
         planted(1, Fault::Fails),

@@ -124,6 +124,24 @@ impl Paths {
         route::lay(requester, responder, application)
     }
 
+    /// Lays an application over two ends on one machine: what computes on one of them has that less time for the other.
+    /// Nodes of the same role are one resource, with the requester's slots.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_machine(requester: &Hardware, responder: &Hardware, application: &Application) -> Result<Self, Mistake> {
+        let mut paths = Self::of(requester, responder, application)?;
+        let shared = |resource: &Resource| {
+            let same = |other: &Resource| other.node.is_some() && other.node == resource.node;
+            paths.resources.iter().position(same)
+        };
+        let first: Vec<usize> = paths.resources.iter().enumerate().map(|(at, it)| shared(it).unwrap_or(at)).collect();
+        for hop in paths.paths.iter_mut().flat_map(|path| &mut path.hops) {
+            hop.resource = ResourceId(first[usize::from(hop.resource.0)] as u16);
+        }
+        Ok(paths)
+    }
+
     /// Lays an application over one host that has the requests already, and is to have the answers: the responder's part
     /// of each path.
     ///

@@ -22,7 +22,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use pathcall_wire::Instant;
 
 use super::functions::Functions;
-use super::pool::{JOBS_MAX, Loaded, load_host, refused, run};
+use super::pool::{JOBS_MAX, Loaded, host, refused, run};
 use super::{
     Code, Completion, Device, DeviceError, FunctionId, Info, Job, JobError, Kind, Refused, RefusedReason, Region,
     register_heap,
@@ -63,10 +63,14 @@ impl Planted {
     }
 }
 
+/// A function, and what each of its jobs takes.
+type Timed = (Loaded, Duration);
+
 /// The device.
 pub struct Emulated {
     info: Info,
-    functions: Arc<Functions<Loaded>>,
+    rate: Rate,
+    functions: Arc<Functions<Timed>>,
     jobs: Sender<Job>,
 }
 
@@ -87,14 +91,14 @@ impl Emulated {
         let (jobs, queue) = bounded(JOBS_MAX);
         let timer = Timer {
             functions: Arc::clone(&functions),
-            timeline: Timeline::new(rate),
+            timeline: Timeline::new(rate.clone()),
             faults,
             origin: Clock::now(),
             taken: 0,
             due: BinaryHeap::new(),
         };
         thread::Builder::new().name(format!("place-{name}")).spawn(move || timer.run(&queue))?;
-        Ok(Self { info, functions, jobs })
+        Ok(Self { info, rate, functions, jobs })
     }
 }
 
@@ -110,7 +114,7 @@ impl Device for Emulated {
     }
 
     fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
-        load_host(&self.info, &self.functions, name, code)
+        self.functions.add(&self.info, (host(&self.info, name, code)?, self.rate.job(name)))
     }
 
     fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
@@ -157,7 +161,7 @@ impl Ord for Due {
 
 /// Its thread.
 struct Timer {
-    functions: Arc<Functions<Loaded>>,
+    functions: Arc<Functions<Timed>>,
     timeline: Timeline,
     faults: Vec<Planted>,
     origin: Clock,
@@ -202,13 +206,13 @@ impl Timer {
         }
         let loaded = self.functions.get(job.function);
         let mut result = match loaded {
-            Some(loaded) => run(loaded, &job.input, &mut job.region),
+            Some((function, _)) => run(function, &job.input, &mut job.region),
             None => Err(JobError::Device(format!("no function {}", job.function.0))),
         };
         match (fault, &mut result, loaded) {
             (Some(Fault::Gone), ..) => result = Err(JobError::Device("the device is gone".into())),
             (Some(Fault::Fails), ..) => result = Err(JobError::Device("planted: it failed".into())),
-            (Some(Fault::Length(by)), Ok(bytes), Some((_, length))) => {
+            (Some(Fault::Length(by)), Ok(bytes), Some(((_, length), _))) => {
                 let got = bytes.saturating_add_signed(by);
                 if got > job.region.output_max || !length.allows(job.input.len(), got) {
                     result = Err(JobError::length(*length, job.input.len(), job.region.output_max, got));
@@ -219,7 +223,8 @@ impl Timer {
             _ => {}
         }
         let times = if let Some(Fault::Slow(times)) = fault { times } else { 1 };
-        let at = self.timeline.admit(now, job.input.len(), times);
+        let takes = loaded.map_or(Duration::ZERO, |(_, takes)| *takes);
+        let at = self.timeline.admit(now, takes, job.input.len(), times);
         let completion = Completion::now(job.tag, Some(job.region), result);
         self.due.push(Reverse(Due { at, number, completion, done: job.done }));
     }
