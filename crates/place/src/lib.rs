@@ -11,7 +11,8 @@
 //! each path's traverse time and toll; [`select`] decides for each request which path it takes, and keeps requests of
 //! one address or message in order (§III-B2); [`exact`] has the best choice for a known sequence of requests (§III-B1).
 //!
-//! These four do no I/O and read no clock, and need none of the feature `host`. [`device`] is what requests are worked on
+//! These four do no I/O and read no clock, nor does [`explain`], which remembers what was chosen and why; none of them
+//! needs the feature `host`. At the [`door`] operators ask for that. [`device`] is what requests are worked on
 //! with, and [`context`] what applications call (Table II). Beside them stands [`reduce`]: all-reduce among the processes
 //! of one host.
 
@@ -19,7 +20,10 @@
 pub mod context;
 #[cfg(feature = "host")]
 pub mod device;
+#[cfg(unix)]
+pub mod door;
 pub mod exact;
+pub mod explain;
 mod mistake;
 pub mod model;
 pub mod path;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pathcall_place::door::{Question, ask};
 use pathcall_place::model::Preset;
 use pathcall_place::{Hardware, Role, Strategy};
 use pathcall_proto::manifest::{Balance, Cloned, Manifest};
@@ -97,9 +98,13 @@ fn hardware() -> Hardware {
 
 impl Host {
     async fn start(cpu_open: bool, acc_open: bool, strategy: Strategy) -> Self {
+        Self::start_with(cpu_open, acc_open, |placing| placing.strategy(strategy)).await
+    }
+
+    async fn start_with(cpu_open: bool, acc_open: bool, with: impl FnOnce(Placing) -> Placing) -> Self {
         let values = Values::default();
         let (cpu, acc) = (Part::new(&values, cpu_open), Part::new(&values, acc_open));
-        let placing = Placing::new(hardware()).strategy(strategy).acc(ShelfServer::new(acc.clone()));
+        let placing = with(Placing::new(hardware()).acc(ShelfServer::new(acc.clone())));
         let pathcall = Server::builder(&PLACED).place(placing).build().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -188,6 +193,36 @@ async fn what_the_device_can_not_do_the_processor_does() {
     // An answer of the application, whoever gives it.
     host.acc.broken.store(false, Ordering::Relaxed);
     assert_eq!(soon(host.get("none")).await.unwrap_err().code(), Code::NotFound);
+}
+
+/// Whoever asks is told, here and at the door.
+#[tokio::test]
+async fn where_calls_went_is_told_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = dir.path().join("door");
+    let host = Host::start_with(true, true, |placing| placing.strategy(Strategy::AllAcc).door(&door)).await;
+    soon(host.put("k", 7)).await.unwrap();
+    assert_eq!(soon(host.get("k")).await.unwrap().1, "acc");
+    host.acc.broken.store(true, Ordering::Relaxed);
+    assert_eq!(soon(host.get("k")).await.unwrap().1, "cpu");
+    let asked = |question| {
+        let door = door.clone();
+        tokio::task::spawn_blocking(move || ask(&door, question).expect("somebody answers"))
+    };
+    let told = soon(asked(Question::Explain(10))).await;
+    assert_eq!(told, host.pathcall.place_explain(10).concat());
+    let lines: Vec<_> = told.lines().collect();
+    let [put, get, broken] = lines[..] else { panic!("three calls: {told}") };
+    assert!(put.starts_with("shelf 0 PUT: cpu-cpu (no other);"), "{put}");
+    assert!(get.starts_with("shelf 1 GET: cpu-acc (least);") && get.contains("ns in all"), "{get}");
+    assert!(broken.starts_with("shelf 2 GET: cpu-cpu") && broken.contains("on cpu-acc: UNAVAILABLE"), "{broken}");
+    let status = soon(asked(Question::Status)).await;
+    assert!(status.contains("shelf GET cpu-acc (acc): sent 2, done 1, failed 1"), "{status}");
+    drop(host);
+    let taken = dir.path().join("no/such");
+    let placing = Placing::new(hardware()).acc(ShelfServer::new(Part::new(&Values::default(), true))).door(&taken);
+    let said = Server::builder(&PLACED).place(placing).build().await.expect_err("no such directory").to_string();
+    assert!(said.contains("no door at") && said.contains("no/such"), "{said}");
 }
 
 #[tokio::test]

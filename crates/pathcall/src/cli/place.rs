@@ -95,9 +95,9 @@ pub(crate) fn run(args: &PlaceArgs) -> Result<ExitCode, Failure> {
         Command::Profile(args) => profile(args),
         Command::Check(args) => return check(args),
         #[cfg(unix)]
-        Command::Explain(args) => ask(&args.door, pathcall_place::context::door::Question::Explain(args.last)),
+        Command::Explain(args) => ask(&args.door, pathcall_place::door::Question::Explain(args.last)),
         #[cfg(unix)]
-        Command::Status(args) => ask(args, pathcall_place::context::door::Question::Status),
+        Command::Status(args) => ask(args, pathcall_place::door::Question::Status),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -169,8 +169,8 @@ fn read(path: &Path) -> Result<(String, String), Failure> {
 }
 
 #[cfg(unix)]
-fn ask(args: &DoorArgs, question: pathcall_place::context::door::Question) -> Result<(), Failure> {
-    let said = pathcall_place::context::door::ask(&args.at, question)
+fn ask(args: &DoorArgs, question: pathcall_place::door::Question) -> Result<(), Failure> {
+    let said = pathcall_place::door::ask(&args.at, question)
         .map_err(|source| Failure::File { path: args.at.clone(), source })?;
     print(&said)
 }

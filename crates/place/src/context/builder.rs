@@ -119,7 +119,7 @@ pub struct Context {
     pub(super) around: Option<Arc<dyn Around>>,
     pub(super) stop: Option<Receiver<()>>,
     #[cfg(unix)]
-    pub(super) door: Option<super::door::Door>,
+    pub(super) door: Option<super::door::Answering>,
 }
 
 impl fmt::Debug for Context {
@@ -355,7 +355,7 @@ impl Builder {
         #[cfg(unix)]
         let door = match self.door {
             Some(path) => Some(
-                super::door::Door::open(&path)
+                super::door::Answering::open(&path)
                     .map_err(|error| InitError::Registered(format!("no door at {}: {error}", path.display())))?,
             ),
             None => None,

@@ -48,13 +48,13 @@ impl Context {
             self.turn();
             now = (self.cpu_clock)();
         }
-        self.telemetry.before(now, &self.paths, &self.selector, kind);
+        self.telemetry.log.before(now, &self.paths, &self.selector, kind);
         let (ticket, go) = match self.selector.select(now, &Request { kind, address, message }) {
             Decision::Go(go) => (go.ticket, Some(go)),
             Decision::Wait { ticket } => (ticket, None),
             Decision::Full => return Err(full),
         };
-        let record = self.telemetry.asked(now, tag, kind, go.is_none());
+        let record = self.telemetry.log.asked(now, tag, kind, go.is_none());
         let entry = Entry {
             tag,
             kind,
@@ -250,7 +250,7 @@ impl Context {
         (entry.path, entry.trip, entry.sent, entry.from, entry.intra_ns) = (Some(go.path), 0, now, now, Some(0));
         entry.attempts += 1;
         let (record, payload) = (entry.record, entry.payload.clone());
-        self.telemetry.chose(record, go.path, go.why);
+        self.telemetry.log.chose(record, go.path, go.why);
         self.stage(now, at, payload);
     }
 
@@ -327,7 +327,7 @@ impl Context {
         let now = (self.cpu_clock)();
         self.entries.attempt(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
-        self.telemetry.failed(entry.record, entry.path, &why);
+        self.telemetry.log.failed(entry.record, entry.path, &why);
         entry.why.clone_from(&why);
         if entry.resorted {
             self.end(at, Err(Failure::Failed(why)));

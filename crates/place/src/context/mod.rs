@@ -29,7 +29,7 @@ mod bench;
 mod builder;
 pub mod comm;
 #[cfg(unix)]
-pub mod door;
+mod door;
 mod error;
 mod flight;
 mod held;

@@ -154,7 +154,7 @@ fn requests_take_both_paths_and_are_explained() {
 
 #[test]
 fn who_asks_at_the_door_is_told() {
-    use super::door::{Question, ask};
+    use crate::door::{Question, ask};
     let path = std::env::temp_dir().join(format!("pathcall-place-{}.sock", std::process::id()));
     let (asks, works) = InProcess::pair();
     let server = builder(emulated(Vec::new()), host()).reg_comm_func(works, "works", Role::Cpu).door(&path);

@@ -133,6 +133,12 @@ impl Server {
         self.inner.places.as_ref().map(Places::stats).unwrap_or_default()
     }
 
+    /// The last `count` placed calls of each application, the newest last: which way each took through this host, and why.
+    #[must_use]
+    pub fn place_explain(&self, count: usize) -> Vec<String> {
+        self.inner.places.as_ref().map(|places| places.explain(count)).unwrap_or_default()
+    }
+
     /// Its part in a pool, if it has one.
     #[must_use]
     pub fn pool_stats(&self) -> Option<PoolStats> {

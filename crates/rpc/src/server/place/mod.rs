@@ -15,6 +15,7 @@ mod running;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
+use std::path::PathBuf;
 
 use pathcall_place::model::NodeRole;
 use pathcall_place::select::Config;
@@ -41,6 +42,7 @@ pub struct Placing {
     request_bytes_max: usize,
     routes: RoutesBuilder,
     accelerated: BTreeSet<&'static str>,
+    door: Option<PathBuf>,
 }
 
 /// Why methods can't be placed on a host.
@@ -61,6 +63,14 @@ pub enum PlacingError {
         path: &'static str,
         /// Its service.
         service: String,
+    },
+    /// Nobody can listen where operators are to ask.
+    #[error("no door at {}: {said}", .path.display())]
+    Door {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        said: String,
     },
 }
 
@@ -93,6 +103,7 @@ impl Placing {
             request_bytes_max: REQUEST_BYTES_MAX,
             routes: Routes::builder(),
             accelerated: BTreeSet::new(),
+            door: None,
         }
     }
 
@@ -127,6 +138,13 @@ impl Placing {
         self
     }
 
+    /// Says on this socket, a new file, where calls went and why: to `pathcall place explain`.
+    #[cfg(unix)]
+    pub fn door(mut self, path: &std::path::Path) -> Self {
+        self.door = Some(path.to_owned());
+        self
+    }
+
     /// Calls that the host can work on at once: the slots of its processor and its accelerator.
     pub(super) fn slots(&self) -> usize {
         [Role::Cpu, Role::Acc].into_iter().map(|role| slots(&self.hardware, role)).sum()
@@ -148,6 +166,11 @@ impl Placing {
                 self.answered(&paths, method)?;
             }
             places.add(paths, self.strategy, self.config, &methods);
+        }
+        #[cfg(unix)]
+        if let Some(path) = self.door {
+            let opened = places.open_door(&path);
+            opened.map_err(|error| PlacingError::Door { path, said: error.to_string() })?;
         }
         Ok(places)
     }

@@ -1,14 +1,18 @@
 //! Placed calls from when they come until they are answered.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
 use http::HeaderValue;
 use http_body_util::{BodyExt, Full, Limited};
+use pathcall_place::explain::Log;
 use pathcall_place::select::Config;
-use pathcall_place::{Decision, Go, KindId, Outcome, Paths, Released, Request, Role, Selector, Strategy, Ticket};
+use pathcall_place::{
+    Decision, Go, KindId, Outcome, PathId, PathState, Paths, Released, Request, Role, Selector, Strategy, Ticket,
+};
 use pathcall_proto::manifest::Placed;
 use pathcall_wire::Instant;
 use tokio::sync::{Semaphore, oneshot};
@@ -20,6 +24,9 @@ use tower::{Service, ServiceExt};
 use super::PlaceStats;
 use super::about::About;
 use crate::headers::ROLE;
+
+/// Calls of an application that are remembered.
+const EXPLAINED_MAX: usize = 1024;
 
 /// All placed methods of a server.
 #[derive(Debug)]
@@ -33,6 +40,8 @@ pub(in crate::server) struct Places {
     about: About,
     /// Of the host's nodes, by [`Role`]: calls that each works on at once.
     slots: [Semaphore; 2],
+    #[cfg(unix)]
+    _door: Option<pathcall_place::door::Door>,
 }
 
 /// A placed method.
@@ -54,6 +63,7 @@ struct Place {
 #[derive(Debug)]
 struct Selecting {
     selector: Selector,
+    log: Log,
     /// By [`Ticket::index`]: who waits to be sent. `None` is said to a call that is given up.
     waiting: Vec<Option<oneshot::Sender<Option<Go>>>>,
 }
@@ -67,7 +77,27 @@ impl Places {
             request_bytes_max,
             about: About::default(),
             slots: slots.map(|slots| Semaphore::new(slots.min(Semaphore::MAX_PERMITS))),
+            #[cfg(unix)]
+            _door: None,
         }
+    }
+
+    /// Says at a socket where calls went, and why.
+    #[cfg(unix)]
+    pub(super) fn open_door(&mut self, path: &std::path::Path) -> std::io::Result<()> {
+        use pathcall_place::door::{Door, Question};
+        let applications = self.applications.clone();
+        let door = Door::open(path, move |question| match question {
+            Question::Explain(count) => told(&applications, count).concat(),
+            Question::Status => applications.iter().map(|place| place.status()).collect(),
+        })?;
+        self._door = Some(door);
+        Ok(())
+    }
+
+    /// The last calls, the newest last: which way each took, and why. A line each.
+    pub(in crate::server) fn explain(&self, count: usize) -> Vec<String> {
+        told(&self.applications, count)
     }
 
     /// Adds an application with its methods.
@@ -76,6 +106,7 @@ impl Places {
         paths.paths.iter_mut().for_each(|path| path.fifo = false);
         let selecting = Selecting {
             selector: Selector::new(&paths, strategy, config),
+            log: Log::new(EXPLAINED_MAX),
             waiting: std::iter::repeat_with(|| None).take(config.in_flight_max as usize).collect(),
         };
         let place = Arc::new(Place { paths, began: Clock::now(), selecting: Mutex::new(selecting) });
@@ -157,6 +188,15 @@ impl Places {
     }
 }
 
+/// The last calls of some applications: those of each together, the newest last.
+fn told(applications: &[Arc<Place>], count: usize) -> Vec<String> {
+    let lines = |place: &Arc<Place>| -> Vec<String> {
+        let selecting = place.lock();
+        selecting.log.last(count, &place.paths).map(|line| format!("{} {line}\n", place.paths.application)).collect()
+    };
+    applications.iter().flat_map(lines).collect()
+}
+
 /// Whether a device says that it can't.
 fn is_unavailable(response: &http::Response<Body>) -> bool {
     Status::from_header_map(response.headers()).is_some_and(|status| status.code() == Code::Unavailable)
@@ -174,14 +214,32 @@ impl Place {
 
     /// A call's turn; `None`: too many are there.
     fn select(self: &Arc<Self>, kind: KindId, address: u64) -> Option<Turn> {
-        let mut selecting = self.lock();
-        let request = Request { kind, address, message: address };
-        let (ticket, next) = match selecting.selector.select(self.now(), &request) {
-            Decision::Full => return None,
+        let (now, mut selecting) = (self.now(), self.lock());
+        let Selecting { selector, log, .. } = &mut *selecting;
+        log.before(now, &self.paths, selector, kind);
+        let decision = selector.select(now, &Request { kind, address, message: address });
+        if decision == Decision::Full {
+            return None;
+        }
+        let record = log.asked(now, address, kind, matches!(decision, Decision::Wait { .. }));
+        let (ticket, next) = match decision {
             Decision::Go(go) => (go.ticket, Next::Go(go)),
             Decision::Wait { ticket } => (ticket, Next::Wait(selecting.wait(ticket))),
+            Decision::Full => return None,
         };
-        Some(Turn { place: Arc::clone(self), ticket, next })
+        Some(Turn { place: Arc::clone(self), ticket, record, path: None, next })
+    }
+
+    /// What the ways have come to, a line each.
+    fn status(&self) -> String {
+        let mut text = String::new();
+        for PlaceStats { application, request, path, role, traverse_ns, toll_ns, state } in self.stats() {
+            let PathState { sent, done, failed, probes, lefts, in_flight, k, .. } = state;
+            let _ = write!(text, "{application} {request} {path} ({role}): sent {sent}, done {done}, failed {failed}");
+            let _ = write!(text, ", probes {probes}, left {lefts} times, in flight {in_flight}, k {k}");
+            let _ = writeln!(text, "; T {traverse_ns} ns, toll {toll_ns} ns");
+        }
+        text
     }
 
     fn stats(&self) -> Vec<PlaceStats> {
@@ -234,6 +292,10 @@ impl Selecting {
 struct Turn {
     place: Arc<Place>,
     ticket: Ticket,
+    /// Its number in the log.
+    record: u64,
+    /// The way that it was sent last.
+    path: Option<PathId>,
     next: Next,
 }
 
@@ -255,6 +317,8 @@ impl Turn {
         match go {
             Some(go) => {
                 self.next = Next::Go(go);
+                self.path = Some(go.path);
+                self.place.lock().log.chose(self.record, go.path, go.why);
                 Some((self.place.paths.path(go.path).role, Clock::now()))
             }
             None => {
@@ -271,14 +335,17 @@ impl Turn {
     /// It is answered.
     fn done(&mut self, begun: Clock) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.place.lock().log.ended(self.record, Some(took), took);
         self.end(Outcome::Done { intra_ns: Some(took), total_ns: took });
         self.next = Next::Over;
     }
 
     /// The device can't; somebody else is asked, or the same one again.
     fn failed(&mut self) {
-        let told = self.place.lock().wait(self.ticket);
-        self.next = Next::Wait(told);
+        let mut selecting = self.place.lock();
+        selecting.log.failed(self.record, self.path, "UNAVAILABLE");
+        self.next = Next::Wait(selecting.wait(self.ticket));
+        drop(selecting);
         self.end(Outcome::Failed);
     }
 
