@@ -55,6 +55,7 @@ mod netrpc_sync;
 mod netrpc_table5;
 mod netrpc_table7;
 mod place_apps;
+mod place_select;
 mod place_transfer;
 mod program_frame;
 mod reduce;
@@ -125,6 +126,7 @@ const FIGURES: [Figure; 48] = [
     leo_fig12::FIGURE,
     leo_fig13::FIGURE,
     place_apps::FIGURE,
+    place_select::FIGURE,
     place_transfer::FIGURE,
 ];
 

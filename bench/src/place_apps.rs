@@ -37,10 +37,11 @@ struct App {
     load: fn(&Application, usize) -> Result<Box<dyn Workload>>,
 }
 
-const APPS: [App; 5] = [
+const APPS: [App; 6] = [
     App { name: "store, YCSB C", file: index::FILE, hardware: Preset::OffPath, load: ycsb_c },
     App { name: "store, YCSB B", file: index::FILE, hardware: Preset::OffPath, load: ycsb_b },
-    App { name: "files, written", file: files::APPLICATION, hardware: Preset::OffPath, load: written },
+    App { name: "files, LZ4", file: files::APPLICATION, hardware: Preset::OffPath, load: lz4 },
+    App { name: "files, words", file: files::APPLICATION, hardware: Preset::OffPath, load: words },
     App { name: "disk, reads of 4 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: small_reads },
     App { name: "disk, reads of 64 KiB", file: blocks::FILE, hardware: Preset::OnPath, load: large_reads },
 ];
@@ -112,8 +113,17 @@ fn ycsb_b(application: &Application, rounds: usize) -> Result<Box<dyn Workload>>
     Ok(Box::new(index::Load::new(application, mix)?))
 }
 
-fn written(_: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
-    Ok(Box::new(files::Load::new(files::Codec::Lz4, 8 * rounds, files::FILE, false)))
+fn lz4(_: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    Ok(written(files::Codec::Lz4, rounds))
+}
+
+/// As kernels pack them.
+fn words(_: &Application, rounds: usize) -> Result<Box<dyn Workload>> {
+    Ok(written(files::Codec::Words, rounds))
+}
+
+fn written(codec: files::Codec, rounds: usize) -> Box<dyn Workload> {
+    Box::new(files::Load::new(codec, 8 * rounds, files::FILE, false))
 }
 
 fn small_reads(application: &Application, rounds: usize) -> Result<Box<dyn Workload>> {

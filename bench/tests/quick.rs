@@ -227,9 +227,17 @@ fn memory_of_another_process_is_read_beside_ucx() {
 #[test]
 fn applications_of_place_have_rows_beside_one_path() {
     let out = directory("place");
-    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-apps"], &out);
+    let (done, stdout, stderr) = bench(&["--quick", "--reps", "1", "place-select", "place-apps"], &out);
     assert!(done, "{stderr}");
-    for app in ["store, YCSB C", "store, YCSB B", "files, written", "disk, reads of 4 KiB", "disk, reads of 64 KiB"] {
+    assert!(stdout.contains("| GET of kvs, 2 paths ") && stdout.contains("| taking turns "), "{stdout}");
+    for app in [
+        "store, YCSB C",
+        "store, YCSB B",
+        "files, LZ4",
+        "files, words",
+        "disk, reads of 4 KiB",
+        "disk, reads of 64 KiB",
+    ] {
         assert!(stdout.contains(&format!("| {app}, emulated ")), "{app}: {stdout}");
         let made = stdout.contains(&format!("| {app}, OpenCL "));
         assert!(made || stderr.contains("place-apps: left out: opencl"), "{app}: {stdout} {stderr}");

@@ -171,17 +171,50 @@ impl Workload for Load {
     }
 }
 
-/// What measurements look like: words that go up and down by little, with some noise between. To about half by either
-/// codec.
+/// What records of measurements look like: most are an earlier one in which a word is another, the rest are new, and all
+/// lie near each other. To about half by either codec.
 fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    const RECORD: usize = 8;
+    const BACK: usize = 64;
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut value = 1_000_000_u32;
-    let words = std::iter::repeat_with(|| {
+    let mut draw = move |below: usize| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        value = value.wrapping_add((state >> 50) as u32 & 0x3fff).wrapping_sub(0x2000);
-        value
-    });
-    words.flat_map(u32::to_le_bytes).take(bytes).collect()
+        (state >> 33) as usize % below
+    };
+    let mut words: Vec<u32> = Vec::with_capacity(bytes / 4 + RECORD);
+    while words.len() * 4 < bytes {
+        let records = words.len() / RECORD;
+        if records > 0 && draw(8) > 2 {
+            let earlier = (records - 1 - draw(BACK.min(records))) * RECORD;
+            words.extend_from_within(earlier..earlier + RECORD);
+            let changed = words.len() - 1 - draw(RECORD);
+            words[changed] = measured(&mut draw);
+        } else {
+            words.extend(std::iter::repeat_with(|| measured(&mut draw)).take(RECORD));
+        }
+    }
+    words.into_iter().flat_map(u32::to_le_bytes).take(bytes).collect()
+}
+
+fn measured(draw: &mut impl FnMut(usize) -> usize) -> u32 {
+    1_000_000 + draw(1 << 15) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_files_have_packs_to_about_half() {
+        let raw = content(3, CHUNK);
+        let chunk = plain(1, 1, 0, 1, &raw);
+        for codec in [Codec::Lz4, Codec::Words] {
+            let mut packed = vec![0; chunk.len()];
+            let bytes = apps_chunk::pack(codec, &chunk, &mut packed).expect("a plain chunk");
+            let share = bytes as f64 / raw.len() as f64;
+            assert!((0.4..0.6).contains(&share), "{codec:?}: {share:.3}");
+        }
+    }
 }
