@@ -2,18 +2,30 @@
 
 CARGO ?= cargo
 SEEDS ?= 2000
+OUT = $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: demo test lint sim mutants xdp soak fuzz loc bench
+
+# With PROFILE=dev demonstration and simulations run what the tests were built from, unoptimised but for the hot parts: one
+# build in place of two, for machines that start from nothing each time.
+PROFILE ?= release
+PARTS = -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
+ifeq ($(PROFILE),dev)
+BIN = $(OUT)/debug
+BUILD = $(CARGO) test --workspace --features $(ALL_FEATURES) --no-run
+else
+BIN = $(OUT)/release
+BUILD = $(CARGO) build --release $(PARTS)
+endif
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table. As root,
 # TESTBED=1 puts every party on a host of its own, on links of 1 Gbit/s.
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
-PARTS = -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
 demo:
-	$(CARGO) build --release $(PARTS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall \
-	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(or $(CARGO_TARGET_DIR),target)/release/pathcall) \
+	$(BUILD)
+	$(BIN)/pathcall \
+	  $(if $(TESTBED),testbed up --name $(BED) --hosts 6 --rate 1gbit -- $(BIN)/pathcall) \
 	  demo $(if $(TESTBED),--testbed $(BED))
 
 # One build for all tests, with every feature; the kernel's program is left out, and so it is said, where what it
@@ -33,12 +45,12 @@ lint:
 
 # Faulty networks from seeds; every result is checked.
 sim:
-	$(CARGO) build --release $(PARTS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim map --seeds $(SEEDS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim delegate --seeds $(SEEDS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim clone --seeds $(SEEDS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim function --seeds $(SEEDS)
-	$(or $(CARGO_TARGET_DIR),target)/release/pathcall sim place --seeds $(SEEDS)
+	$(BUILD)
+	$(BIN)/pathcall sim map --seeds $(SEEDS)
+	$(BIN)/pathcall sim delegate --seeds $(SEEDS)
+	$(BIN)/pathcall sim clone --seeds $(SEEDS)
+	$(BIN)/pathcall sim function --seeds $(SEEDS)
+	$(BIN)/pathcall sim place --seeds $(SEEDS)
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program. `make test` has them, too.
