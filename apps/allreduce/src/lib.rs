@@ -19,7 +19,6 @@
 //! by half a millionth for each host at most, and by float32's own rounding.
 
 pub mod add;
-mod bell;
 pub mod member;
 pub mod ring;
 pub mod run;

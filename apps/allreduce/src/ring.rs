@@ -25,7 +25,6 @@ use pathcall_place::device::{AppError, Device};
 use pathcall_place::{Application, Hardware, KindId, Role, Strategy};
 use pathcall_wire::Instant;
 
-use crate::bell::{Bell, Belled};
 use crate::{APPLICATION, add};
 
 /// Values of a part: 64 KiB.
@@ -85,8 +84,6 @@ pub struct Ring {
     state: Arc<State>,
     /// Of rounds that this leader has not begun.
     early: VecDeque<Incoming>,
-    /// Whether it is woken when the bell is rung.
-    listens: bool,
 }
 
 /// What is under way.
@@ -94,8 +91,6 @@ pub struct Ring {
 struct State {
     host: usize,
     hosts: usize,
-    /// Rung when there is something to send, or nothing more to wait for.
-    bell: Arc<Bell>,
     round: Mutex<Round>,
 }
 
@@ -139,9 +134,7 @@ impl Ring {
             }
         }
         let remote = Remote::bind(listen, Some(next)).with_context(|| format!("can't listen at {listen}"))?;
-        let bell = Arc::new(Bell::default());
-        let comm = Belled { remote, bell: Arc::clone(&bell) };
-        let state = Arc::new(State { host, hosts, bell, round: Mutex::default() });
+        let state = Arc::new(State { host, hosts, round: Mutex::default() });
         // Two rows of one part.
         let sample: Vec<f32> = (0..2 * PART).map(|i| i as f32 / 7.0).collect();
         let mut rows = 2_u32.to_le_bytes().to_vec();
@@ -153,7 +146,7 @@ impl Ring {
             .sample("add", rows.into())
             .around(Arc::clone(&state) as _)
             .handles_itself(false)
-            .reg_comm_func(comm, "ring", Role::Cpu);
+            .reg_comm_func(remote, "ring", Role::Cpu);
         if let Some(acc) = acc {
             builder = builder.device(Role::Acc, acc);
             for code in add::on_accelerators() {
@@ -163,7 +156,7 @@ impl Ring {
         let context = builder.init()?;
         let kind = |name| context.kind(name).with_context(|| format!("{} has no {name}", APPLICATION.0));
         let (add, pass) = (kind("ADD")?, kind("PASS")?);
-        Ok(Self { context, add, pass, state, early: VecDeque::new(), listens: false })
+        Ok(Self { context, add, pass, state, early: VecDeque::new() })
     }
 
     /// Each value becomes the sum of all hosts', the same bits at all of them. All hosts call it, in the same order.
@@ -180,9 +173,6 @@ impl Ring {
         }
         let (mut sent, mut last) = (0, Clock::now());
         loop {
-            if !std::mem::replace(&mut self.listens, true) {
-                self.context.read("bell", 0, 0, 0)?;
-            }
             while sent < WINDOW
                 && let Some((kind, payload)) = self.state.next()
             {
@@ -202,7 +192,8 @@ impl Ring {
                     }
                 }
                 Some(Event::Request(incoming)) => self.take(number, incoming),
-                Some(Event::Accessed { .. }) => self.listens = false,
+                // There may be something to send, or nothing more to wait for.
+                Some(Event::Handled | Event::Accessed { .. }) => {}
                 None if last.elapsed() < PATIENCE => continue,
                 None => {
                     let whole = self.state.lock().whole;
@@ -370,7 +361,6 @@ impl Around for State {
             // It came before.
             (true, Part::Added | Part::Whole) | (false, Part::Whole) => {}
         }
-        self.bell.ring();
         Ok(Bytes::new())
     }
 }

@@ -127,7 +127,7 @@ fn a_device_that_does_wrong_spoils_no_file() {
     for faults in faults {
         let store = Arc::new(Store::new(1 << 24, 0, 1));
         let spoil = faults.is_empty();
-        let acc = Arc::new(Emulated::start("test", rate, faults).expect("a thread"));
+        let acc = Arc::new(Emulated::start("test", rate.clone(), faults).expect("a thread"));
         let mut context = context(&store, acc, spoil);
         write(&mut context, &store, 16);
         let failed = context.telemetry().paths.iter().map(|path| path.state.failed).sum::<u64>();

@@ -50,6 +50,7 @@ extern "C" {
 #define PATHCALL_PLACE_ANSWER 1
 #define PATHCALL_PLACE_ACCESSED 2
 #define PATHCALL_PLACE_REQUEST 3
+#define PATHCALL_PLACE_HANDLED 4
 
 /* Languages of kernels. */
 #define PATHCALL_PLACE_OPENCL 0

@@ -16,6 +16,8 @@ pub const PATHCALL_PLACE_ANSWER: u32 = 1;
 pub const PATHCALL_PLACE_ACCESSED: u32 = 2;
 /// A request has come.
 pub const PATHCALL_PLACE_REQUEST: u32 = 3;
+/// One that was given to `pathcall_place_handle` is answered, or can't be.
+pub const PATHCALL_PLACE_HANDLED: u32 = 4;
 
 /// What an event keeps until it is freed.
 pub struct pathcall_place_held {
@@ -27,7 +29,7 @@ pub struct pathcall_place_held {
 /// What has happened. Its bytes and its text are the library's, until `pathcall_place_event_free`.
 #[repr(C)]
 pub struct pathcall_place_event {
-    /// `PATHCALL_PLACE_ANSWER`, `PATHCALL_PLACE_ACCESSED` or `PATHCALL_PLACE_REQUEST`.
+    /// `PATHCALL_PLACE_ANSWER`, `_ACCESSED`, `_REQUEST` or `_HANDLED`.
     pub what: u32,
     /// `PATHCALL_PLACE_OK`; `PATHCALL_PLACE_REFUSED`: by the application's function; `PATHCALL_PLACE_FAILED`: by all.
     pub status: i32,
@@ -105,6 +107,7 @@ impl pathcall_place_event {
                 let blank = Self::keeping(PATHCALL_PLACE_REQUEST, PATHCALL_PLACE_OK, bytes, c"", Some(request));
                 Self { kind, trip, role, ..blank }
             }
+            Event::Handled => Self::with(PATHCALL_PLACE_HANDLED, Ok(Bytes::new())),
         }
     }
 

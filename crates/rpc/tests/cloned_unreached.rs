@@ -66,12 +66,15 @@ fn view(data_address: SocketAddr) -> PoolView {
 }
 
 async fn start(view: PoolView) -> (String, watch::Sender<PoolView>) {
+    start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), view, "plain")
+}
+
+fn start_on(listener: TcpListener, view: PoolView, name: &str) -> (String, watch::Sender<PoolView>) {
     let (tell, told) = watch::channel(view);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let server = tonic::transport::Server::builder()
         .add_service(PeerServer::new(Fake(told)))
-        .add_service(StoreServer::new(Handler::new("plain")))
+        .add_service(StoreServer::new(Handler::new(name)))
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
     tokio::spawn(server);
     (url, tell)
@@ -89,6 +92,40 @@ async fn what_no_frames_reach_is_called_by_grpc() {
     // From now on at once.
     client.get(note("who")).await.unwrap();
     assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 2));
+}
+
+#[tokio::test]
+async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut listeners = Vec::new();
+    let mut servers = Vec::new();
+    for endpoint in 1..=2 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let service_address = format!("http://{}", listener.local_addr().unwrap());
+        let data_address = silent.local_addr().unwrap().to_string();
+        servers.push(PoolServer { endpoint, data_address, service_address, ..PoolServer::default() });
+        listeners.push(listener);
+    }
+    let pool = PoolTable { gaid: 1, version: 1, servers, ..PoolTable::default() };
+    let view = PoolView { endpoint: 3, pool: Some(pool), outdated: false };
+    let started = ["one", "two"].into_iter().zip(listeners);
+    let started: Vec<_> = started.map(|(name, listener)| start_on(listener, view.clone(), name)).collect();
+    let channel = Channel::connect(started[0].0.clone(), &STORE).await.unwrap();
+    let mut client = StoreClient::new(channel.clone());
+    for name in ["one", "two"] {
+        let text = format!("refuse {name}");
+        let reply = tokio::time::timeout(LIMIT, client.tried(note(&text))).await.expect("an answer");
+        assert_eq!(reply.expect("from the other one").into_inner().text, text);
+    }
+    // The last word of all; what is fatal, and what a method without such a policy hears, is the first.
+    for (status, code) in [
+        (client.tried(note("fail")).await, tonic::Code::Aborted),
+        (client.tried(note("deny")).await, tonic::Code::PermissionDenied),
+        (client.get(note("refuse one")).await, tonic::Code::Aborted),
+    ] {
+        assert_eq!(status.expect_err("a failure").code(), code);
+    }
+    assert_eq!(channel.stats().plain_calls, 5);
 }
 
 #[tokio::test]

@@ -84,6 +84,8 @@ pub enum Event {
     },
     /// A request has come, and waits for [`Context::handle`]; see [`Builder::handles_itself`].
     Request(Incoming),
+    /// One that was given to [`Context::handle`] is answered, or can't be.
+    Handled,
 }
 
 /// An answer.

@@ -12,7 +12,7 @@ use pathcall_wire::place::HostTime;
 use super::bench::{Order, WorkError};
 use super::builder::Owner;
 use super::comm::{Fault, Head, ReplyTo};
-use super::{Context, Incoming};
+use super::{Context, Event, Incoming};
 use crate::Role;
 use crate::device::JobError;
 
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 impl Context {
     /// Has the function that is registered for a request work on it, on the device of that role. The answer leaves
-    /// when it is done.
+    /// when it is done, and [`Event::Handled`] says so where requests are given out.
     pub fn handle(&mut self, incoming: Incoming, role: Role) {
         let Incoming { head, payload, at, reply } = incoming;
         let head = Head { role, ..head };
@@ -29,7 +29,7 @@ impl Context {
             None => (payload, None),
             Some(around) => match around.before(head, &payload) {
                 Ok(input) => (input, Some(Box::new((head, payload)))),
-                Err(fault) => return reply.fail(fault),
+                Err(fault) => return self.answer(reply, at, Err(fault)),
             },
         };
         let Some(task) = head.task else {
@@ -43,7 +43,10 @@ impl Context {
                 let goes_on = head.trip > 0;
                 bench.start(now, Order { task, input, goes_on, of: Owner::Reply { reply, at, request } });
             }
-            _ => reply.fail(Fault::Failed(format!("nothing is registered for task {task} on {role}"))),
+            _ => {
+                let said = format!("nothing is registered for task {task} on {role}");
+                self.answer(reply, at, Err(Fault::Failed(said)));
+            }
         }
     }
 
@@ -63,6 +66,13 @@ impl Context {
             (Some(around), Some(request)) => around.after(request.0, &request.1, made),
             _ => made,
         };
+        self.answer(reply, at, answer);
+    }
+
+    fn answer(&mut self, reply: ReplyTo, at: Instant, answer: Result<Bytes, Fault>) {
+        if !self.handles_itself {
+            self.events.push_back(Event::Handled);
+        }
         match answer {
             Ok(payload) => {
                 // t4

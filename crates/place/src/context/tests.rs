@@ -348,8 +348,8 @@ fn an_application_may_handle_requests_itself() {
     for tag in 0..3 {
         context.send(message(&context, "ADD", tag, b"x")).expect("room");
     }
-    let (mut results, mut came) = (Vec::new(), 0);
-    while results.len() < 3 {
+    let (mut results, mut came, mut handled) = (Vec::new(), 0, 0);
+    while results.len() < 3 || handled < 2 {
         match context.wait(LIMIT).expect("in time") {
             Event::Request(incoming) if came == 0 => {
                 came += 1;
@@ -358,9 +358,11 @@ fn an_application_may_handle_requests_itself() {
             // On another role than its path names.
             Event::Request(incoming) => context.handle(incoming, Role::Cpu),
             Event::Answer(answer) => results.push(answer.result.expect("an answer")),
+            Event::Handled => handled += 1,
             other @ Event::Accessed { .. } => panic!("{other:?}"),
         }
     }
+    assert_eq!(handled, 2, "one was answered without");
     results.sort();
     assert!(results.contains(&sum(b"x")) && results.contains(&Bytes::from_static(b"own")), "{results:?}");
 }

@@ -49,7 +49,7 @@ impl Inner {
                 Outcome::Again => {}
             }
         }
-        self.by_grpc(pool, &parts, body).await
+        self.by_grpc(method, pool, &parts, body).await
     }
 
     async fn by_frames(
@@ -92,23 +92,33 @@ impl Inner {
         }
     }
 
-    /// By gRPC, to the server that is followed; to others when that is gone, which does no harm.
+    /// By gRPC, to the server that is followed; to others when that is gone, or says what is not fatal, which does no harm.
     async fn by_grpc(
         &self,
+        method: &Cloned,
         pool: &Pool,
         parts: &http::request::Parts,
         body: Bytes,
     ) -> Result<http::Response<Body>, Status> {
         self.counters.plain.add();
         let mut again = 0;
+        let mut attempts = method.hedging.map_or(1, |hedging| hedging.max_attempts);
         loop {
-            let mut failed = None;
+            let (mut failed, mut said) = (None, None);
             for transport in pool.transports() {
                 let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
                 match transport.call(request).await {
+                    Ok(response) if attempts > 1 && goes_on(method, &response) => said = Some(response),
                     Ok(response) => return Ok(response),
-                    Err(error) => failed = failed.or(Some(error)),
+                    Err(error) => {
+                        failed = failed.or(Some(error));
+                        continue;
+                    }
                 }
+                attempts -= 1;
+            }
+            if let Some(response) = said {
+                return Ok(response);
             }
             again += 1;
             if again > AGAIN_MAX {
@@ -117,6 +127,12 @@ impl Inner {
             tokio::time::sleep(AGAIN_PAUSE * again).await;
         }
     }
+}
+
+/// Whether a server says what leaves the call to others, by the method's policy (gRPC A6).
+fn goes_on(method: &Cloned, response: &http::Response<Body>) -> bool {
+    let said = Status::from_header_map(response.headers());
+    said.zip(method.hedging).is_some_and(|(status, hedging)| hedging.goes_on(status.code() as i32 as u8))
 }
 
 /// What became of a call by frames.
