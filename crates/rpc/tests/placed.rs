@@ -215,7 +215,10 @@ async fn where_calls_went_is_told_and_why() {
     let [put, get, broken] = lines[..] else { panic!("three calls: {told}") };
     assert!(put.starts_with("shelf 0 PUT: cpu-cpu (no other);"), "{put}");
     assert!(get.starts_with("shelf 1 GET: cpu-acc (least);") && get.contains("ns in all"), "{get}");
-    assert!(broken.starts_with("shelf 2 GET: cpu-cpu") && broken.contains("on cpu-acc: UNAVAILABLE"), "{broken}");
+    assert!(
+        broken.starts_with("shelf 2 GET: cpu-cpu") && broken.contains("on cpu-acc: the accelerator says UNAVAILABLE"),
+        "{broken}"
+    );
     let status = soon(asked(Question::Status)).await;
     assert!(status.contains("shelf GET cpu-acc (acc): sent 2, done 1, failed 1"), "{status}");
     drop(host);

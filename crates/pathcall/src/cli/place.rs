@@ -170,7 +170,9 @@ fn read(path: &Path) -> Result<(String, String), Failure> {
 
 #[cfg(unix)]
 fn ask(args: &DoorArgs, question: pathcall_place::door::Question) -> Result<(), Failure> {
-    let said = pathcall_place::door::ask(&args.at, question)
-        .map_err(|source| Failure::File { path: args.at.clone(), source })?;
+    let at = args.at.display();
+    let said = pathcall_place::door::ask(&args.at, question).map_err(|error| {
+        Failure::Place(format!("nobody answers at {at} ({error}): is the program running that has its door there?"))
+    })?;
     print(&said)
 }

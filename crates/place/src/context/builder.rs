@@ -288,8 +288,8 @@ impl Builder {
     /// Says on this socket, a new file, where requests went and why: to `pathcall place explain`.
     #[cfg(unix)]
     #[must_use]
-    pub fn door(mut self, path: &std::path::Path) -> Self {
-        self.door = Some(path.to_owned());
+    pub fn door(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.door = Some(path.into());
         self
     }
 

@@ -140,8 +140,8 @@ impl Placing {
 
     /// Says on this socket, a new file, where calls went and why: to `pathcall place explain`.
     #[cfg(unix)]
-    pub fn door(mut self, path: &std::path::Path) -> Self {
-        self.door = Some(path.to_owned());
+    pub fn door(mut self, path: impl Into<PathBuf>) -> Self {
+        self.door = Some(path.into());
         self
     }
 

@@ -343,7 +343,7 @@ impl Turn {
     /// The device can't; somebody else is asked, or the same one again.
     fn failed(&mut self) {
         let mut selecting = self.place.lock();
-        selecting.log.failed(self.record, self.path, "UNAVAILABLE");
+        selecting.log.failed(self.record, self.path, "the accelerator says UNAVAILABLE");
         self.next = Next::Wait(selecting.wait(self.ticket));
         drop(selecting);
         self.end(Outcome::Failed);
