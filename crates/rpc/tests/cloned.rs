@@ -44,12 +44,12 @@ async fn every_scheme_gives_the_same_answers() {
 async fn methods_go_the_way_that_they_name() {
     let pool = Pool::start(3).await;
     let mut client = pool.client().await;
-    for _ in 0..6 {
+    for _ in 0..300 {
         client.in_turn(note("call")).await.unwrap();
     }
     let gets: Vec<_> = pool.members.iter().map(Member::gets).collect();
-    // A busy machine may have one sent again.
-    assert!(gets.iter().all(|gets| *gets >= 2), "one after the other: {gets:?}");
+    // A busy machine may have some sent again, to another one.
+    assert!(gets.iter().all(|gets| *gets >= 95), "one after the other: {gets:?}");
     assert_eq!(client.shortest(note("call")).await.unwrap().into_inner().text, "call");
     assert_eq!(client.hedged(note("call")).await.unwrap().into_inner().text, "call");
 }
