@@ -56,6 +56,20 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
 }
 
 #[test]
+fn every_figure_is_on_the_page_and_no_other() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures.md");
+    let page = std::fs::read_to_string(page).expect("the page of figures");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let mut on_the_page: Vec<&str> = rows.map(|(name, _)| name).collect();
+    let (done, listed, _) = bench(&["--list"], &directory("listed"));
+    assert!(done, "{listed}");
+    let mut known: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    on_the_page.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(on_the_page, known);
+}
+
+#[test]
 fn figures_of_cloned_calls_have_rows_and_plots() {
     let figures = ["netclone-fig7", "netclone-fig8", "netclone-fig15", "netclone-fig16", "netclone-real"];
     let out = directory("clones");

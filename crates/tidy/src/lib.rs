@@ -1,1 +1,11 @@
-//! The house style as a test: see `tests/tidy.rs`.
+//! The house style, and pages that can't go stale: what the tests beside this have in common.
+//!
+//! ```text
+//! docs/coverage/*.toml ─► coverage ─► docs/coverage.md      the papers' parts: code, tests, figures
+//! docs/figures.toml ─┬─► figures ─► docs/figures.md         figures beside the papers' words
+//! docs/bench.md ─────┘
+//! ```
+
+pub mod coverage;
+pub mod figures;
+pub mod tree;

@@ -1,7 +1,6 @@
 //! Style that the build enforces: size and opening of files, banned calls, linked pages, one-way arrows.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use pathcall_tidy::tree::{read, tracked};
 
 /// A file should fit the head.
 const LINES_MAX: usize = 420;
@@ -30,20 +29,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("place-c", &["wire", "place"]),
     ("testbed", &[]),
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn tracked() -> Vec<String> {
-    let output = Command::new("git").arg("-C").arg(root()).arg("ls-files").output().expect("git");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("names").lines().map(str::to_owned).collect()
-}
-
-fn read(file: &str) -> Option<String> {
-    std::fs::read_to_string(root().join(file)).ok()
-}
 
 #[test]
 fn files_are_short_and_say_what_they_are() {
