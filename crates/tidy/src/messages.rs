@@ -1,0 +1,181 @@
+//! What errors say, as it stands in the sources, and what `docs/errors.md` quotes of them.
+//!
+//! What differs from case to case is `…` in both: an argument of a format string there, the page's word here.
+
+use crate::tree::{read, tracked};
+
+/// Crates whose errors users meet.
+const MET: [&str; 14] = [
+    "build", "control", "element", "endpoint", "function", "live", "pathcall", "place", "program", "rpc", "sandbox",
+    "shm", "testbed", "xdp",
+];
+
+/// A message on the page, with the code beside it if there is one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Quoted {
+    /// What it says.
+    pub text: String,
+    /// The next cell: a gRPC code, or something else.
+    pub beside: String,
+}
+
+/// An error or a status in the sources.
+#[derive(Debug)]
+pub struct Said {
+    /// Where.
+    pub file: String,
+    /// What it says.
+    pub text: String,
+    /// The code, of a status.
+    pub code: Option<String>,
+}
+
+/// The messages that open the rows of the page's tables.
+pub fn quoted(page: &str) -> Vec<Quoted> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let row = |row: &str| {
+        let extra = row.len() - row.trim_start_matches('`').len();
+        let (text, rest) = row[extra..].split_once(&format!("{} |", "`".repeat(extra + 1)))?;
+        let beside = rest.split('|').next().unwrap_or_default().trim().to_owned();
+        Some(Quoted { text: text.trim().to_owned(), beside })
+    };
+    rows.filter_map(row).collect()
+}
+
+/// All texts between quotes in the sources that run, with `…` for what is put into them.
+pub fn literals() -> Vec<String> {
+    sources().iter().flat_map(|(_, text)| strings(text).map(|(_, string)| string)).collect()
+}
+
+/// What the error types of [`MET`] say, and the statuses that calls end with.
+pub fn said() -> Vec<Said> {
+    let mut said = Vec::new();
+    for (file, text) in sources() {
+        for (at, string) in strings(&text) {
+            let before = text[..at].trim_end();
+            let code = ["", "format!("].iter().find_map(|wrapped| status(before.strip_suffix(wrapped)?.trim_end()));
+            if before.ends_with("#[error(") || code.is_some() {
+                said.push(Said { file: file.clone(), text: string, code });
+            }
+        }
+    }
+    said
+}
+
+/// The code, if what stands here begins a status: `Status::not_found(`.
+fn status(before: &str) -> Option<String> {
+    let (_, name) = before.strip_suffix('(')?.rsplit_once("Status::")?;
+    let is_code = name != "new" && !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    is_code.then(|| name.to_uppercase())
+}
+
+/// Without what every message may have around it.
+pub fn bare(text: &str) -> &str {
+    text.trim_matches(['…', ' ', ':', '(', ')', ','])
+}
+
+/// Sources of these crates that are no tests, by name.
+fn sources() -> Vec<(String, String)> {
+    let met = |file: &String| {
+        let mut parts = file.split('/');
+        let in_a_crate = parts.next() == Some("crates") && parts.next().is_some_and(|name| MET.contains(&name));
+        in_a_crate
+            && parts.next() == Some("src")
+            && file.ends_with(".rs")
+            && !file.contains("test")
+            && !file.contains("mutant")
+    };
+    let of_testbed = |file: &String| file.starts_with("crates/testbed/src/") && file.ends_with(".rs");
+    let files = tracked().into_iter().filter(|file| met(file) || of_testbed(file));
+    files
+        .filter_map(|file| {
+            read(&file)
+                .map(|text| (file, text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()))
+        })
+        .collect()
+}
+
+/// The string literals of a Rust file, with where each begins.
+fn strings(text: &str) -> impl Iterator<Item = (usize, String)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let start = at + text[at..].find(['"', '\'', '/'])?;
+            let rest = &text[start..];
+            at = if rest.starts_with("//") {
+                start + rest.find('\n').unwrap_or(rest.len())
+            } else if rest.starts_with("'\"'") || rest.starts_with("'\\") {
+                start + 3
+            } else if let Some(behind) = rest.strip_prefix('"') {
+                let end = end_of(behind)?;
+                at = start + 1 + end + 1;
+                return Some((start, normal(&behind[..end])));
+            } else {
+                start + 1
+            };
+        }
+    })
+}
+
+/// Where the literal ends whose text begins here.
+fn end_of(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices().find_map(|(at, c)| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends.then_some(at)
+    })
+}
+
+/// A literal's first line as it is printed, with `…` for arguments.
+fn normal(literal: &str) -> String {
+    let (mut text, mut rest) = (String::new(), literal);
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            '\\' => {
+                let escaped = rest.chars().next().unwrap_or_default();
+                rest = rest.get(escaped.len_utf8()..).unwrap_or_default();
+                match escaped {
+                    '\n' => rest = rest.trim_start(),
+                    'n' => return text,
+                    escaped => text.push(escaped),
+                }
+            }
+            '{' | '}' if rest.starts_with(c) => {
+                text.push(c);
+                rest = &rest[1..];
+            }
+            '{' => {
+                text.push('…');
+                rest = rest.split_once('}').map_or("", |(_, behind)| behind);
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_found_as_they_are_printed() {
+        let source = concat!(
+            "// \"none\"\nlet quote = '\"'; a(\"one {x:?} \\\"two\\\"\"); b(\"long \\\n        {{line}}\");",
+            "\n#[error(\n    \"{0} is\\nhere\"\n)]"
+        );
+        let found: Vec<String> = strings(source).map(|(_, string)| string).collect();
+        assert_eq!(found, ["one … \"two\"", "long {line}", "… is"]);
+    }
+
+    #[test]
+    fn rows_of_the_page_are_found() {
+        let page =
+            "| says | means |\n|---|---|\n| `a … b` | CODE | c |\n| ``d `e` f`` | |\n| `` `g` h `` | x |\nno `row`\n";
+        let texts: Vec<(String, String)> = quoted(page).into_iter().map(|row| (row.text, row.beside)).collect();
+        let row = |text: &str, beside: &str| (text.to_owned(), beside.to_owned());
+        assert_eq!(texts, [row("a … b", "CODE"), row("d `e` f", ""), row("`g` h", "x")]);
+    }
+}
