@@ -4,7 +4,7 @@ CARGO ?= cargo
 SEEDS ?= 2000
 OUT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test lint sim mutants xdp soak fuzz loc bench
+.PHONY: demo test lint doc sim mutants xdp soak fuzz loc bench
 
 # With PROFILE=dev demonstration and simulations run what the tests were built from, unoptimised but for the hot parts: one
 # build in place of two, for machines that start from nothing each time.
@@ -42,6 +42,10 @@ test: lint
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --features $(ALL_FEATURES) --all-targets -- -D warnings
+
+# The documentation of all crates; a link that leads nowhere, or a block that is no Rust, fails.
+doc:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(ALL_FEATURES)
 
 # Faulty networks from seeds; every result is checked.
 sim:

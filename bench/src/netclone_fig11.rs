@@ -1,4 +1,4 @@
-//! `netclone-fig11`: reads from Redis, GETs and SCANs (NetClone Fig. 11): see [`stores`](crate::netclone::stores).
+//! `netclone-fig11`: reads from Redis, GETs and SCANs (NetClone Fig. 11): see [`stores`].
 
 use kv::StoreKind;
 

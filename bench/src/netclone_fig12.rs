@@ -1,4 +1,4 @@
-//! `netclone-fig12`: reads from memcached, GETs and SCANs (NetClone Fig. 12): see [`stores`](crate::netclone::stores).
+//! `netclone-fig12`: reads from memcached, GETs and SCANs (NetClone Fig. 12): see [`stores`].
 
 use kv::StoreKind;
 

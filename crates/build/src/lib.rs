@@ -18,6 +18,8 @@
 //! [`check`] does all but the writing, for the command `pathcall check`. Both report every mistake
 //! they find, each with its place ([`Diagnostic`]).
 
+#![warn(missing_docs)]
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};

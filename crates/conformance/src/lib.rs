@@ -9,6 +9,8 @@
 //! An execution offers [`Execution`]. What happens to it is a sequence of [`Step`]s: from a seed, by the
 //! [`generate`] module, or from a file, by the [`corpus`] module.
 
+#![warn(missing_docs)]
+
 pub mod corpus;
 mod decode;
 mod differ;

@@ -18,6 +18,8 @@
 //! [`state`], which decides everything; the [`store`] keeps it across restarts; `link` pushes it to
 //! one element. [`nodes`] is the directory of those that calls are passed on to. [`client`] is the other side: it keeps a server or an element registered.
 
+#![warn(missing_docs)]
+
 pub mod client;
 mod engine;
 mod error;

@@ -17,6 +17,8 @@
 //! its table of addresses; `kernel` the same program in the kernel, where that is asked for; `control` answers the calls of service `Element`; `register` keeps the
 //! element known to its controller.
 
+#![warn(missing_docs)]
+
 mod control;
 mod error;
 mod kernel;

@@ -5,6 +5,8 @@
 //! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the driver is free of I/O and clocks, so the
 //! simulator and the fuzzers run the very same code.
 
+#![warn(missing_docs)]
+
 pub mod clone;
 pub mod delegate;
 pub mod driver;

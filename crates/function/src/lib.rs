@@ -13,6 +13,8 @@
 //! In the order of the picture: [`source`] (files and what they include), `lex`, `ast` and `parse`, `check` (names and
 //! types, to the IR), [`ir`]; [`diag`] says what is wrong.
 
+#![warn(missing_docs)]
+
 mod ast;
 mod check;
 pub mod diag;

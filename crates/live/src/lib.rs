@@ -12,6 +12,8 @@
 //! function, attaches it, and drives its controller on a thread of its own; `service` takes calls for it. [`server`] is
 //! one server: `packets` receives and sends frames in batches, `words` is what both say to each other, as it travels.
 
+#![warn(missing_docs)]
+
 #[cfg(all(feature = "kernel", target_os = "linux"))]
 pub mod element;
 mod error;

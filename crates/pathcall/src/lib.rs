@@ -46,6 +46,8 @@
 //! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the
 //! services.
 
+#![warn(missing_docs)]
+
 pub use pathcall_proto::manifest::{self, Manifest};
 pub use pathcall_proto::types;
 pub use pathcall_rpc::{Channel, Disagreement, Server};

@@ -31,7 +31,7 @@ enum Runner {
 }
 
 /// Targets that are not made here.
-const ELSEWHERE: [(&str, Runner); 8] = [
+const ELSEWHERE: [(&str, Runner); 9] = [
     ("demo", Runner::Ci),
     ("test", Runner::Ci),
     ("fuzz", Runner::Ci),
@@ -39,6 +39,7 @@ const ELSEWHERE: [(&str, Runner); 8] = [
     ("mutants", Runner::Feature("pathcall-sim/mutants")),
     ("xdp", Runner::Feature("pathcall-xdp/planted")),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
+    ("doc", Runner::Hand("documents all crates, for minutes; clippy looks for what is not documented")),
     ("soak", Runner::Hand("more of what make sim and make test do")),
 ];
 

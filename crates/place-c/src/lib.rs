@@ -5,10 +5,11 @@
 //!                                                                  └──▶ event: an answer, an access, a request
 //! ```
 //!
-//! C sees `include/pathcall_place.h`, which a test holds to what stands here, declaration by declaration. [`error`] has
+//! C sees `include/pathcall_place.h`, which a test holds to what stands here, declaration by declaration. `error` has
 //! the codes and the text that goes with them; [`builder`] and [`context`] are opaque to C; [`event`] is what it reads.
 //! No panic leaves the library. Who owns what is said at each function, and in `docs/place-c.md`.
 
+#![warn(missing_docs)]
 #![allow(non_camel_case_types)] // they are names of C
 
 #[expect(unsafe_code, reason = "pointers of C are followed: see each")]

@@ -16,6 +16,8 @@
 //! with, and [`context`] what applications call (Table II). Beside them stands [`reduce`]: all-reduce among the processes
 //! of one host.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "host")]
 pub mod context;
 #[cfg(feature = "host")]

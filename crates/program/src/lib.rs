@@ -10,6 +10,8 @@
 //! prove that ([`registers`]). Frames of calls to a pool of servers take the stages of [`clone`]. This program defines right and wrong for every other execution.
 //! It does no I/O, reads no clock and allocates nothing per frame.
 
+#![warn(missing_docs)]
+
 mod admit;
 mod ballot;
 pub mod clone;

@@ -3,6 +3,8 @@
 //! user's `.proto` files and their filters, [`types`] are the typed fields in its messages, and [`delegate`]
 //! names methods that servers may pass on.
 
+#![warn(missing_docs)]
+
 pub mod delegate;
 pub mod manifest;
 pub mod types;

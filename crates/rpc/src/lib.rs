@@ -19,6 +19,8 @@
 //! `AppName`, `deadline` watches the time, `names` numbers keys that are too long for a frame, `status` words the
 //! failures.
 
+#![warn(missing_docs)]
+
 mod application;
 mod assemble;
 pub mod channel;

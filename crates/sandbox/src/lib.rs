@@ -16,12 +16,14 @@
 //! | [`Kind::Process`] | a process without system calls but for two pipes | two switches of processes |
 //! | [`Kind::Native`] | nothing: the guest is trusted | as the first |
 //!
-//! In the order of use: [`build`](mod@build) makes the library or program, [`room`] and [`process`] run it, [`watch`] looks
+//! In the order of use: [`build`](mod@build) makes the library or program, `room` and `process` run it, `watch` looks
 //! at the clock and takes the signals. [`large_pages`] is for whoever keeps tables for guests.
 //!
 //! **What a guest is.** Freestanding C that has `void pc_enter(uint32_t entry, uint32_t argument)`, `void *pc_area(void)`,
 //! `const uint32_t pc_area_bytes`, and may call `uint64_t pc_host(uint32_t op, uint32_t which, const void *in, uint32_t
 //! in_bytes, void *out, uint32_t out_bytes, uint64_t value)`.
+
+#![warn(missing_docs)]
 
 pub mod build;
 mod pages;

@@ -19,6 +19,8 @@
 //! anybody looks at it; positions and lengths are checked against bounds that this side keeps for itself;
 //! nothing waits for the other side. The worst that it can do is to lose the frames of this one ring.
 
+#![warn(missing_docs)]
+
 #[cfg(target_os = "linux")]
 pub mod group;
 #[cfg(target_os = "linux")]

@@ -19,6 +19,8 @@
 //! [`shrink`] leaves out what a failure does not need, [`cli`] is `pathcall sim`. After the faults end everything must finish within a bound of
 //! virtual time; then late repeats come in, and the values of all keys must be exact.
 
+#![warn(missing_docs)]
+
 pub mod cli;
 pub mod clone;
 pub mod delegate;

@@ -24,6 +24,8 @@
 //!
 //! Needed: Linux, root, and the programs of iproute2, nftables and ethtool. No `netem`.
 
+#![warn(missing_docs)]
+
 mod bed;
 mod builder;
 mod error;

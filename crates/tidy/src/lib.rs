@@ -7,6 +7,8 @@
 //! sources ─► messages ─► docs/errors.md holds them all
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod coverage;
 pub mod figures;
 pub mod messages;

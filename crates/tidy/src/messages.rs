@@ -47,7 +47,7 @@ pub fn literals() -> Vec<String> {
     sources().iter().flat_map(|(_, text)| strings(text).map(|(_, string)| string)).collect()
 }
 
-/// What the error types of [`MET`] say, and the statuses that calls end with.
+/// What the error types of crates that users meet say, and the statuses that calls end with.
 pub fn said() -> Vec<Said> {
     let mut said = Vec::new();
     for (file, text) in sources() {

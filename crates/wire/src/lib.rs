@@ -20,6 +20,7 @@
 //! A view is made by `new_checked`, after which no accessor panics, whatever the bytes.
 
 #![no_std]
+#![warn(missing_docs)]
 
 mod header;
 

@@ -14,6 +14,8 @@
 //!
 //! Without the feature `kernel` there is [`AVAILABLE`] alone: it takes clang and libbpf to build.
 
+#![warn(missing_docs)]
+
 /// Whether the program was built in.
 pub const AVAILABLE: bool = cfg!(feature = "kernel");
 

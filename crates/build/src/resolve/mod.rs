@@ -1,9 +1,9 @@
 //! Filters and messages to [`Method`]s: here it is decided whether a filter can mean anything for
 //! the method that names it, and what.
 //!
-//! In the order a method meets them: [`choose`] finds its object in the file it names, [`field`]
-//! looks up the fields that the object refers to, [`kind`] makes one of five meanings of the
-//! primitives, and [`app`] compares the methods that share an application.
+//! In the order a method meets them: `choose` finds its object in the file it names, `field`
+//! looks up the fields that the object refers to, `kind` makes one of five meanings of the
+//! primitives, and `app` compares the methods that share an application.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -12,7 +12,7 @@
 //! [`carrier`] and come as commands.
 //!
 //! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is
-//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a [`line`] it tells who
+//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a [`line`](mod@line) it tells who
 //! waits for a call.
 
 pub mod carrier;

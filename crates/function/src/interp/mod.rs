@@ -6,7 +6,7 @@
 //!                                        └─ clones, multicast, or one port
 //! ```
 //!
-//! [`compile`] lays the IR out as operations on one array of 128-bit values; [`machine`] runs these. Everything that a
+//! `compile` lays the IR out as operations on one array of 128-bit values; `machine` runs these. Everything that a
 //! packet needs is there before it comes: nothing is allocated while one is worked on.
 
 mod arithmetic;

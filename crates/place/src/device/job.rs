@@ -89,7 +89,7 @@ pub struct Job {
     pub function: FunctionId,
     /// The request.
     pub input: Bytes,
-    /// Where its answer is to be, from [`Device::register`] of the same device.
+    /// Where its answer is to be, from [`Device::register`](super::Device::register) of the same device.
     pub region: Region,
     /// Where its completion goes. One with no room left gets none.
     pub done: Sender<Completion>,

@@ -11,7 +11,7 @@
 //! others are reduced.
 //!
 //! Since one rank reduces a value, and in the order of ranks, results are the same bits at all ranks, in every run, with
-//! any number of vector units ([`fold`]); and the same as those of a plain loop over ranks.
+//! any number of vector units (`fold`); and the same as those of a plain loop over ranks.
 //!
 //! It reads the clock while it waits, as drivers do.
 

@@ -7,8 +7,8 @@
 //! outcome ── done ────── then drain `poll`: what was released, what is sent again, what is given up
 //! ```
 //!
-//! The caller passes time in, sends what it is told to send, and reports each outcome once. [`lane`] has what is known
-//! of a path, [`order`] who waits for whom, [`choose`] the strategies, [`foretell`] what will come next. Nothing
+//! The caller passes time in, sends what it is told to send, and reports each outcome once. `lane` has what is known
+//! of a path, `order` who waits for whom, `choose` the strategies, `foretell` what will come next. Nothing
 //! allocates after [`Selector::new`], but for [`Strategy::Horizon`].
 //!
 //! *Order.* Requests of one address (or message) go one at a time, but for reads, which pass no write and are passed by

@@ -100,7 +100,7 @@ impl<R> Call<R> {
     /// [`Sealed::discard`]: what it returns says nothing any more.
     ///
     /// ```ignore
-    /// let receipt = …; // worked out, not stored
+    /// let receipt = work_out(&transfer)?; // nothing is stored yet
     /// call.reply(receipt).await?;
     /// let sealed = call.seal()?;
     /// store.commit(&effect, sealed.record().map(Record::to_bytes))?; // both, or none

@@ -38,7 +38,7 @@ use super::trace::{Ask, Report, Sink, Trace, Traces};
 ///     .request::<pb::delegated::DocsFetch>(Target::key("docs-", "a"), &Id { id: 1 })?
 ///     .request::<pb::delegated::DocsFetch>(Target::key("docs-", "b"), &Id { id: 2 })?
 ///     .begin()?;
-/// while let Some(doc) = docs.message().await? { … }
+/// while let Some(doc) = docs.message().await? { show(doc); }
 /// ```
 #[derive(Debug, Clone)]
 pub struct Client {

@@ -12,9 +12,9 @@
 //! still work on the call stop. The stream ends well when all parts are done, wherever they were, and all
 //! their replies have come.
 //!
-//! [`envelope`] is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
-//! as a controller has it; [`handlers`] runs handlers, which have a [`call`]; `respond` makes a stub's stream of a
-//! call, which is `ongoing` until it ends; [`client`] begins calls with several requests; [`trace`] says who did what. Who calls such a method without Pathcall gets the same
+//! `envelope` is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
+//! as a controller has it; `handlers` runs handlers, which have a `call`; `respond` makes a stub's stream of a
+//! call, which is `ongoing` until it ends; `client` begins calls with several requests; `trace` says who did what. Who calls such a method without Pathcall gets the same
 //! from the [server's layer](crate::server::ServerLayer), which calls on its behalf.
 
 mod call;

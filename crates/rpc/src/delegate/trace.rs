@@ -93,7 +93,7 @@ impl fmt::Debug for Sink {
 /// let mut request = Request::new(query);
 /// let trace = Trace::of(&mut request);
 /// let mut docs = client.lookup(request).await?.into_inner();
-/// while let Some(doc) = docs.message().await? { … }
+/// while let Some(doc) = docs.message().await? { show(doc); }
 /// println!("{}", trace.finished().await.expect("traced"));
 /// ```
 #[derive(Debug)]

@@ -14,8 +14,8 @@
 //! name of its own or when all have dropped the old one.
 //!
 //! What is done to values is the caller's business (`pathcall-place` reduces them). In the order of a group's life:
-//! [`meet`] brings the ranks together; [`area`] is their memory, [`steps`] how they wait for each other, [`task`] what
-//! they agree on; [`buffer`] and [`stage`] bring values to where they are worked on.
+//! `meet` brings the ranks together; `area` is their memory, `steps` how they wait for each other, `task` what
+//! they agree on; `buffer` and `stage` bring values to where they are worked on.
 //!
 //! **Ranks trust each other**, other than the two sides of a [ring](crate::ring): they belong to one user, which is
 //! checked, and run the same code. One that ends at any instruction, stops or lags harms nobody but by its absence; one

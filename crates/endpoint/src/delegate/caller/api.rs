@@ -129,7 +129,8 @@ pub enum Outcome {
     Complete,
     /// It failed. Servers that still work on it are told to stop.
     Failed(CallFailure),
-    /// It was aborted by [`Caller::abort`]. `confirmed`: every server has said that it has stopped.
+    /// It was aborted by [`Caller::abort`](super::Caller::abort). `confirmed`: every server has said that it has
+    /// stopped.
     Aborted {
         /// Whether no server works on it any more, for sure.
         confirmed: bool,
@@ -152,7 +153,7 @@ pub enum CallerEvent {
     Reply {
         /// Of which call.
         call: Context,
-        /// Who sent it, for [`Caller::consumed`].
+        /// Who sent it, for [`Caller::consumed`](super::Caller::consumed).
         from: Option<Context>,
         /// The item.
         item: Bytes,

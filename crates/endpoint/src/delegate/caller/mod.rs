@@ -5,7 +5,7 @@
 //!                         └ consumed(): servers may send more
 //! ```
 //!
-//! [`completion`] knows when all replies are there; [`rounds`] asks, if that takes long, whoever works on the
+//! `completion` knows when all replies are there; `rounds` asks, if that takes long, whoever works on the
 //! rest, and stops them once the call has failed or is aborted; [`trace`] puts the spans of a traced call
 //! together. A call takes what comes in the order in which it comes.
 

@@ -1,7 +1,7 @@
 //! One caller of one application.
 //!
 //! A call becomes numbered items of a few reliable flows (its sub-tasks, NetRPC §4): chunks of an
-//! array ([`sum`]) or frames of keyed pairs ([`keyed`]). Answers come from the element, in
+//! array (`sum`) or frames of keyed pairs (`keyed`). Answers come from the element, in
 //! passing, or from the server, and are matched by sequence number or, for results that the
 //! element multicasts, by row and round.
 

@@ -2,8 +2,8 @@
 //!
 //! Frames that the element has worked on arrive here with their sums; frames that it could not
 //! work on arrive as they were sent, and are executed in software with 64-bit values: the same
-//! answer, slower (NetRPC §5.2.1, "Fallback"). [`sum`] keeps rounds and their backups (clear
-//! policy `copy`), [`keyed`] the keys, their base values and where the element holds them.
+//! answer, slower (NetRPC §5.2.1, "Fallback"). `sum` keeps rounds and their backups (clear
+//! policy `copy`), `keyed` the keys, their base values and where the element holds them.
 
 pub mod books;
 mod config;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! States of the parser are labels, slots are variables, tables are maps. Fields are read and written where they lie in the
-//! packet ([`header`]); only if headers' places change are they all written anew. What XDP can't do
+//! packet (`header`); only if headers' places change are they all written anew. What XDP can't do
 //! is refused by its name ([`unsupported`]): then the whole program runs in user space. Handing over single packets would
 //! not be right: its tables and registers are in one place, and packets would overtake each other.
 //!

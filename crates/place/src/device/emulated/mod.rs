@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It waits for its times by sleeping, so that all that it costs is what the functions cost that give the answers. A real
-//! device does not wait for a processor of the host: [`punctual`] has the kernel run its thread when that is due.
+//! device does not wait for a processor of the host: `punctual` has the kernel run its thread when that is due.
 
 mod punctual;
 pub mod timeline;

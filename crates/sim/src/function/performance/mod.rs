@@ -1,4 +1,4 @@
-//! What placement gains at the paper's scale (CLIP §VII-B): the real [`Placer`] and [`Holder`] with a model of the
+//! What placement gains at the paper's scale (CLIP §VII-B): the real `Placer` and `Holder` with a model of the
 //! element's sketch and tables, Zipf's flows, and servers that work on one packet after the other.
 //!
 //! ```text
