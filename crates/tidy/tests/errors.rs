@@ -27,6 +27,8 @@ fn what_is_quoted_is_said() {
         })
         .collect();
     assert!(wrong.is_empty(), "no source says:\n{}", wrong.join("\n"));
+    let bare: Vec<&str> = quoted.iter().filter(|row| row.beside.is_empty()).map(|row| row.text.as_str()).collect();
+    assert!(bare.is_empty(), "nothing stands beside:\n{}", bare.join("\n"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Style that the build enforces: size and opening of files, banned calls, linked pages, one-way arrows.
 
-use pathcall_tidy::tree::{read, tracked};
+use pathcall_tidy::tree::{read, tracked, words};
 
 /// A file should fit the head.
 const LINES_MAX: usize = 420;
@@ -84,4 +84,34 @@ fn every_workspace_dependency_is_used() {
         let used = [format!("\n{name}.workspace"), format!("\n{name} = {{ workspace")];
         assert!(used.iter().any(|u| manifests.contains(u)), "workspace dependency {name} is used by nobody");
     }
+}
+
+/// What code that is generated when a package is built uses.
+const GENERATED: [&str; 2] = ["prost", "tonic-prost"];
+
+#[test]
+fn every_dependency_of_a_package_is_used_there() {
+    let tracked = tracked();
+    let mut unused = Vec::new();
+    for manifest in tracked.iter().filter(|f| f.ends_with("/Cargo.toml")) {
+        let package = manifest.trim_end_matches("Cargo.toml");
+        let own = tracked.iter().filter(|f| f.starts_with(package) && f.ends_with(".rs"));
+        let sources: String = own.filter_map(|f| read(f).map(|text| included(f, &text) + &text)).collect();
+        let table: toml::Table = read(manifest).and_then(|text| text.parse().ok()).expect("a manifest");
+        let names = |section: &str| table.get(section).and_then(|s| s.as_table()).map(|s| s.keys().cloned());
+        for name in ["dependencies", "dev-dependencies", "build-dependencies"].into_iter().filter_map(names).flatten() {
+            let generated = GENERATED.contains(&name.as_str()) && tracked.contains(&format!("{package}build.rs"));
+            if !generated && words(&sources, &name.replace('-', "_")).next().is_none() {
+                unused.push(format!("{manifest}: {name}"));
+            }
+        }
+    }
+    assert!(unused.is_empty(), "nobody uses\n{}", unused.join("\n"));
+}
+
+/// What a source takes from other packages by `#[path = "…"]`.
+fn included(file: &str, text: &str) -> String {
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let paths = text.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next());
+    paths.filter_map(|path| read(&format!("{folder}/{path}"))).collect()
 }
