@@ -1,5 +1,5 @@
 //! `function-fig11`: throughput of SNAT and of the gateway's routes over six mixes of traffic (CLIP Fig. 11), from what a
-//! packet costs each part, measured in memory: see [`work`](crate::function::work).
+//! packet costs each part, measured in memory: see `work`.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
 //! `function-fig5`: how many packets a server that does nothing passes on, over their length (CLIP Fig. 5), beside the
-//! element's part of the work: measured in memory, see [`work`](crate::function::work).
+//! element's part of the work: measured in memory, see `work`.
 
 use anyhow::Result;
 

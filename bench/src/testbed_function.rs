@@ -1,5 +1,5 @@
 //! `testbed-function`: SNAT and routes in XDP between two namespaces, beside nftables and the kernel's routes there, in packets
-//! a second of the processor's time that the middle takes: see [`ground`](crate::function::ground).
+//! a second of the processor's time that the middle takes: see `ground`.
 
 use anyhow::Result;
 

@@ -8,7 +8,7 @@
 //!             └──────────────────────────────────┘              └────────────────────────────────┘
 //! ```
 //!
-//! What is decided is decided in [`pathcall_function::live`]; here are threads, sockets and words. [`element`] loads the
+//! What is decided is decided in [`pathcall_function::live`]; here are threads, sockets and words. `element` loads the
 //! function, attaches it, and drives its controller on a thread of its own; `service` takes calls for it. [`server`] is
 //! one server: `packets` receives and sends frames in batches, `words` is what both say to each other, as it travels.
 
