@@ -77,6 +77,15 @@ pub mod delegate {
     };
 }
 
+/// Methods that a host's processor or its accelerator answers: the host's hardware, who answers for the accelerator,
+/// and what is known of each way.
+pub mod place {
+    pub use pathcall_rpc::ROLE;
+    pub use pathcall_rpc::server::place::{
+        Config, Hardware, Mistake, PathState, PlaceStats, Placing, PlacingError, Role, Strategy,
+    };
+}
+
 /// Options and errors of a [`Server`], its layer, and what it counts.
 pub mod server {
     pub use pathcall_rpc::server::builder::{BuildError, Builder, ROWS, WORKERS};

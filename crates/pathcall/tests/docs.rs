@@ -1,5 +1,7 @@
 //! Every command that a page shows is run here, or by name elsewhere.
 //!
+//! Tutorials have tests of their own (`docs/tutorials/pages`), as their commands need each other.
+//!
 //! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
 //! done, on a controller and an element of this test's own where it needs any, and where it needs root, as
 //! root; the rest is in [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
@@ -54,6 +56,7 @@ fn pages() -> Vec<(String, String)> {
     let names = String::from_utf8(output.stdout).expect("names");
     names
         .lines()
+        .filter(|name| !name.starts_with("docs/tutorials/") || *name == "docs/tutorials/README.md")
         .map(|name| (name.to_owned(), std::fs::read_to_string(root().join(name)).expect("a tracked page")))
         .collect()
 }
@@ -172,6 +175,7 @@ fn every_command_in_the_pages_works() {
             ["cargo", "test", "-p", package] => {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
+            ["cargo", "build", "--release", "-p", "pathcall"] => has(&place, "Makefile", "PARTS = -p pathcall "),
             ["cargo", "build", "--release", "-p", package, "--features", feature] => {
                 has(&place, "Makefile", &format!("{package}/{feature},"));
             }

@@ -26,6 +26,7 @@ mod pool;
 mod registration;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use pathcall_endpoint::driver::carrier::CarriedStats;
@@ -33,6 +34,7 @@ pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
@@ -119,6 +121,16 @@ impl Server {
     #[must_use]
     pub fn layer(&self) -> ServerLayer {
         ServerLayer::new(Arc::clone(&self.inner))
+    }
+
+    /// Serves by gRPC at this address, as long as the future is polled: for a server without services of tonic's, as
+    /// one whose methods are all passed on. Others put [`layer`](Self::layer) on tonic's server.
+    ///
+    /// # Errors
+    /// When the address can't be listened at.
+    pub async fn serve(&self, address: SocketAddr) -> Result<(), tonic::transport::Error> {
+        let mut server = tonic::transport::Server::builder().layer(self.layer());
+        server.add_routes(Routes::default()).serve(address).await
     }
 
     /// Lets all callers go and takes no new ones. To be called when a graceful shutdown begins:

@@ -18,8 +18,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use pathcall_place::model::NodeRole;
-use pathcall_place::select::Config;
-use pathcall_place::{Application, Hardware, Mistake, PathState, Paths, Role, Strategy};
+pub use pathcall_place::select::Config;
+use pathcall_place::{Application, Paths};
+pub use pathcall_place::{Hardware, Mistake, PathState, Role, Strategy};
 use pathcall_proto::manifest::Placed;
 use tonic::body::Body;
 use tonic::server::NamedService;

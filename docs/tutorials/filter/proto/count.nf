@@ -1,0 +1,1 @@
+{ "AppName": "visits", "addTo": "Seen.pages" }

@@ -1,0 +1,1 @@
+{ "AppName": "visits", "get": "Totals.pages" }

@@ -1,0 +1,138 @@
+//! A page in its blocks: files, commands, what they print.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// In their order.
+    pub blocks: Vec<Block>,
+}
+
+/// What stands between two fences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Block {
+    /// A file, whole.
+    File {
+        /// Where it is, in the reader's folder.
+        name: String,
+        /// All of it.
+        text: String,
+    },
+    /// Commands; those over several lines are one.
+    Commands(Vec<String>),
+    /// What the commands before it print.
+    Prints {
+        /// Line by line.
+        lines: Vec<String>,
+        /// Whether numbers stand for others.
+        about: bool,
+    },
+    /// Something to look at.
+    Other,
+}
+
+impl Page {
+    /// Reads the file.
+    ///
+    /// # Panics
+    /// When it can't, a block does not end, or a file is shown that the text before it does not name.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (mut blocks, mut open): (Vec<Block>, Option<(String, String)>) = (Vec::new(), None);
+        let mut before = String::new();
+        for line in text.lines() {
+            match (&mut open, line.strip_prefix("```")) {
+                (None, Some(info)) => open = Some((info.to_owned(), String::new())),
+                (Some((info, text)), Some("")) => {
+                    let block = block(info, std::mem::take(text));
+                    if let Block::File { name, .. } = &block {
+                        let named = before.contains(&format!("`{name}`"));
+                        assert!(named, "{}: nothing says that this is `{name}`", path.display());
+                    }
+                    blocks.push(block);
+                    (open, before) = (None, String::new());
+                }
+                (Some((_, text)), _) => {
+                    text.push_str(line);
+                    text.push('\n');
+                }
+                (None, None) => {
+                    before.push_str(line);
+                    before.push('\n');
+                }
+            }
+        }
+        assert!(open.is_none(), "{}: a block that does not end", path.display());
+        Self { blocks }
+    }
+
+    /// In what the page's files are not those of a folder.
+    #[must_use]
+    pub fn differences(&self, folder: &Path) -> Vec<String> {
+        let mut differ = Vec::new();
+        let mut shown = BTreeSet::new();
+        for block in &self.blocks {
+            let Block::File { name, text } = block else { continue };
+            shown.insert(name.clone());
+            match std::fs::read_to_string(folder.join(name)) {
+                Ok(kept) if as_shown(name, &kept) == *text => {}
+                Ok(kept) => differ.push(first_difference(name, text, &as_shown(name, &kept))),
+                Err(error) => differ.push(format!("{name}: {error}")),
+            }
+        }
+        let hidden = tracked(folder).into_iter().filter(|name| !name.starts_with("tests/") && !shown.contains(name));
+        differ.extend(hidden.map(|name| format!("{name}: the page does not show it")));
+        differ
+    }
+}
+
+fn block(info: &str, text: String) -> Block {
+    match info.split_once(' ') {
+        None if info == "sh" => Block::Commands(commands(&text)),
+        None if info == "text" => Block::Prints { lines: lines(&text), about: false },
+        Some(("text", "about")) => Block::Prints { lines: lines(&text), about: true },
+        Some((_, name)) => Block::File { name: name.to_owned(), text },
+        None => Block::Other,
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
+
+fn commands(text: &str) -> Vec<String> {
+    let joined = text.replace("\\\n", " ");
+    lines(&joined).into_iter().filter(|line| !line.starts_with('#')).collect()
+}
+
+/// A manifest names the clone's crates by where they are from the reader's folder, which is beside the clone, and is
+/// without what tests it here.
+fn as_shown(name: &str, kept: &str) -> String {
+    if name != "Cargo.toml" {
+        return kept.to_owned();
+    }
+    let kept = kept.split("\n[dev-dependencies]").next().unwrap_or_default();
+    kept.replace("\"../../../", "\"../pathcall/")
+}
+
+fn first_difference(name: &str, shown: &str, kept: &str) -> String {
+    let at = shown.lines().zip(kept.lines()).take_while(|(shown, kept)| shown == kept).count();
+    let line = |text: &str| text.lines().nth(at).unwrap_or("the end").to_owned();
+    format!("{name}:{}: the page has `{}`, the file `{}`", at + 1, line(shown), line(kept))
+}
+
+/// Files of the folder that git keeps, or would.
+fn tracked(folder: &Path) -> Vec<String> {
+    if !folder.is_dir() {
+        return Vec::new();
+    }
+    let listed = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").arg("-C").arg(folder).args(listed).output().expect("git");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).expect("names");
+    names.lines().filter(|name| PathBuf::from(folder).join(name).is_file()).map(str::to_owned).collect()
+}
