@@ -1,0 +1,5 @@
+//! Makes the stubs, and what the methods ask of their path.
+
+fn main() -> Result<(), pathcall_build::Error> {
+    pathcall_build::compile(&["proto/digests.proto"], &["proto"])
+}
