@@ -220,7 +220,7 @@ async fn where_calls_went_is_told_and_why() {
         "{broken}"
     );
     let status = soon(asked(Question::Status)).await;
-    assert!(status.contains("shelf GET cpu-acc (acc): sent 2, done 1, failed 1"), "{status}");
+    assert!(status.contains("shelf GET cpu-acc (acc): T ") && status.contains("sent 2, done 1, failed 1"), "{status}");
     drop(host);
     let taken = dir.path().join("no/such");
     let placing = Placing::new(hardware()).acc(ShelfServer::new(Part::new(&Values::default(), true))).door(&taken);

@@ -94,6 +94,15 @@ pub struct PlaceStats {
     pub state: PathState,
 }
 
+impl fmt::Display for PlaceStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { application, request, path, role, traverse_ns, toll_ns, state } = self;
+        let PathState { sent, done, failed, probes, lefts, in_flight, k, .. } = state;
+        write!(f, "{application} {request} {path} ({role}): T {traverse_ns} ns, toll {toll_ns} ns; sent {sent}, ")?;
+        write!(f, "done {done}, failed {failed}, probes {probes}, left {lefts} times, in flight {in_flight}, k {k}")
+    }
+}
+
 impl Placing {
     /// For this host. The processor's part are the services of the tonic server.
     pub fn new(hardware: Hardware) -> Self {

@@ -1,7 +1,6 @@
 //! Placed calls from when they come until they are answered.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant as Clock;
 
@@ -11,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use pathcall_place::explain::Log;
 use pathcall_place::select::Config;
 use pathcall_place::{
-    Decision, Go, KindId, Outcome, PathId, PathState, Paths, Released, Request, Role, Selector, Strategy, Ticket,
+    Decision, Go, KindId, Outcome, PathId, Paths, Released, Request, Role, Selector, Strategy, Ticket,
 };
 use pathcall_proto::manifest::Placed;
 use pathcall_wire::Instant;
@@ -232,14 +231,7 @@ impl Place {
 
     /// What the ways have come to, a line each.
     fn status(&self) -> String {
-        let mut text = String::new();
-        for PlaceStats { application, request, path, role, traverse_ns, toll_ns, state } in self.stats() {
-            let PathState { sent, done, failed, probes, lefts, in_flight, k, .. } = state;
-            let _ = write!(text, "{application} {request} {path} ({role}): sent {sent}, done {done}, failed {failed}");
-            let _ = write!(text, ", probes {probes}, left {lefts} times, in flight {in_flight}, k {k}");
-            let _ = writeln!(text, "; T {traverse_ns} ns, toll {toll_ns} ns");
-        }
-        text
+        self.stats().iter().map(|way| format!("{way}\n")).collect()
     }
 
     fn stats(&self) -> Vec<PlaceStats> {
@@ -335,7 +327,7 @@ impl Turn {
     /// It is answered.
     fn done(&mut self, begun: Clock) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.place.lock().log.ended(self.record, Some(took), took);
+        self.place.lock().log.ended(self.record, None, took);
         self.end(Outcome::Done { intra_ns: Some(took), total_ns: took });
         self.next = Next::Over;
     }
