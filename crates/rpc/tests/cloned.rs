@@ -44,12 +44,14 @@ async fn every_scheme_gives_the_same_answers() {
 async fn methods_go_the_way_that_they_name() {
     let pool = Pool::start(3).await;
     let mut client = pool.client().await;
-    for _ in 0..300 {
-        client.in_turn(note("call")).await.unwrap();
+    let mut answered = Vec::new();
+    for _ in 0..100 {
+        answered.push(client.in_turn(note("who")).await.unwrap().into_inner().text);
     }
-    let gets: Vec<_> = pool.members.iter().map(Member::gets).collect();
-    // A busy machine may have some sent again, to another one.
-    assert!(gets.iter().all(|gets| *gets >= 95), "one after the other: {gets:?}");
+    let all_three = |three: &&[String]| three[0] != three[1] && three[1] != three[2] && three[2] != three[0];
+    let in_turn = answered.windows(3).filter(all_three).count();
+    // By chance 22 of them; a busy machine may have some sent again, to another one.
+    assert!(in_turn > 60, "one after the other: {answered:?}");
     assert_eq!(client.shortest(note("call")).await.unwrap().into_inner().text, "call");
     assert_eq!(client.hedged(note("call")).await.unwrap().into_inner().text, "call");
 }
