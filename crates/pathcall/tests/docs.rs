@@ -176,6 +176,9 @@ fn every_command_in_the_pages_works() {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
             ["cargo", "build", "--release", "-p", "pathcall"] => has(&place, "Makefile", "PARTS = -p pathcall "),
+            ["cargo", "build", "--release", "-p", "pathcall", "-p", "kv", "--features", feature] => {
+                has(&place, "Makefile", &format!("{feature},"));
+            }
             ["cargo", "build", "--release", "-p", package, "--features", feature] => {
                 has(&place, "Makefile", &format!("{package}/{feature},"));
             }

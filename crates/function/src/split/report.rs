@@ -116,8 +116,8 @@ impl Report {
             note(block, Place::Behind);
         }
         if let Some(handler) = &program.handler {
-            let c = [&handler.state, &handler.body].into_iter().filter(|source| !source.text.is_empty());
-            lines.extend(c.map(|source| (source.at, Place::Server)));
+            let written = [&handler.state, &handler.body].into_iter().filter(|source| !source.text.is_empty());
+            lines.extend(written.map(|source| (source.at, Place::Server)));
         }
         lines.sort_by_key(|(span, place)| (*span, *place as u8));
         lines.dedup();

@@ -32,6 +32,7 @@ use shell::Shell;
 #[must_use = "follow a page"]
 pub struct Reader {
     programs: Vec<(String, PathBuf)>,
+    beside: Vec<String>,
     shared_network: bool,
     variables: Vec<(String, String)>,
 }
@@ -45,6 +46,12 @@ impl Reader {
     /// What `cargo build` makes of the page's files: a program of this name, which is built already.
     pub fn program(mut self, name: &str, built: impl AsRef<Path>) -> Self {
         self.programs.push((name.to_owned(), built.as_ref().to_path_buf()));
+        self
+    }
+
+    /// A program of the clone's beside the command.
+    pub fn beside(mut self, name: &str) -> Self {
+        self.beside.push(name.to_owned());
         self
     }
 
@@ -75,12 +82,20 @@ impl Reader {
         let scratch = tempfile::tempdir().expect("a folder");
         let home = scratch.path().join(name);
         let bin = scratch.path().join("bin");
-        let built = home.join("target/debug");
-        for folder in [&home, &bin, &built] {
+        let target = home.join("target/debug");
+        for folder in [&home, &bin, &target] {
             std::fs::create_dir_all(folder).expect("a folder");
         }
         link(&pathcall, &bin.join("pathcall"));
-        self.programs.iter().for_each(|(name, program)| link(program, &built.join(name)));
+        link(&folder().join("../..").canonicalize().expect("the clone"), &scratch.path().join("pathcall"));
+        for program in &self.beside {
+            let built = pathcall.with_file_name(program);
+            if !built.is_file() {
+                return skipped(name, &format!("there is no target/debug/{program}: cargo build -p {program}"));
+            }
+            link(&built, &bin.join(program));
+        }
+        self.programs.iter().for_each(|(name, program)| link(program, &target.join(name)));
         cargo(&bin.join("cargo"));
 
         let mut shell = Shell::open(&home, &bin, self.shared_network, &self.variables);

@@ -1,6 +1,43 @@
 //! Pages whose commands need no program of the reader's own; and that none is left out.
 
 use std::path::Path;
+use std::process::Command;
+
+use pathcall_testbed::root_tests;
+use tutorials::{Reader, command, has_xdp, skipped};
+
+/// Follows a page on a testbed of its own, as root, with the kernel's element.
+fn on_testbed(name: &str, follow: impl FnOnce(Reader)) {
+    if !root_tests(&format!("{name}.md")) {
+        return;
+    }
+    let Some(pathcall) = command() else { return skipped(name, "there is no target/debug/pathcall") };
+    if !has_xdp(&pathcall) {
+        return skipped(name, "pathcall is built without the feature xdp");
+    }
+    let bed = format!("tut{name}{}", std::process::id());
+    let _leftover = Leftover(&pathcall, &bed);
+    follow(Reader::new().shared_network().variable("PATHCALL_TESTBED", &bed));
+}
+
+/// A page that was not followed to its end leaves a testbed.
+struct Leftover<'a>(&'a Path, &'a str);
+
+impl Drop for Leftover<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new(self.0).args(["testbed", "down", "--name", self.1]).output();
+    }
+}
+
+#[test]
+fn a_function_runs_over_a_capture_and_live() {
+    on_testbed("function", |reader| reader.follow("function"));
+}
+
+#[test]
+fn an_element_in_the_kernel_is_broken_and_comes_back() {
+    on_testbed("xdp", |reader| reader.beside("kv").follow("xdp"));
+}
 
 #[test]
 fn every_page_is_followed() {
