@@ -78,7 +78,7 @@ use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
-const FIGURES: [Figure; 48] = [
+const FIGURES: [Figure; 49] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
