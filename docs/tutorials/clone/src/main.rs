@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -36,11 +37,12 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
         .advertise(format!("http://{address}"))
         .build()
         .await?;
+    let incoming = TcpIncoming::bind(address.parse()?)?;
     println!("serving at {address}");
     tonic::transport::Server::builder()
         .layer(pathcall.layer()) // +
         .add_service(GreeterServer::new(Handler))
-        .serve(address.parse()?)
+        .serve_with_incoming(incoming)
         .await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pathcall::types::StrintMap;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -31,11 +32,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
+    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?;
     println!("serving");
     tonic::transport::Server::builder()
         .layer(pathcall.layer())
         .add_service(VisitsServer::new(Handler))
-        .serve("127.0.0.1:50051".parse()?)
+        .serve_with_incoming(incoming)
         .await?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use pathcall::place::{Hardware, Placing, ROLE};
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
 mod pb {
@@ -39,11 +40,12 @@ async fn serve(host: &str) -> Result<(), Box<dyn Error>> {
     let accelerator = DigestsServer::new(Part(Duration::from_millis(20)));
     let placing = Placing::new(hardware).acc(accelerator).door("digests.sock");
     let pathcall = pathcall::Server::builder(&pb::PATHCALL).place(placing).build().await?;
+    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?;
     println!("serving");
     tonic::transport::Server::builder()
         .layer(pathcall.layer())
         .add_service(DigestsServer::new(Part(Duration::from_millis(2))))
-        .serve("127.0.0.1:50051".parse()?)
+        .serve_with_incoming(incoming)
         .await?;
     Ok(())
 }
