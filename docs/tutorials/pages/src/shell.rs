@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Longer than any command of a page takes.
-const COMMAND_MAX: Duration = Duration::from_secs(60);
+const COMMAND_MAX: Duration = Duration::from_secs(240);
 /// What the shell says after each command, with its exit code.
 const DONE: &str = "~~~ done";
 /// Commands come by the standard input, which theirs must not be.
