@@ -108,14 +108,13 @@ impl Inner {
             for transport in pool.transports() {
                 let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
                 match transport.call(request).await {
-                    Ok(response) if attempts > 1 && goes_on(method, &response) => said = Some(response),
-                    Ok(response) => return Ok(response),
-                    Err(error) => {
-                        failed = failed.or(Some(error));
-                        continue;
+                    Ok(response) if attempts > 1 && goes_on(method, &response) => {
+                        attempts -= 1;
+                        said = Some(response);
                     }
+                    Ok(response) => return Ok(response),
+                    Err(error) => failed = failed.or(Some(error)),
                 }
-                attempts -= 1;
             }
             if let Some(response) = said {
                 return Ok(response);

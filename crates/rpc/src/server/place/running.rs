@@ -9,9 +9,7 @@ use http::HeaderValue;
 use http_body_util::{BodyExt, Full, Limited};
 use pathcall_place::explain::Log;
 use pathcall_place::select::Config;
-use pathcall_place::{
-    Decision, Go, KindId, Outcome, PathId, Paths, Released, Request, Role, Selector, Strategy, Ticket,
-};
+use pathcall_place::{Decision, Go, KindId, Outcome, Paths, Released, Request, Role, Selector, Strategy, Ticket};
 use pathcall_proto::manifest::Placed;
 use pathcall_wire::Instant;
 use tokio::sync::{Semaphore, oneshot};
@@ -216,17 +214,20 @@ impl Place {
         let (now, mut selecting) = (self.now(), self.lock());
         let Selecting { selector, log, .. } = &mut *selecting;
         log.before(now, &self.paths, selector, kind);
-        let decision = selector.select(now, &Request { kind, address, message: address });
-        if decision == Decision::Full {
-            return None;
-        }
-        let record = log.asked(now, address, kind, matches!(decision, Decision::Wait { .. }));
-        let (ticket, next) = match decision {
-            Decision::Go(go) => (go.ticket, Next::Go(go)),
-            Decision::Wait { ticket } => (ticket, Next::Wait(selecting.wait(ticket))),
+        let (ticket, go) = match selector.select(now, &Request { kind, address, message: address }) {
+            Decision::Go(go) => (go.ticket, Some(go)),
+            Decision::Wait { ticket } => (ticket, None),
             Decision::Full => return None,
         };
-        Some(Turn { place: Arc::clone(self), ticket, record, path: None, next })
+        let record = log.asked(now, address, kind, go.is_none());
+        let next = match go {
+            Some(go) => {
+                log.chose(record, go.path, go.why);
+                Next::Go(go)
+            }
+            None => Next::Wait(selecting.wait(ticket)),
+        };
+        Some(Turn { place: Arc::clone(self), ticket, record, next })
     }
 
     /// What the ways have come to, a line each.
@@ -265,6 +266,12 @@ impl Selecting {
         told
     }
 
+    /// Notes how a call ended, and sends those that may go now.
+    fn end(&mut self, now: Instant, ticket: Ticket, outcome: Outcome) {
+        self.selector.done(now, ticket, outcome);
+        self.drain(now);
+    }
+
     /// Sends those that may go now.
     fn drain(&mut self, now: Instant) {
         while let Some(released) = self.selector.poll(now) {
@@ -286,8 +293,6 @@ struct Turn {
     ticket: Ticket,
     /// Its number in the log.
     record: u64,
-    /// The way that it was sent last.
-    path: Option<PathId>,
     next: Next,
 }
 
@@ -303,14 +308,15 @@ impl Turn {
         let go = match &mut self.next {
             Next::Go(go) => Some(*go),
             // Whoever would tell lives as long as this.
-            Next::Wait(told) => told.await.ok().flatten(),
+            Next::Wait(told) => {
+                let go = told.await.ok().flatten();
+                go.inspect(|go| self.place.lock().log.chose(self.record, go.path, go.why))
+            }
             Next::Over => None,
         };
         match go {
             Some(go) => {
                 self.next = Next::Go(go);
-                self.path = Some(go.path);
-                self.place.lock().log.chose(self.record, go.path, go.why);
                 Some((self.place.paths.path(go.path).role, Clock::now()))
             }
             None => {
@@ -327,25 +333,27 @@ impl Turn {
     /// It is answered.
     fn done(&mut self, begun: Clock) {
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.place.lock().log.ended(self.record, None, took);
-        self.end(Outcome::Done { intra_ns: Some(took), total_ns: took });
+        let now = self.place.now();
+        let mut selecting = self.place.lock();
+        selecting.log.ended(self.record, None, took);
+        selecting.end(now, self.ticket, Outcome::Done { intra_ns: Some(took), total_ns: took });
+        drop(selecting);
         self.next = Next::Over;
     }
 
     /// The device can't; somebody else is asked, or the same one again.
     fn failed(&mut self) {
+        let path = if let Next::Go(go) = &self.next { Some(go.path) } else { None };
+        let now = self.place.now();
         let mut selecting = self.place.lock();
-        selecting.log.failed(self.record, self.path, "the accelerator says UNAVAILABLE");
+        selecting.log.failed(self.record, path, "the accelerator says UNAVAILABLE");
         self.next = Next::Wait(selecting.wait(self.ticket));
-        drop(selecting);
-        self.end(Outcome::Failed);
+        selecting.end(now, self.ticket, Outcome::Failed);
     }
 
     fn end(&self, outcome: Outcome) {
         let now = self.place.now();
-        let mut selecting = self.place.lock();
-        selecting.selector.done(now, self.ticket, outcome);
-        selecting.drain(now);
+        self.place.lock().end(now, self.ticket, outcome);
     }
 }
 
