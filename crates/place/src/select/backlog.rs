@@ -3,26 +3,25 @@
 //! A resource is busy until some time; what is sent over it makes that later by the time for which it keeps it busy.
 //! Paths that share a resource share its queue. While a message is at one resource, the queue of the next one gets
 //! shorter. A resource that others hold up so much that it is never busy for more than a quarter of the time has no queue
-//! worth the look.
+//! worth the look, nor has one behind another that is busy for longer.
 
 use pathcall_wire::Instant;
 
 use crate::path::Paths;
 
 /// The longest queue that is kept, in nanoseconds: 13 days.
-const QUEUE_NS_MAX: u64 = 1 << 50;
+const QUEUE_NS_MAX: i64 = 1 << 50;
 
 #[derive(Debug)]
 pub(super) struct Backlog {
     resources: Vec<Resource>,
-    /// Of each path: where its uses begin and end.
-    ranges: Vec<(u32, u32)>,
-    uses: Vec<Use>,
+    /// Of each path.
+    uses: Vec<Box<[Use]>>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Resource {
-    busy_until: u64,
+    busy_until: i64,
     in_flight: u32,
 }
 
@@ -30,54 +29,53 @@ struct Resource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Use {
     resource: u32,
-    busy_ns: u64,
+    busy_ns: i64,
     /// When a message gets there that waits nowhere, after it was sent.
-    after_ns: u64,
+    after_ns: i64,
 }
 
 impl Backlog {
     pub(super) fn new(paths: &Paths) -> Self {
-        let all: Vec<Vec<Use>> = paths.paths.iter().map(|path| uses(&path.hops)).collect();
-        let mut uses: Vec<Use> = Vec::new();
-        let mut ranges = Vec::with_capacity(all.len());
-        for path in &all {
-            let first = uses.len() as u32;
-            uses.extend(path.iter().filter(|used| queues(&all, used.resource)));
-            ranges.push((first, uses.len() as u32));
-        }
-        Self { resources: vec![Resource::default(); paths.resources.len()], ranges, uses }
+        Self::of_uses(paths.resources.len(), paths.paths.iter().map(|path| uses(&path.hops)).collect())
     }
 
-    /// What a message waits that takes a path now, in nanoseconds.
-    #[inline(always)] // it is asked for each path of each request
-    pub(super) fn of(&self, now: Instant, path: usize) -> u64 {
-        let (first, end) = self.ranges[path];
-        let mut waits: u64 = 0;
-        for used in &self.uses[first as usize..end as usize] {
-            // Queues are bounded: no sum of some of them wraps around.
-            waits = waits.wrapping_add(self.resources[used.resource as usize].wait(now, used, waits));
+    fn of_uses(resources: usize, all: Vec<Vec<Use>>) -> Self {
+        let mut worth: Vec<u32> = (0..resources as u32).filter(|one| queues(&all, *one)).collect();
+        for one in worth.clone() {
+            if worth.iter().any(|other| *other != one && hides(&all, *other, one)) {
+                worth.retain(|kept| *kept != one);
+            }
         }
-        waits
+        let looked_at = |path: &Vec<Use>| path.iter().filter(|used| worth.contains(&used.resource)).copied().collect();
+        Self { resources: vec![Resource::default(); resources], uses: all.iter().map(looked_at).collect() }
+    }
+
+    /// What a message waits that takes a path now, in nanoseconds: as long as at the resource that lets it through last,
+    /// for what it has waited before counts there.
+    #[inline(always)] // it is asked for each path of each request
+    pub(super) fn of(&self, now: Instant, path: usize) -> i64 {
+        let now = now.0 as i64;
+        let lets_through = |used: &Use| self.resources[used.resource as usize].lets_through(used);
+        self.uses[path].iter().map(lets_through).fold(now, i64::max) - now
     }
 
     /// A message takes a path now; what it waits, in nanoseconds.
     pub(super) fn add(&mut self, now: Instant, path: usize) -> u64 {
-        let (first, end) = self.ranges[path];
-        let mut waits: u64 = 0;
-        for used in &self.uses[first as usize..end as usize] {
+        let now = now.0 as i64;
+        let mut sent = now;
+        for used in &self.uses[path] {
             let resource = &mut self.resources[used.resource as usize];
-            waits = waits.wrapping_add(resource.wait(now, used, waits));
-            let queue = resource.busy_until.saturating_sub(now.0);
-            resource.busy_until = now.0.saturating_add((queue + used.busy_ns).min(QUEUE_NS_MAX));
+            sent = sent.max(resource.lets_through(used));
+            let queue_ns = resource.busy_until.max(now) - now;
+            resource.busy_until = now.saturating_add((queue_ns + used.busy_ns).min(QUEUE_NS_MAX));
             resource.in_flight += 1;
         }
-        waits
+        (sent - now) as u64
     }
 
     /// A message on a path ended. Where none is left nothing is queued, whatever the model says.
     pub(super) fn remove(&mut self, path: usize) {
-        let (first, end) = self.ranges[path];
-        for used in &self.uses[first as usize..end as usize] {
+        for used in &self.uses[path] {
             let resource = &mut self.resources[used.resource as usize];
             resource.in_flight -= 1;
             if resource.in_flight == 0 {
@@ -88,31 +86,32 @@ impl Backlog {
 }
 
 impl Resource {
-    /// What a message waits here that was sent now, and has waited so long elsewhere.
+    /// When a message would have had to be sent that gets through at once; both are bounded, so nothing wraps around.
     #[inline(always)] // as above
-    fn wait(&self, now: Instant, used: &Use, waited_ns: u64) -> u64 {
-        self.busy_until.saturating_sub(now.0.wrapping_add(used.after_ns).wrapping_add(waited_ns))
+    fn lets_through(&self, used: &Use) -> i64 {
+        self.busy_until - used.after_ns
     }
 }
 
 /// What a path keeps busy, each resource once.
 fn uses(hops: &[crate::Hop]) -> Vec<Use> {
     let mut uses: Vec<Use> = Vec::new();
-    let mut after_ns = 0_u64;
+    let mut after_ns = 0;
+    let bounded = |ns: u64| ns.min(QUEUE_NS_MAX as u64) as i64;
     for hop in hops {
         let resource = u32::from(hop.resource.0);
         match uses.iter_mut().find(|known| known.resource == resource) {
-            Some(known) => known.busy_ns = known.busy_ns.saturating_add(hop.busy_ns),
-            None => uses.push(Use { resource, busy_ns: hop.busy_ns, after_ns }),
+            Some(known) => known.busy_ns = (known.busy_ns + bounded(hop.busy_ns)).min(QUEUE_NS_MAX),
+            None => uses.push(Use { resource, busy_ns: bounded(hop.busy_ns), after_ns }),
         }
-        after_ns = after_ns.saturating_add(hop.delay_ns).min(QUEUE_NS_MAX);
+        after_ns = (after_ns + bounded(hop.delay_ns)).min(QUEUE_NS_MAX);
     }
     uses
 }
 
 /// Whether a resource may be busy for more than a quarter of the time, when all others let through what they can.
 fn queues(paths: &[Vec<Use>], resource: u32) -> bool {
-    let busy_ns = |path: &[Use]| path.iter().find(|used| used.resource == resource).map(|used| used.busy_ns);
+    let busy_ns = |path: &[Use]| find(path, resource).map(|used| used.busy_ns);
     // Each path's narrowest place lets so many through; those that share it share that.
     let mut narrowest: Vec<Use> = Vec::new();
     for path in paths.iter().filter(|path| busy_ns(path).is_some()) {
@@ -125,4 +124,95 @@ fn queues(paths: &[Vec<Use>], resource: u32) -> bool {
     let most = paths.iter().filter_map(|path| busy_ns(path)).max().unwrap_or(0) as f64;
     let per_ns: f64 = narrowest.iter().map(|used| 1.0 / used.busy_ns.max(1) as f64).sum();
     most * per_ns > 0.25
+}
+
+/// Whether nobody ever waits longer at `hidden` than at `resource`: all who use it came by there first, and kept that busy
+/// for at least as long.
+fn hides(paths: &[Vec<Use>], resource: u32, hidden: u32) -> bool {
+    paths.iter().all(|path| match (find(path, resource), find(path, hidden)) {
+        (_, None) => true,
+        (None, Some(_)) => false,
+        (Some(first), Some(then)) => first.busy_ns >= then.busy_ns && first.after_ns <= then.after_ns,
+    })
+}
+
+fn find(path: &[Use], resource: u32) -> Option<&Use> {
+    path.iter().find(|used| used.resource == resource)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RESOURCES: usize = 5;
+
+    /// What eq. 1 and 2 say, one resource after the other.
+    struct Model(Vec<(u64, u32)>);
+
+    impl Model {
+        fn take(&mut self, now: u64, path: &[Use]) -> u64 {
+            let mut waits = 0;
+            for used in path {
+                let (busy_until, in_flight) = &mut self.0[used.resource as usize];
+                waits += busy_until.saturating_sub(now + used.after_ns as u64 + waits);
+                *busy_until = (*busy_until).max(now) + used.busy_ns as u64;
+                *in_flight += 1;
+            }
+            waits
+        }
+
+        fn leave(&mut self, path: &[Use]) {
+            for used in path {
+                let (busy_until, in_flight) = &mut self.0[used.resource as usize];
+                *in_flight -= 1;
+                if *in_flight == 0 {
+                    *busy_until = 0;
+                }
+            }
+        }
+    }
+
+    fn path() -> impl Strategy<Value = Vec<Use>> {
+        let hop = (any::<bool>(), 0..40_i64, 0..60_i64);
+        vec(hop, RESOURCES).prop_map(|hops| {
+            let mut after_ns = 0;
+            let hops = hops.into_iter().zip(0..).filter(|((takes, ..), _)| *takes);
+            let uses = hops.map(|((_, busy_ns, delay_ns), resource)| {
+                after_ns += delay_ns;
+                Use { resource, busy_ns, after_ns: after_ns - delay_ns }
+            });
+            uses.collect()
+        })
+    }
+
+    proptest! {
+        /// What is left out, since it hides behind another resource, is never waited for; and the wait at the resource
+        /// that lets through last is the sum of all waits.
+        #[test]
+        fn waits_are_those_of_one_resource_after_the_other(
+            paths in vec(path(), 1..5), steps in vec((0..50_u64, any::<bool>(), any::<prop::sample::Index>()), 1..80)
+        ) {
+            let mut backlog = Backlog::of_uses(RESOURCES, paths.clone());
+            let queues = |path: &Vec<Use>| path.iter().filter(|used| queues(&paths, used.resource)).copied().collect();
+            let all: Vec<Vec<Use>> = paths.iter().map(queues).collect();
+            let (mut model, mut flying, mut now) = (Model(vec![(0, 0); RESOURCES]), Vec::new(), 0);
+            for (later, ends, which) in steps {
+                now += later;
+                if ends && !flying.is_empty() {
+                    let at: usize = flying.swap_remove(which.index(flying.len()));
+                    backlog.remove(at);
+                    model.leave(&all[at]);
+                } else {
+                    let at = which.index(paths.len());
+                    let waits = backlog.of(Instant(now), at);
+                    prop_assert_eq!(waits as u64, model.take(now, &all[at]));
+                    prop_assert_eq!(waits as u64, backlog.add(Instant(now), at));
+                    flying.push(at);
+                }
+            }
+        }
+    }
 }

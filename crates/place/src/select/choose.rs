@@ -222,7 +222,7 @@ impl Chooser {
     }
 
     pub(super) fn queue_ns(&self, now: Instant, path: PathId) -> u64 {
-        self.backlog.of(now, usize::from(path.0))
+        self.backlog.of(now, usize::from(path.0)) as u64
     }
 
     pub(super) fn foresee(&mut self, upcoming: &[(u64, KindId)]) {

@@ -83,6 +83,10 @@ pub(super) struct Lane {
     stall_ns: u64,
     /// When there is more to look at than its cost.
     look_at: u64,
+    /// Its cost while this selector has no queue there.
+    least_cost: f64,
+    /// What each nanosecond of that queue adds.
+    cost_per_ns: f64,
     smoothed_ns: u64,
     intra_ns: u64,
     pub(super) total_ns: u64,
@@ -115,6 +119,8 @@ impl Lane {
             progress: Instant(0),
             stall_ns: stall_ns(smoothed_ns, config),
             look_at: u64::MAX,
+            least_cost: path.traverse_ns as i64 as f64 * ONE as f64,
+            cost_per_ns: WEIGHT * ONE as f64,
             smoothed_ns,
             intra_ns: 0,
             total_ns: 0,
@@ -132,14 +138,13 @@ impl Lane {
     }
 
     /// `k̂ · toll + T` and the queue that is known, as slow as it is, in 16ths of nanoseconds.
-    pub(super) fn cost(&self, queue_ns: u64) -> f64 {
-        let queue_ns = WEIGHT * queue_ns as i64 as f64 + f64::from(self.k()) * self.toll_ns as i64 as f64;
-        (self.traverse_ns as i64 as f64 + queue_ns) * self.slowness as i64 as f64
+    pub(super) fn cost(&self, queue_ns: i64) -> f64 {
+        self.least_cost + self.cost_per_ns * queue_ns as f64
     }
 
-    /// The same without any queue.
+    /// The same without the queue that is known.
     pub(super) fn least_cost(&self) -> f64 {
-        self.traverse_ns as i64 as f64 * self.slowness as i64 as f64
+        self.least_cost
     }
 
     /// Whether there is more to look at than its cost: it may stall, was left, or is slow.
@@ -305,7 +310,10 @@ impl Lane {
         // What those ahead of it don't explain is the path's own slowness. It may double with each message, so that one
         // outlier does little.
         let explained = on_time.saturating_add(u64::from(ahead.messages) * self.toll_ns).max(1);
-        let ratio = (intra_ns.saturating_mul(ONE) / explained).clamp(ONE, SLOWNESS_MAX);
+        let ratio = match intra_ns <= explained {
+            true => ONE,
+            false => (intra_ns.saturating_mul(ONE) / explained).clamp(ONE, SLOWNESS_MAX),
+        };
         let ratio = if mutant::on(Mutant::PlaceSlowKept) { ONE } else { ratio };
         self.slowness = ((self.slowness + ratio) / 2).min(2 * self.slowness);
         let slow = ratio >= u64::from(config.stall_factor.max(1)) * ONE;
@@ -334,12 +342,16 @@ impl Lane {
         self.moved = true;
     }
 
+    /// Keeps up what each request asks for.
     fn settle(&mut self) {
         self.look_at = match self.in_flight {
             _ if self.unwell() => 0,
             0 => u64::MAX,
             _ => self.progress.0.saturating_add(self.stall_ns),
         };
+        let without_ns = self.traverse_ns as i64 as f64 + f64::from(self.k()) * self.toll_ns as i64 as f64;
+        let slowness = self.slowness as i64 as f64;
+        (self.least_cost, self.cost_per_ns) = (without_ns * slowness, WEIGHT * slowness);
     }
 
     fn leave(&mut self, now: Instant) {
