@@ -69,7 +69,7 @@ impl Config {
         acc: Option<&Choice>,
         strategy: Strategy,
     ) -> Result<Self> {
-        let cpu = open(&Choice::Cpu { threads: 1 })?;
+        let cpu = open(&Choice::cpu(1))?;
         let acc = acc.map(open).transpose()?;
         Ok(Self { host, hosts, hardware, cpu, acc, strategy })
     }

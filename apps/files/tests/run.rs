@@ -88,7 +88,7 @@ fn context(store: &Arc<Store>, acc: Arc<dyn Device>, spoil: bool) -> Context {
     Builder::new(application, hardware(), hardware())
         .limits(limits)
         .strategy(BY_TURNS)
-        .device(Role::Cpu, open(&Choice::Cpu { threads: 1 }).expect("threads"))
+        .device(Role::Cpu, open(&Choice::cpu(1)).expect("threads"))
         .device(Role::Acc, acc)
         .reg_app_func(tasks::compress(Codec::Words), "compress", Role::Cpu, room)
         .reg_app_func(tasks::compress(Codec::Words), "compress", Role::Acc, room)

@@ -32,9 +32,7 @@ pub struct Present {
 pub fn discover() -> Discovery {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut found = Discovery::default();
-    found
-        .present
-        .push(Present { choice: Choice::Cpu { threads }, about: format!("{threads} threads of this process") });
+    found.present.push(Present { choice: Choice::cpu(threads), about: format!("{threads} threads of this process") });
     opencl_devices(&mut found);
     cuda_devices(&mut found);
     found
@@ -43,10 +41,12 @@ pub fn discover() -> Discovery {
 /// Which device to open, as files and the command line say it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// `cpu`, or `cpu:4`: so many threads.
+    /// `cpu`, or `cpu:4`: so many threads; `cpu:4@0,2`: on these processors in turn, and nowhere else.
     Cpu {
         /// Threads.
         threads: usize,
+        /// Processors that they run on; none: any.
+        processors: Vec<usize>,
     },
     /// `opencl:1`: the device of that number; `opencl` is the first.
     OpenCl(usize),
@@ -58,6 +58,12 @@ pub enum Choice {
 }
 
 impl Choice {
+    /// So many threads, on any processor.
+    #[must_use]
+    pub const fn cpu(threads: usize) -> Self {
+        Self::Cpu { threads, processors: Vec::new() }
+    }
+
     /// Its kind.
     #[must_use]
     pub const fn kind(&self) -> Kind {
@@ -73,7 +79,13 @@ impl Choice {
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cpu { threads } => write!(f, "cpu:{threads}"),
+            Self::Cpu { threads, processors } => {
+                write!(f, "cpu:{threads}")?;
+                processors
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(at, one)| write!(f, "{}{one}", if at == 0 { '@' } else { ',' }))
+            }
             Self::OpenCl(number) => write!(f, "opencl:{number}"),
             Self::Cuda(number) => write!(f, "cuda:{number}"),
             Self::Emulated(Rate { slots, per_job, per_task, bytes_per_second, latency }) => {
@@ -87,7 +99,9 @@ impl fmt::Display for Choice {
 
 /// A choice that is none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no device: expected cpu, cpu:THREADS, opencl:N, cuda:N, or emulated:per-job=10us,slots=2")]
+#[error(
+    "`{0}` is no device: expected cpu, cpu:THREADS, cpu:THREADS@PROCESSOR,…, opencl:N, cuda:N, or emulated:per-job=10us,slots=2"
+)]
 pub struct ChoiceError(String);
 
 impl std::str::FromStr for Choice {
@@ -98,16 +112,25 @@ impl std::str::FromStr for Choice {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         let number = |or| rest.map_or(Ok(or), |rest| rest.parse().map_err(|_| wrong()));
         match kind {
-            "cpu" => {
-                let threads = number(std::thread::available_parallelism().map_or(1, usize::from))?;
-                if threads == 0 { Err(wrong()) } else { Ok(Self::Cpu { threads }) }
-            }
+            "cpu" => threads(rest).ok_or_else(wrong),
             "opencl" => number(0).map(Self::OpenCl),
             "cuda" => number(0).map(Self::Cuda),
             "emulated" => rate(rest.unwrap_or_default()).map(Self::Emulated).ok_or_else(wrong),
             _ => Err(wrong()),
         }
     }
+}
+
+/// `4@0,2`.
+fn threads(text: Option<&str>) -> Option<Choice> {
+    let Some(text) = text else {
+        return Some(Choice::cpu(std::thread::available_parallelism().map_or(1, usize::from)));
+    };
+    let (threads, processors) = text.split_once('@').map_or((text, None), |(threads, on)| (threads, Some(on)));
+    let processors = processors.into_iter().flat_map(|on| on.split(','));
+    let processors = processors.map(|one| one.parse().ok()).collect::<Option<_>>()?;
+    let threads = threads.parse().ok().filter(|threads| *threads > 0)?;
+    Some(Choice::Cpu { threads, processors })
 }
 
 /// `slots=2,per-job=10us,per-job.pack=30us`.
@@ -147,7 +170,10 @@ fn duration(text: &str) -> Option<Duration> {
 pub fn open(choice: &Choice) -> Result<Arc<dyn Device>, DeviceError> {
     let failed = |error: io::Error| DeviceError::Failed { device: choice.to_string(), reason: error.to_string() };
     match choice {
-        Choice::Cpu { threads } => Ok(Arc::new(Pool::start(&PoolConfig::new(*threads)).map_err(failed)?)),
+        Choice::Cpu { threads, processors } => {
+            let config = PoolConfig { processors: processors.clone(), ..PoolConfig::new(*threads) };
+            Ok(Arc::new(Pool::start(&config).map_err(failed)?))
+        }
         Choice::Emulated(rate) => Ok(Arc::new(Emulated::start("model", rate.clone(), Vec::new()).map_err(failed)?)),
         Choice::OpenCl(number) => open_opencl(*number),
         Choice::Cuda(number) => open_cuda(*number),
@@ -234,10 +260,20 @@ mod tests {
     fn choices_are_read_as_they_are_written() {
         let emulated = "emulated:slots=2,per-job=10000ns,bytes-per-second=5,latency=1ns";
         let by_task = format!("{emulated},per-job.pack=30000ns,per-job.look-up=5ns");
-        for text in ["cpu:2", "opencl:0", "cuda:3", emulated, &by_task] {
+        for text in ["cpu:2", "cpu:4@0,2", "opencl:0", "cuda:3", emulated, &by_task] {
             assert_eq!(text.parse::<Choice>().expect("a choice").to_string(), text);
         }
-        for text in ["gpu", "cpu:0", "cpu:x", "emulated:slots=0", "emulated:per-job=1", "emulated:rate=1us"] {
+        for text in [
+            "gpu",
+            "cpu:0",
+            "cpu:x",
+            "cpu:1@",
+            "cpu:1@x",
+            "cpu@1",
+            "emulated:slots=0",
+            "emulated:per-job=1",
+            "emulated:rate=1us",
+        ] {
             let said = text.parse::<Choice>().expect_err(text).to_string();
             assert!(said.starts_with(&format!("`{text}` is no device: expected cpu")), "{said}");
         }
