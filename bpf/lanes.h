@@ -184,10 +184,19 @@ static __always_inline void lanes_get(struct frame *frame, struct context *c, __
 	}
 }
 
-/* Zeroes `count` registers. */
+/* Zeroes `count` registers, CHUNK of them at a time. */
 static __always_inline void lanes_zero(__s32 *cells, __u32 count)
 {
-	for (__u32 i = PLANTED(FIRST_LANE_KEPT); i < PC_LINEAR_LANES; i++) {
+	__u32 i = PLANTED(FIRST_LANE_KEPT);
+
+	for (; i + CHUNK <= PC_LINEAR_LANES; i += CHUNK) {
+		if (i + CHUNK > count)
+			break;
+#pragma unroll
+		for (int j = 0; j < CHUNK; j++)
+			cells[i + j] = 0;
+	}
+	for (; i < PC_LINEAR_LANES; i++) {
 		if (i >= count)
 			break;
 		cells[i] = 0;
