@@ -1,13 +1,13 @@
 //! Where endpoints are: the overlay's forwarding table.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::net::SocketAddr;
+
+use pathcall_program::tables::ById;
 
 /// UDP address by endpoint id. Looked up once per frame; changed by commands only.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
-    addresses: HashMap<u32, SocketAddr, BuildHasherDefault<IdHasher>>,
+    addresses: ById<SocketAddr>,
 }
 
 impl Routes {
@@ -40,27 +40,6 @@ impl Routes {
     /// How many endpoints have an address.
     pub(crate) fn len(&self) -> usize {
         self.addresses.len()
-    }
-}
-
-/// Hashes an id that the controller chose, so nobody gains from collisions: one multiplication.
-#[derive(Debug, Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, id: u32) {
-        // 2^64 / golden ratio: spreads consecutive ids over the high bits, which the table uses.
-        self.0 = (self.0 ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.rotate_left(32)
     }
 }
 

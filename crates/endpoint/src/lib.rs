@@ -13,4 +13,5 @@ pub mod driver;
 pub mod flow;
 pub mod map;
 pub mod messages;
+mod tables;
 mod token;

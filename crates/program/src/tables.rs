@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
 use pathcall_wire::{Instant, KEYED_LANES, TokenKey, W_MAX};
 
 use crate::ApplicationCounters;
@@ -107,6 +108,10 @@ pub enum TableError {
     Twice(u32),
 }
 
+/// Anything by endpoints or GAIDs. The controller has chosen those that are in it, so that nobody gains from collisions:
+/// each frame is looked up several times, and a hash that holds against strangers took most of that time.
+pub type ById<V> = HashMap<u32, V, FixedState>;
+
 /// What the program keeps of an application.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -121,9 +126,9 @@ pub(crate) struct Entry {
 /// Admission, endpoints and groups, and the registers they hand out.
 #[derive(Debug)]
 pub struct Tables {
-    applications: HashMap<u32, Entry>,
-    pub(crate) pools: HashMap<u32, PoolEntry>,
-    pub(crate) endpoints: HashMap<u32, Endpoint>,
+    applications: ById<Entry>,
+    pub(crate) pools: ById<PoolEntry>,
+    pub(crate) endpoints: ById<Endpoint>,
     pub(crate) registers: Registers,
     pub(crate) clones: CloneRegisters,
 }
@@ -131,9 +136,9 @@ pub struct Tables {
 impl Tables {
     pub(crate) fn new(size: Size, clones: CloneSize) -> Self {
         Self {
-            applications: HashMap::new(),
-            pools: HashMap::new(),
-            endpoints: HashMap::new(),
+            applications: ById::default(),
+            pools: ById::default(),
+            endpoints: ById::default(),
             registers: Registers::new(&size),
             clones: CloneRegisters::new(clones),
         }

@@ -12,13 +12,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, clone, mutant};
 
 use super::draw::Draw;
 use super::{Pool, To};
+use crate::tables::ByName;
 
 /// Who coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub struct Coordinator {
     config: CoordinatorConfig,
     /// Requests that each server works on, in the order of SIDs.
     load: Vec<usize>,
-    flights: HashMap<Key, Flight>,
+    flights: ByName<Key, Flight>,
     /// Those that wait; some are gone.
     queue: VecDeque<Key>,
     waiting: usize,
@@ -112,7 +113,7 @@ impl Coordinator {
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
             load: vec![0; config.pool.servers.len()],
-            flights: HashMap::new(),
+            flights: ByName::default(),
             queue: VecDeque::new(),
             waiting: 0,
             order: VecDeque::new(),

@@ -2,7 +2,6 @@
 
 mod eager;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +17,7 @@ use super::link::Link;
 use super::shared::{Owned, Shared};
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
+use crate::tables::ByNumber;
 use eager::Eager;
 
 type Reply = oneshot::Sender<Result<Output, CallError>>;
@@ -69,7 +69,7 @@ impl MapHandle {
             server,
             carrier: None,
             carried: CarriedStats::default(),
-            waiting: HashMap::new(),
+            waiting: ByNumber::default(),
             reach: tell_reach,
         };
         let shared = Shared::new(caller, link);
@@ -215,7 +215,7 @@ struct Caller {
     /// Takes the frames to the server instead, as long as its stream lasts.
     carrier: Option<Carrier>,
     carried: CarriedStats,
-    waiting: HashMap<CallId, Reply>,
+    waiting: ByNumber<CallId, Reply>,
     reach: watch::Sender<Reach>,
 }
 

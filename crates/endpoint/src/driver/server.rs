@@ -15,6 +15,7 @@ use super::shared::{Owned, Shared};
 use crate::map::server::books::{Entered, Entry};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
+use crate::tables::ByNumber;
 
 enum Command {
     Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
@@ -60,8 +61,8 @@ impl ServerHandle {
         let owner = Owner {
             server: MapServer::new(config).authenticate(key),
             element,
-            members: HashMap::new(),
-            carriers: HashMap::new(),
+            members: ByNumber::default(),
+            carriers: ByNumber::default(),
             carried: CarriedStats::default(),
             queries: HashMap::new(),
             next: 0,
@@ -204,9 +205,9 @@ struct Owner {
     server: MapServer,
     element: Option<SocketAddr>,
     /// Where frames to a caller go.
-    members: HashMap<u32, SocketAddr>,
+    members: ByNumber<u32, SocketAddr>,
     /// Those that take them instead, as long as their streams last.
-    carriers: HashMap<u32, Carrier>,
+    carriers: ByNumber<u32, Carrier>,
     carried: CarriedStats,
     queries: HashMap<QueryId, oneshot::Sender<Values>>,
     next: u64,
@@ -218,8 +219,8 @@ struct Owner {
 /// Gives frames the address of where they go, or has them carried.
 struct Roads<'a, F> {
     element: Option<SocketAddr>,
-    members: &'a HashMap<u32, SocketAddr>,
-    carriers: &'a mut HashMap<u32, Carrier>,
+    members: &'a ByNumber<u32, SocketAddr>,
+    carriers: &'a mut ByNumber<u32, Carrier>,
     carried: &'a mut CarriedStats,
     send: F,
 }

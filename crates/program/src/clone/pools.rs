@@ -1,11 +1,10 @@
 //! Pools: whose calls are steered, and to whom. What the controller sets.
 
-use std::collections::HashMap;
-
 use pathcall_wire::clone::MAX_SERVERS;
 use pathcall_wire::{Instant, TokenKey};
 
 use super::CloneRegisters;
+use crate::tables::ById;
 use crate::{Endpoint, PoolCounters, TableError, Tables};
 
 /// A pool of servers that do the same: the table of groups, and that of addresses (NetClone §3.3).
@@ -19,7 +18,7 @@ pub struct Pool {
     pub servers: Vec<u32>,
 }
 
-pub(crate) type Endpoints = HashMap<u32, Endpoint>;
+pub(crate) type Endpoints = ById<Endpoint>;
 
 /// What the program keeps of a pool.
 #[derive(Debug)]

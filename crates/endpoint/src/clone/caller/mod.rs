@@ -22,7 +22,7 @@ mod silence;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use bytes::Bytes;
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, mutant};
@@ -32,6 +32,7 @@ pub use api::{Answer, Ask, AskError, CallId, CallerConfig, CallerStats, Event, F
 use super::assembly::{self, Taken};
 use super::draw::Draw;
 use super::{Pool, To};
+use crate::tables::ByNumber;
 use call::{Call, Said, bit};
 use frames::Outgoing;
 use latency::Latency;
@@ -49,7 +50,7 @@ pub struct Caller {
     config: CallerConfig,
     /// Servers of the version before: they may still answer.
     before: Vec<u32>,
-    calls: HashMap<u32, Call>,
+    calls: ByNumber<u32, Call>,
     last_seq: u32,
     /// The next server, where they are asked in turn.
     turn: u32,
@@ -72,7 +73,7 @@ impl Caller {
     pub fn new(now: Instant, config: CallerConfig) -> Self {
         Self {
             before: Vec::new(),
-            calls: HashMap::new(),
+            calls: ByNumber::default(),
             last_seq: config.last_call,
             turn: 0,
             draw: Draw::new(config.seed),

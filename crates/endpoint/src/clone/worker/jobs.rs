@@ -1,12 +1,13 @@
 //! Requests that wait or are worked on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
 
 use super::outgoing::Asked;
 use super::{Key, WorkId};
+use crate::tables::ByName;
 
 /// A whole request.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ pub(super) struct Job {
 pub(super) struct Jobs {
     places: Vec<Place>,
     free: Vec<u32>,
-    by_key: HashMap<Key, WorkId>,
+    by_key: ByName<Key, WorkId>,
     /// Some are gone: they are skipped.
     queue: VecDeque<WorkId>,
     waiting: usize,

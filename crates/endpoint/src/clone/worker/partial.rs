@@ -1,6 +1,6 @@
 //! Requests that have come in part. All attempts of a call ask the same, so their parts go together.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,11 +9,12 @@ use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
 use super::super::assembly::{Assembly, Taken};
 use super::outgoing::Asked;
 use super::{Key, WorkerStats};
+use crate::tables::ByName;
 
 /// Requests that have come in part, oldest first.
 #[derive(Debug)]
 pub(super) struct Partials {
-    partials: HashMap<Key, Partial>,
+    partials: ByName<Key, Partial>,
     /// Sent when, the last time; some are whole by now, or were sent again, and skipped.
     order: VecDeque<(Instant, Key)>,
     memory: usize,
@@ -34,7 +35,7 @@ struct Partial {
 
 impl Partials {
     pub(super) fn new(max: usize, keep: Duration) -> Self {
-        Self { partials: HashMap::new(), order: VecDeque::new(), memory: 0, max, keep }
+        Self { partials: ByName::default(), order: VecDeque::new(), memory: 0, max, keep }
     }
 
     pub(super) fn is_empty(&self) -> bool {

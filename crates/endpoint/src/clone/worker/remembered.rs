@@ -1,20 +1,25 @@
 //! Requests of the past, so that a late copy of one is not worked on again.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use super::Key;
+use crate::tables::ByName;
 
 /// The last so many requests, and the newest attempt of each that was worked on or cancelled.
 #[derive(Debug)]
 pub(super) struct Remembered {
-    attempts: HashMap<Key, u8>,
+    attempts: ByName<Key, u8>,
     order: VecDeque<Key>,
     max: usize,
 }
 
 impl Remembered {
     pub(super) fn new(max: usize) -> Self {
-        Self { attempts: HashMap::with_capacity(max), order: VecDeque::with_capacity(max), max }
+        Self {
+            attempts: ByName::with_capacity_and_hasher(max, Default::default()),
+            order: VecDeque::with_capacity(max),
+            max,
+        }
     }
 
     /// Notes that a request is done with.

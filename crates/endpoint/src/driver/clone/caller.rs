@@ -1,6 +1,5 @@
 //! A caller: [`CallerHandle::ask`] from anywhere, frames by one socket.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,6 +14,7 @@ use super::super::link::Link;
 use super::super::shared::{Owned, Shared};
 use super::{Desk, Table};
 use crate::clone::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure, To};
+use crate::tables::ByNumber;
 
 /// Why a call was not answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,8 +63,8 @@ impl CallerHandle {
             caller: Caller::new(Instant::default(), config),
             table,
             desk: Desk::new(key),
-            asked: HashMap::new(),
-            waiting: HashMap::new(),
+            asked: ByNumber::default(),
+            waiting: ByNumber::default(),
         };
         let shared = Shared::new(calls, link);
         tokio::spawn(Arc::clone(&shared).run());
@@ -151,8 +151,8 @@ struct Calls {
     caller: Caller,
     table: Table,
     desk: Desk,
-    asked: HashMap<u64, CallId>,
-    waiting: HashMap<CallId, (u64, Reply)>,
+    asked: ByNumber<u64, CallId>,
+    waiting: ByNumber<CallId, (u64, Reply)>,
 }
 
 impl Calls {

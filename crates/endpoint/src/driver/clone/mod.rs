@@ -13,7 +13,6 @@ mod caller;
 mod coordinator;
 mod worker;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
 pub use caller::{CallError, CallerHandle, CallerTeller};
@@ -23,6 +22,7 @@ use pathcall_wire::{MAX_FRAME, TokenKey, token};
 pub use worker::{Order, Replies, WorkerHandle, Works};
 
 use crate::clone::Pool;
+use crate::tables::ByNumber;
 
 /// Endpoints whose addresses were learnt from their frames, at most; one more has another one forgotten.
 const LEARNT_MAX: usize = 16_384;
@@ -80,7 +80,7 @@ impl Desk {
 
 /// Addresses learnt from frames.
 #[derive(Debug, Default)]
-struct Learnt(HashMap<u32, SocketAddr>);
+struct Learnt(ByNumber<u32, SocketAddr>);
 
 impl Learnt {
     /// The endpoint's frames come from there.

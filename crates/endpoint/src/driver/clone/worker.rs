@@ -1,6 +1,5 @@
 //! A server's queue: [`Works::next`] gives what is to be worked on, [`Replies::finish`] takes the reply.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use super::super::link::Link;
 use super::super::shared::{Owned, Shared};
 use super::{Desk, Learnt, Table, sender, switch_id};
 use crate::clone::{MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
+use crate::tables::ByNumber;
 
 /// Elements and coordinators whose requests come here at most.
 const ROADS_MAX: usize = 16;
@@ -103,7 +103,7 @@ impl WorkerHandle {
             table,
             desk: Desk::new(key),
             callers: Learnt::default(),
-            roads: HashMap::new(),
+            roads: ByNumber::default(),
             give: Some(give),
         };
         let shared = Shared::new(queue, link);
@@ -137,7 +137,7 @@ struct Queue {
     /// Callers whose requests came past the element.
     callers: Learnt,
     /// Where requests come from that others than the pool's element have decided about, by switch id.
-    roads: HashMap<u16, SocketAddr>,
+    roads: ByNumber<u16, SocketAddr>,
     /// None when it is to stop.
     give: Option<mpsc::UnboundedSender<Order>>,
 }

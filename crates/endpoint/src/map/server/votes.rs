@@ -16,7 +16,7 @@ mod ballot;
 mod claims;
 mod road;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, MAX_ENTRIES, Status};
@@ -25,6 +25,7 @@ use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr,
 use super::super::{Dest, Key, Outbox};
 use super::{Events, ServerConfig, Shared};
 use crate::flow::Seen;
+use crate::tables::ByName;
 use ballot::Ballot;
 use claims::Standing;
 use road::Road;
@@ -58,7 +59,7 @@ struct Request {
 }
 
 pub(super) struct VoteTruth {
-    ballots: HashMap<Key, Ballot>,
+    ballots: ByName<Key, Ballot>,
     /// Bytes that ballots may still take.
     room: usize,
     /// By place in the repeat filter, so bounded.
@@ -71,7 +72,7 @@ pub(super) struct VoteTruth {
 impl VoteTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
-            ballots: HashMap::new(),
+            ballots: ByName::default(),
             room: config.key_memory,
             answered: BTreeMap::new(),
             road: Road::default(),

@@ -1,12 +1,11 @@
 //! What this caller knows of where keys live.
 
-use std::collections::HashMap;
-
 use pathcall_wire::pairs::{Answer, Status};
 use pathcall_wire::{KEYED_LANES, Mutant, mutant};
 
 use super::super::super::Key;
 use super::call::NONE;
+use crate::tables::ByName;
 
 /// Keys that a caller remembers the place of; further ones travel whole.
 const MAX_KEYS: usize = 1 << 20;
@@ -29,7 +28,7 @@ struct Withdrawal {
 
 #[derive(Default)]
 pub(super) struct KeyBook {
-    places: HashMap<Key, KeyPlace>,
+    places: ByName<Key, KeyPlace>,
     /// Version of the mapping that they are of.
     version: u32,
     /// What the next version withdraws, if the server has said it.

@@ -1,13 +1,12 @@
 //! The table of keys.
 
-use std::collections::HashMap;
-
 use pathcall_wire::KEYED_LANES;
 use pathcall_wire::pairs::Status;
 
 use super::super::super::{Key, logical_address};
 use super::evict::{Evictions, Usage};
 use super::lock::LockState;
+use crate::tables::ByName;
 
 /// Keys of one application, whatever memory there is: their numbers have 32 bits.
 const MAX_KEYS: usize = 1 << 31;
@@ -113,9 +112,9 @@ impl KeyState {
 }
 
 pub(super) struct KeyTable {
-    ids: HashMap<Key, u32>,
+    ids: ByName<Key, u32>,
     keys: Vec<(Key, KeyState)>,
-    logical: HashMap<u32, u32>,
+    logical: ByName<u32, u32>,
     /// Which key has which register.
     owners: Vec<u32>,
     /// Registers that may be given to keys, first come, first served.
@@ -126,7 +125,14 @@ pub(super) struct KeyTable {
 
 impl KeyTable {
     pub(super) fn new(room: usize, memory: usize) -> Self {
-        Self { ids: HashMap::new(), keys: Vec::new(), logical: HashMap::new(), owners: Vec::new(), room, left: memory }
+        Self {
+            ids: ByName::default(),
+            keys: Vec::new(),
+            logical: ByName::default(),
+            owners: Vec::new(),
+            room,
+            left: memory,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
