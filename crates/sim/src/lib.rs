@@ -34,6 +34,7 @@ pub mod scenario;
 pub mod zipf;
 
 mod ability;
+mod around;
 mod caller;
 mod element;
 mod hostile;
@@ -41,10 +42,12 @@ mod judge;
 mod network;
 mod owner;
 mod panics;
+mod part;
 mod parties;
 mod party;
 mod shrink;
 mod sweep;
+mod switch;
 mod tally;
 mod trace;
 mod windows;
@@ -67,6 +70,8 @@ pub use sweep::{Progress, Report, sweep};
 pub use tally::Tally;
 pub use windows::WindowError;
 
+use around::Around;
+use part::Part;
 use trace::{Millis, Trace};
 use world::World;
 
@@ -136,7 +141,7 @@ pub fn play_traced(scenario: &Scenario, text: &mut dyn Write) -> io::Result<Outc
 fn play_in<'a>(scenario: &'a Scenario, trace: Trace<'a>) -> (Outcome, Option<Trace<'a>>) {
     let mut outcome =
         Outcome { seed: scenario.seed, trace_hash: 0, tally: Tally::default(), owners: Vec::new(), failure: None };
-    let mut world = match World::new(scenario, trace) {
+    let mut world = match World::new(scenario, trace, Around::default()) {
         Ok(world) => world,
         Err(failure) => {
             outcome.failure = Some((Instant(0), failure));

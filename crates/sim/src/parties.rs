@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pathcall_program::Program;
 use pathcall_wire::Instant;
 
 use crate::caller::Caller;
@@ -11,6 +12,7 @@ use crate::judge::Failure;
 use crate::owner::Owner;
 use crate::party::{Node, Party};
 use crate::scenario::{ApplicationPlan, Scenario};
+use crate::switch::Switch;
 
 /// All nodes.
 pub(crate) struct Parties<'a> {
@@ -26,7 +28,12 @@ pub(crate) struct Parties<'a> {
 }
 
 impl<'a> Parties<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Result<Self, Failure> {
+    /// `shared`: the first element is one of several worlds.
+    pub(crate) fn new(scenario: &'a Scenario, shared: Option<&Switch>) -> Result<Self, Failure> {
+        let switch = |number, size| {
+            let shared = shared.filter(|_| number == 0).cloned();
+            shared.unwrap_or_else(|| Switch::own(Program::new(size)))
+        };
         let applications = &scenario.applications;
         let endpoints: BTreeMap<u32, Node> = scenario.nodes().collect();
         let nodes = endpoints.values().copied().chain((0..scenario.elements.len()).map(Node::Element));
@@ -34,7 +41,7 @@ impl<'a> Parties<'a> {
         Ok(Self {
             elements: (0..)
                 .zip(&scenario.elements)
-                .map(|(n, size)| Element::new(n, *size, applications))
+                .map(|(n, size)| Element::new(n, switch(n, *size), applications))
                 .collect::<Result<_, _>>()?,
             owners: applications.iter().map(Owner::new).collect(),
             callers: applications.iter().map(|plan| plan.callers.iter().map(Caller::new).collect()).collect(),

@@ -38,6 +38,19 @@ impl<E> EventQueue<E> {
         self.heap.peek().map(|entry| entry.at)
     }
 
+    /// What happens next.
+    #[must_use]
+    pub fn peek(&self) -> Option<&E> {
+        self.heap.peek().map(|entry| &entry.event)
+    }
+
+    /// Has what happens next happen at `at`, behind all that happens then.
+    pub fn postpone(&mut self, at: Instant) {
+        if let Some((_, event)) = self.pop() {
+            self.push(at, event);
+        }
+    }
+
     /// Takes the next event out.
     pub fn pop(&mut self) -> Option<(Instant, E)> {
         self.heap.pop().map(|entry| (entry.at, entry.event))

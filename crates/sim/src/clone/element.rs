@@ -10,6 +10,7 @@ use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, MAX_FRAME, clo
 use super::judge::Wrong;
 use super::plan::Plan;
 use super::world::GAID;
+use crate::switch::Switch;
 
 /// The element, or the coordinator in its place.
 pub(super) struct Element {
@@ -22,7 +23,7 @@ pub(super) struct Element {
 }
 
 enum What {
-    Program(Box<Program>),
+    Program(Switch),
     Coordinator(Box<Coordinator>),
 }
 
@@ -35,8 +36,8 @@ pub(super) struct Leaving {
 }
 
 impl Element {
-    /// One that has just started.
-    pub(super) fn blank(plan: &Plan) -> Self {
+    /// One that has just started; `shared`: the element of several worlds, which stands there.
+    pub(super) fn new(plan: &Plan, shared: Option<Switch>) -> Self {
         let what = if plan.coordinated {
             What::Coordinator(Box::new(Coordinator::new(CoordinatorConfig {
                 pool: Pool { gaid: GAID, ..Pool::default() },
@@ -47,13 +48,20 @@ impl Element {
                 seed: plan.seed,
             })))
         } else {
-            let size: CloneSize = plan.size;
-            let blank = Size { rows: 0, lanes: 0, slots: 0 };
-            let mut program = Program::with_clones(blank, size, Profile::FullSequence);
-            program.number_after(plan.numbered);
-            What::Program(Box::new(program))
+            What::Program(shared.unwrap_or_else(|| Switch::own(blank(plan, Size { rows: 0, lanes: 0, slots: 0 }))))
         };
         Self { what, silent: false, version: 0, servers: Vec::new() }
+    }
+
+    /// The same once it has lost all that it knew.
+    pub(super) fn lost(&self, plan: &Plan) -> Self {
+        match &self.what {
+            What::Coordinator(_) => Self::new(plan, None),
+            What::Program(switch) => {
+                let switch = switch.lost(|| blank(plan, Size { rows: 0, lanes: 0, slots: 0 }));
+                Self::new(plan, Some(switch))
+            }
+        }
     }
 
     /// The controller tells it who is there.
@@ -62,16 +70,15 @@ impl Element {
         self.servers.clone_from(&pool.servers);
         match &mut self.what {
             What::Coordinator(coordinator) => coordinator.pool(pool.clone()),
-            What::Program(program) => {
-                let tables = program.tables_mut();
+            What::Program(switch) => switch.change(|tables| {
                 for &(endpoint, incarnation) in endpoints {
                     let entry = Endpoint { endpoint, incarnation, gaid: GAID, slot_base: 0, slots: 0 };
                     tables.set_endpoint(entry).map_err(|error| error.to_string())?;
                 }
                 let Pool { gaid, version, servers } = pool.clone();
                 let pool = pathcall_program::Pool { gaid, version, servers };
-                tables.install_pool(pool).map_err(|error| error.to_string())?;
-            }
+                tables.install_pool(pool).map_err(|error| error.to_string())
+            })?,
         }
         Ok(())
     }
@@ -100,7 +107,7 @@ impl Element {
     pub(super) fn filtered(&self) -> u64 {
         match &self.what {
             What::Coordinator(coordinator) => coordinator.stats().redundant,
-            What::Program(program) => program.counters().drop_filtered,
+            What::Program(switch) => switch.look(|program| program.counters().drop_filtered),
         }
     }
 
@@ -108,14 +115,14 @@ impl Element {
     pub(super) fn receive(&mut self, now: Instant, mut bytes: Vec<u8>) -> Result<Vec<Leaving>, Wrong> {
         let before = bytes.clone();
         let loads = self.loads();
-        let program = match &mut self.what {
+        let switch = match &mut self.what {
             What::Coordinator(coordinator) => {
                 coordinator.receive(now, &bytes);
                 return Ok(Vec::new());
             }
-            What::Program(program) => program,
+            What::Program(switch) => &*switch,
         };
-        let verdict = program.process(now, &mut bytes, false);
+        let verdict = switch.process(now, &mut bytes, false);
         bytes.truncate(verdict.len);
         let mut leaving = Vec::new();
         match verdict.action {
@@ -123,7 +130,7 @@ impl Element {
             Action::Clone(to) => {
                 let mut copy = bytes.clone();
                 leaving.push(Leaving { to, bytes, cloned: true });
-                if let Action::Forward(to) = program.recirculate(&mut copy).action {
+                if let Action::Forward(to) = switch.recirculate(&mut copy).action {
                     leaving.push(Leaving { to, bytes: copy, cloned: false });
                 }
             }
@@ -148,18 +155,19 @@ impl Element {
     }
 
     fn loads(&self) -> Option<Vec<u16>> {
-        let What::Program(program) = &self.what else { return None };
-        program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec())
+        let What::Program(switch) = &self.what else { return None };
+        switch.look(|program| program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec()))
     }
 
     /// Whether what the program did is what its tables say.
     fn watch(&self, before: &[u8], action: Action, leaving: &[Leaving], loads: Option<&[u16]>) -> Result<(), Wrong> {
-        let What::Program(program) = &self.what else { return Ok(()) };
-        if let Ok((loads, shadows)) = program.tables().loads(GAID)
-            && loads != shadows
-        {
-            return Err(Wrong::Shadow { loads: loads.to_vec(), shadows: shadows.to_vec() });
-        }
+        let What::Program(switch) = &self.what else { return Ok(()) };
+        switch.look(|program| match program.tables().loads(GAID) {
+            Ok((loads, shadows)) if loads != shadows => {
+                Err(Wrong::Shadow { loads: loads.to_vec(), shadows: shadows.to_vec() })
+            }
+            _ => Ok(()),
+        })?;
         let (Some(loads), Ok(frame)) = (loads, CloneFrame::new_checked(before)) else { return Ok(()) };
         let (base, head) = (frame.base(), frame.head());
         let current = base.epoch() == self.version;
@@ -200,4 +208,12 @@ impl Element {
         }
         Ok(())
     }
+}
+
+/// A program with these tables beside those for calls, of which it knows nothing yet.
+pub(crate) fn blank(plan: &Plan, size: Size) -> Program {
+    let clones: CloneSize = plan.size;
+    let mut program = Program::with_clones(size, clones, Profile::FullSequence);
+    program.number_after(plan.numbered);
+    program
 }

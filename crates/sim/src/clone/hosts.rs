@@ -4,6 +4,7 @@ use pathcall_endpoint::clone::{CallId, Event, Worker};
 use pathcall_wire::{CloneFrame, Instant};
 
 use super::judge::Wrong;
+use super::part::Begun;
 use super::world::{Happening, Node, SERVER, World};
 use crate::queue::EventQueue;
 
@@ -67,7 +68,7 @@ impl World<'_> {
             let (shortest, longest) = self.plan.servers[index].service;
             let at = self.now + shortest + self.random.up_to(longest - shortest);
             self.line(Node::Server(index), || format!("begins call {}, execution {}", tag.call, tag.execution));
-            self.queue.push(at, Happening::Done { server: index, incarnation, work: work.id, tag });
+            self.begun(Begun::new(index, incarnation, work.id, tag), at);
         }
         let server = &mut self.servers[index];
         let next = server.worker.as_ref().and_then(Worker::deadline);

@@ -11,15 +11,16 @@
 //!
 //! Beside that, [`performance`] says how long calls take at the paper's scale.
 
-mod element;
+pub(crate) mod element;
 mod hosts;
 mod judge;
 mod network;
+pub(crate) mod part;
 mod payload;
 pub mod performance;
 pub mod plan;
 mod shrink;
-mod world;
+pub(crate) mod world;
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub use judge::Wrong;
 pub use plan::Plan;
 
 use crate::ability::{self, Ability, caught};
+use crate::around::Around;
+use crate::part::Part;
 use crate::tally::tally;
 use world::World;
 
@@ -90,7 +93,7 @@ impl Ability for Sim {
     }
 
     fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan);
+        let mut world = World::new(plan, Around::default());
         world.text = text.take();
         let wrong = caught(|| world.play(), Wrong::Panic);
         let failure = wrong.map(|wrong| (world.now, wrong));

@@ -6,8 +6,9 @@ use pathcall_endpoint::clone::{Pool, To};
 use pathcall_wire::clone::{CLONE, ORIGINAL};
 use pathcall_wire::{Base, CloneFrame, Flags, Kind};
 
-use super::element::{Element, Leaving};
+use super::element::Leaving;
 use super::judge::Wrong;
+use super::part::machine;
 use super::plan::Incident;
 use super::world::{CALLER, Happening, INCARNATION, Node, SERVER, World};
 
@@ -33,7 +34,8 @@ impl World<'_> {
         self.mix(bytes.len() as u64);
         let faulty = self.now < self.plan.faults_until;
         self.stranger(to, bytes);
-        let lost = faulty && self.random.happens(self.plan.loss);
+        let cut = self.around.is_cut(self.now, machine(from), machine(to));
+        let lost = faulty && self.random.happens(self.plan.loss) || cut;
         let repeated = faulty && self.random.happens(self.plan.repeat);
         let late = faulty && self.random.happens(self.plan.late);
         if lost {
@@ -133,9 +135,7 @@ impl World<'_> {
         self.line(Node::Element, || format!("{incident:?}"));
         match incident {
             Incident::Restart { silent } => {
-                self.element = Element::blank(self.plan);
-                self.element.silent = true;
-                self.element_wake = None;
+                self.element_is_lost();
                 self.queue.extend(silent.map(|silent| (self.now + silent, Happening::Install)));
             }
             Incident::Kill { server, back } => {
@@ -151,6 +151,13 @@ impl World<'_> {
                 self.member(server, !member);
             }
         }
+    }
+
+    /// The element loses all that it knows, and is silent.
+    pub(super) fn element_is_lost(&mut self) {
+        self.element = self.element.lost(self.plan);
+        self.element.silent = true;
+        self.element_wake = None;
     }
 
     /// A server joins the pool, or leaves it; everybody hears of it sooner or later.

@@ -16,8 +16,10 @@ use super::Tally;
 use super::element::Element;
 use super::judge::{Judge, Wrong, is_clone};
 use super::network::describe;
+use super::part::Begun;
 use super::payload::Tag;
 use super::plan::{Incident, Plan};
+use crate::around::Around;
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::trace::Millis;
@@ -31,7 +33,7 @@ pub(super) const CALLER: u32 = 500;
 /// The incarnation of callers.
 pub(super) const INCARNATION: u32 = 9;
 /// Events of a run at most.
-const EVENTS_MAX: u64 = 2_000_000;
+pub(super) const EVENTS_MAX: u64 = 2_000_000;
 /// Bytes of requests that a server keeps.
 const MEMORY: usize = 400_000;
 
@@ -57,6 +59,8 @@ pub(super) enum Happening {
     Done { server: usize, incarnation: u32, work: WorkId, tag: Tag },
     /// As planned.
     Incident(Incident),
+    /// The element is there again, and knows nobody.
+    Up,
     /// The element is told who is there.
     Install,
     /// A killed server is back.
@@ -77,6 +81,7 @@ pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Happening>,
+    pub(super) events: u64,
     pub(super) random: Random,
     pub(super) element: Element,
     pub(super) element_wake: Option<Instant>,
@@ -88,6 +93,11 @@ pub(super) struct World<'a> {
     /// The same for good: frames may be late.
     pub(super) named: BTreeMap<(usize, u32), usize>,
     pub(super) judge: Judge<'a>,
+    pub(super) around: Around,
+    /// What is on its way through what stands before the element.
+    pub(crate) carried: Vec<Vec<u8>>,
+    /// Work that others do.
+    pub(crate) placed: Vec<Begun>,
     pub(super) tally: Tally,
     pub(super) hash: u64,
     /// What happens, for people.
@@ -95,7 +105,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
         let mut random = Random::new(plan.seed ^ 0x636c_6f6e_6573_2121);
         let members = (0..plan.servers.len()).filter(|server| plan.servers[*server].member);
         let pool = Pool { gaid: GAID, version: 1, servers: members.map(|server| SERVER + server as u32).collect() };
@@ -117,14 +127,18 @@ impl<'a> World<'a> {
             plan,
             now: Instant(0),
             queue,
-            element: Element::blank(plan),
+            events: 0,
+            element: Element::new(plan, around.switch.clone()),
             element_wake: None,
             servers: Vec::new(),
             callers,
             pool,
             ids: BTreeMap::new(),
             named: BTreeMap::new(),
-            judge: Judge::new(plan),
+            judge: Judge::new(plan, around.stands_for()),
+            around,
+            carried: Vec::new(),
+            placed: Vec::new(),
             tally: Tally::default(),
             hash: 0,
             text: None,
@@ -150,23 +164,6 @@ impl<'a> World<'a> {
         Server { worker: Some(Worker::new(config)), incarnation, wake: None }
     }
 
-    /// Plays until every call is over and everything is forgotten.
-    pub(super) fn play(&mut self) -> Result<(), Wrong> {
-        let mut events = 0;
-        while let Some((at, happening)) = self.queue.pop() {
-            self.now = at;
-            events += 1;
-            if events > EVENTS_MAX {
-                return Err(Wrong::Endless(events));
-            }
-            self.mix(at.0);
-            self.happens(happening)?;
-        }
-        self.tally.virtual_time = self.now.since(Instant(0));
-        self.judge.over()?;
-        self.nothing_is_left()
-    }
-
     /// Sums up what the parties have counted.
     pub(super) fn count(&mut self) {
         for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
@@ -181,7 +178,7 @@ impl<'a> World<'a> {
         self.tally.filtered += self.element.filtered();
     }
 
-    fn nothing_is_left(&self) -> Result<(), Wrong> {
+    pub(super) fn nothing_is_left(&self) -> Result<(), Wrong> {
         let redundant: u64 = self.callers.iter().map(|(caller, _)| caller.stats().redundant).sum();
         let steered = self.plan.calls.iter().all(|call| {
             !call.options.twice
@@ -211,7 +208,7 @@ impl<'a> World<'a> {
         if self.element.is_empty() { Ok(()) } else { Err(Wrong::Left("the coordinator".to_owned())) }
     }
 
-    fn happens(&mut self, happening: Happening) -> Result<(), Wrong> {
+    pub(super) fn happens(&mut self, happening: Happening) -> Result<(), Wrong> {
         match happening {
             Happening::Call(call) => return self.call(call),
             Happening::GiveUp(call) => {
@@ -228,6 +225,7 @@ impl<'a> World<'a> {
             Happening::Wake(node) => return self.wakes(node),
             Happening::Done { server, incarnation, work, tag } => return self.done(server, incarnation, work, tag),
             Happening::Incident(incident) => self.incident(incident),
+            Happening::Up => self.element.silent = false,
             Happening::Install => {
                 self.element.silent = false;
                 self.install();
@@ -268,6 +266,7 @@ impl<'a> World<'a> {
         match to {
             Node::Caller(index) => self.callers[index].0.receive(self.now, &bytes),
             Node::Server(index) => return self.at_server(from, index, &bytes),
+            Node::Element if self.around.has_front(self.now) => self.carried.push(bytes),
             Node::Element => return self.at_element(bytes),
             Node::Stranger => {}
         }

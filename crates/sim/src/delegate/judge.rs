@@ -144,7 +144,8 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    /// `patience`: for how long others may hold up what each call waits for.
+    pub(super) fn new(plan: &'a Plan, patience: Duration) -> Self {
         let known = Known {
             began: BTreeSet::new(),
             finished: BTreeSet::new(),
@@ -159,7 +160,7 @@ impl<'a> Judge<'a> {
             told: BTreeSet::new(),
             failed: Vec::new(),
         };
-        let bounds = plan.calls.iter().map(bound).collect();
+        let bounds = plan.calls.iter().map(|plan| bound(plan) + patience).collect();
         Self { plan, bounds, calls: vec![known; plan.calls.len()] }
     }
 

@@ -17,12 +17,13 @@ mod judge;
 pub mod load;
 pub mod lossy;
 mod network;
+pub(crate) mod part;
 pub mod plan;
 pub mod shapes;
 mod stranger;
 pub mod twin;
 mod work;
-mod world;
+pub(crate) mod world;
 
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub use judge::{Tag, Wrong};
 pub use plan::Plan;
 
 use crate::ability::{self, Ability, caught};
+use crate::around::Around;
+use crate::part::Part;
 use crate::tally::tally;
 use world::World;
 
@@ -97,7 +100,7 @@ impl Ability for Sim {
     }
 
     fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan);
+        let mut world = World::new(plan, Around::default());
         world.text = text.take();
         let wrong = caught(|| world.play(), Wrong::Panic);
         let failure = wrong.map(|wrong| (world.now, wrong));

@@ -41,7 +41,8 @@ impl World<'_> {
                     && self.now <= *at
                     && *at <= arrives
             });
-            if broken || faulty && self.random.happens(self.plan.loss) {
+            let cut = self.around.is_cut(self.now, Some(from), Some(there));
+            if broken || cut || faulty && self.random.happens(self.plan.loss) {
                 self.tally.lost += 1;
                 self.line(from, || format!("LOST to {there}: {:?}", parse(&message)));
                 continue;

@@ -112,6 +112,8 @@ pub struct Plan {
     pub tells: bool,
     /// Faults end here.
     pub faults_until: Instant,
+    /// Whether others get in the way, of whom this plan says nothing.
+    pub disturbed: bool,
 }
 
 impl Plan {
@@ -122,7 +124,7 @@ impl Plan {
 
     /// Whether nothing is lost: then each call ends as its tree says.
     pub fn is_calm(&self) -> bool {
-        self.loss == Chance(0) && self.breaks.is_empty() && self.crashes.is_empty()
+        !self.disturbed && self.loss == Chance(0) && self.breaks.is_empty() && self.crashes.is_empty()
     }
 }
 
@@ -183,6 +185,7 @@ pub fn generate(seed: u64) -> Plan {
         forged: Chance(random.pick(&[0, 20_000, 200_000])),
         tells: random.happens(Chance::percent(50)),
         faults_until,
+        disturbed: false,
         hosts,
     };
     if random.happens(Chance::percent(60)) {

@@ -31,9 +31,9 @@ impl World<'_> {
                 self.hosts[host].worker.label(execution, "handle");
             }
             let pause = planned.map_or(Duration::ZERO, |tag| self.pause(tag, 0));
-            self.queue.push(self.now + pause, Event::Step { host: (host, incarnation), execution, step: 0 });
             let handler = Handler { tag: planned, work, replies: 0, record: None };
             self.hosts[host].handlers.insert(execution, handler);
+            self.begun((host, incarnation), execution, pause);
         }
         Ok(())
     }

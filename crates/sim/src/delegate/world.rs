@@ -20,13 +20,15 @@ use pathcall_wire::delegate::parse;
 use super::Tally;
 use super::host::{ABORTED_FOR, Host, Out, address, payload};
 use super::judge::{Judge, Tag, Wrong};
+use super::part::{Begun, Carried};
 use super::plan::Plan;
+use crate::around::Around;
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::trace::Millis;
 
 /// Events of a run at most.
-const EVENTS_MAX: u64 = 5_000_000;
+pub(super) const EVENTS_MAX: u64 = 5_000_000;
 /// Pause between two looks at what hangs.
 const CHECK: Duration = Duration::from_millis(5);
 /// Pause before a call is made again that is to be done exactly once.
@@ -77,6 +79,10 @@ pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Event>,
+    pub(super) events: u64,
+    /// When all calls were over, and whether servers were told so.
+    pub(super) over_at: Option<Instant>,
+    pub(super) told: bool,
     pub(super) random: Random,
     pub(super) hosts: Vec<Host>,
     /// Calls by id: those of the plan.
@@ -84,6 +90,11 @@ pub(super) struct World<'a> {
     names: BTreeMap<usize, Context>,
     retries: BTreeMap<usize, u32>,
     pub(super) judge: Judge<'a>,
+    pub(super) around: Around,
+    /// Messages that pass what stands between hosts.
+    pub(crate) carried: Vec<Carried>,
+    /// Steps that others do.
+    pub(crate) placed: Vec<Begun>,
     pub(super) tally: Tally,
     pub(super) hash: u64,
     /// What happens, for people.
@@ -91,7 +102,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
         let mut queue = EventQueue::default();
         for (index, call) in plan.calls.iter().enumerate() {
             queue.push(call.at, Event::Start(index));
@@ -105,52 +116,30 @@ impl<'a> World<'a> {
             plan,
             now: Instant(0),
             queue,
+            events: 0,
+            over_at: None,
+            told: false,
             random: Random::new(plan.seed ^ 0x6e65_7477_6f72_6b21),
             hosts: (0..plan.hosts.len()).map(|index| Host::new(plan, index, 1)).collect(),
             ids: BTreeMap::new(),
             names: BTreeMap::new(),
             retries: BTreeMap::new(),
-            judge: Judge::new(plan),
+            judge: Judge::new(plan, around.patience),
+            around,
+            carried: Vec::new(),
+            placed: Vec::new(),
             tally: Tally::default(),
             hash: 0,
             text: None,
         }
     }
 
-    /// Plays until every call is over and everything is forgotten.
-    pub(super) fn play(&mut self) -> Result<(), Wrong> {
-        let mut events = 0;
-        let (mut over_at, mut told) = (None, false);
-        while let Some((at, event)) = self.queue.pop() {
-            self.now = at;
-            events += 1;
-            if events > EVENTS_MAX {
-                return Err(Wrong::Endless(events));
-            }
-            self.mix(at.0);
-            self.happens(event)?;
-            if over_at.is_none() && self.is_over() {
-                over_at = Some(self.now);
-            }
-            // Calls that failed are over when their servers have been told to stop.
-            if over_at.is_some() && !told && self.hosts.iter().all(|host| host.caller.is_empty()) {
-                told = true;
-                self.last_calls();
-            }
-            if over_at.is_some_and(|over_at| self.now > over_at + self.forgotten_after()) {
-                break;
-            }
-        }
-        self.tally.virtual_time = Duration::from_nanos(self.now.0);
-        self.nothing_is_left()
-    }
-
     /// Time after which nobody knows of any call.
-    fn forgotten_after(&self) -> Duration {
+    pub(super) fn forgotten_after(&self) -> Duration {
         self.judge.longest() * 2 + ABORTED_FOR * 2 + Duration::from_millis(700)
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let over = |known: &super::judge::Known| match known.outcome {
             Some(Outcome::Failed(_)) => true,
             Some(_) => true,
@@ -168,7 +157,7 @@ impl<'a> World<'a> {
     }
 
     /// Calls that only tell servers which calls have ended.
-    fn last_calls(&mut self) {
+    pub(super) fn last_calls(&mut self) {
         if !self.plan.calls.iter().any(|call| call.options.once) {
             return;
         }
@@ -185,7 +174,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn nothing_is_left(&self) -> Result<(), Wrong> {
+    pub(super) fn nothing_is_left(&self) -> Result<(), Wrong> {
         // Records of a caller that died are the application's to delete.
         let lost = |index: &usize| self.plan.calls[*index].options.once && self.judge.calls[*index].orphaned;
         let records = (0..self.plan.calls.len()).any(|index| lost(&index));
@@ -200,7 +189,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn happens(&mut self, event: Event) -> Result<(), Wrong> {
+    pub(super) fn happens(&mut self, event: Event) -> Result<(), Wrong> {
         match event {
             Event::Start(call) => self.start(call),
             Event::Abort(call) => {
@@ -229,7 +218,7 @@ impl<'a> World<'a> {
                 }
                 return self.on(host, |host, _, out| host.caller.consumed(call, from, out));
             }
-            Event::Deliver { to, from, message } => return self.deliver(to, from, &message),
+            Event::Deliver { to, from, message } => return self.comes(to, from, message),
             Event::Arriving { to: (to, incarnation), message } => {
                 if self.is_up(to, incarnation) {
                     self.gets_on(&message);
@@ -307,7 +296,12 @@ impl<'a> World<'a> {
         self.arm(plan.host);
     }
 
-    fn deliver(&mut self, (to, incarnation): (usize, u32), from: Peer, message: &Bytes) -> Result<(), Wrong> {
+    pub(super) fn deliver(
+        &mut self,
+        (to, incarnation): (usize, u32),
+        from: Peer,
+        message: &Bytes,
+    ) -> Result<(), Wrong> {
         if !self.is_up(to, incarnation) {
             return Ok(());
         }

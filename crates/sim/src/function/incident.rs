@@ -20,14 +20,7 @@ impl World<'_> {
                 self.judge.shaken(self.now);
                 self.queue.push(self.now + *away, Happening::Back(*server));
             }
-            Incident::Restart => {
-                self.element = Interpreter::new(&self.program).expect("the program runs");
-                self.boot += 1;
-                self.installer.restarted();
-                self.judge.shaken(self.now);
-                self.control(Happening::ToPlacer { element: None, input: place::Input::ElementRestarted });
-                self.control(Happening::ToScaler { element: None, input: scale::Input::ElementRestarted });
-            }
+            Incident::Restart => self.element_is_lost(),
             Incident::Want(servers) => {
                 self.scaler.handle(self.now, scale::Input::Want(servers.clone()));
             }
@@ -44,5 +37,14 @@ impl World<'_> {
                 }
             }
         }
+    }
+
+    pub(super) fn element_is_lost(&mut self) {
+        self.element = Interpreter::new(&self.program).expect("the program runs");
+        self.boot += 1;
+        self.installer.restarted();
+        self.judge.shaken(self.now);
+        self.control(Happening::ToPlacer { element: None, input: place::Input::ElementRestarted });
+        self.control(Happening::ToScaler { element: None, input: scale::Input::ElementRestarted });
     }
 }

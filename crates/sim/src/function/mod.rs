@@ -14,12 +14,13 @@
 mod control;
 mod incident;
 mod judge;
+pub(crate) mod part;
 pub mod performance;
 pub mod plan;
 mod program;
 mod server;
 mod shrink;
-mod world;
+pub(crate) mod world;
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub use plan::Plan;
 pub use program::Kind;
 
 use crate::ability::{self, Ability, caught};
+use crate::around::Around;
+use crate::part::Part;
 use crate::tally::tally;
 use world::World;
 
@@ -91,7 +94,7 @@ impl Ability for Sim {
     }
 
     fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
-        let mut world = World::new(plan);
+        let mut world = World::new(plan, Around::default());
         world.text = text.take();
         let wrong = caught(|| world.play(), Wrong::Panic);
         let failure = wrong.map(|wrong| (world.now, wrong));

@@ -48,6 +48,8 @@ pub struct Plan {
     pub service: Duration,
     /// Between controller and everybody.
     pub control: Duration,
+    /// Whether others get in the way, of whom this plan says nothing.
+    pub disturbed: bool,
 }
 
 /// A packet that is sent.
@@ -79,7 +81,7 @@ impl Plan {
     #[must_use]
     pub fn faulty(&self) -> bool {
         let fault = |(_, incident): &(Instant, Incident)| matches!(incident, Incident::Death(..) | Incident::Restart);
-        self.loss != Chance(0) || self.incidents.iter().any(fault)
+        self.disturbed || self.loss != Chance(0) || self.incidents.iter().any(fault)
     }
 }
 
@@ -158,6 +160,7 @@ pub fn generate(seed: u64) -> Plan {
         delay,
         service: Duration::from_micros(random.range(1..=30)),
         control: Duration::from_micros(random.range(100..=3000)),
+        disturbed: false,
     };
     plan.packets = traffic(&mut random);
     plan.incidents = incidents(&mut random, servers, faulty);

@@ -119,6 +119,11 @@ impl Front {
         Some((front, Packet::parse(bytes.get(Self::LEN..)?)?))
     }
 
+    /// What comes behind the packet.
+    pub(super) fn payload(bytes: &[u8]) -> &[u8] {
+        bytes.get(Self::LEN + PACKET..).unwrap_or_default()
+    }
+
     pub(super) fn emit(&self, packet: &Packet) -> Vec<u8> {
         let mut bytes = vec![0; 12];
         bytes.extend((if self.response { TYPES.1 } else { TYPES.0 } as u16).to_be_bytes());

@@ -20,20 +20,19 @@ use pathcall_wire::Instant;
 
 use super::Tally;
 use super::judge::{Judge, Wrong};
-use super::plan::{Plan, TRAFFIC};
-use super::program::{Front, Kind, Packet, SERVER_PORT, VALUES, program};
+use super::part::Passed;
+use super::plan::Plan;
+use super::program::{Front, Kind, PACKET, Packet, SERVER_PORT, VALUES, program};
 use super::server::Server;
+use crate::around::Around;
 use crate::queue::EventQueue;
 use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
 /// Events of a run at most.
-const EVENTS_MAX: u64 = 1_000_000;
+pub(super) const EVENTS_MAX: u64 = 1_000_000;
 /// Servers look after themselves, and report, that often.
 const TICK: Duration = Duration::from_millis(4);
-/// When traffic has ended, everything has to be at rest after so long.
-const REST: Duration = Duration::from_millis(1_500);
-
 pub(super) enum Happening {
     /// A planned packet comes in.
     Sent(usize),
@@ -94,7 +93,8 @@ pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Happening>,
-    random: Random,
+    pub(super) events: u64,
+    pub(super) random: Random,
     pub(super) program: Program,
     pub(super) element: Interpreter,
     /// Counts its restarts.
@@ -112,7 +112,10 @@ pub(super) struct World<'a> {
     pub(super) wakes: [Option<Instant>; 2],
     /// When the last packet of a flow comes to the end of a way: none overtakes another of its flow.
     ways: BTreeMap<(bool, Kind, u32), Instant>,
-    sequence: u32,
+    pub(super) sequence: u32,
+    /// Packets of others that have passed.
+    pub(crate) passed: Vec<Passed>,
+    pub(super) around: Around,
     pub(super) judge: Judge,
     pub(super) tally: Tally,
     pub(super) hash: u64,
@@ -120,7 +123,7 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan) -> Self {
+    pub(crate) fn new(plan: &'a Plan, around: Around) -> Self {
         let (program, balance) = program(&plan.sizes);
         let device = |server: usize| Device {
             name: format!("s{server}"),
@@ -148,6 +151,7 @@ impl<'a> World<'a> {
             plan,
             now: Instant(0),
             queue,
+            events: 0,
             program,
             boot: 1,
             known_boot: 1,
@@ -159,6 +163,8 @@ impl<'a> World<'a> {
             wakes: [None; 2],
             ways: BTreeMap::new(),
             sequence: 0,
+            passed: Vec::new(),
+            around,
             tally: Tally::default(),
             hash: 0,
             text: None,
@@ -167,35 +173,7 @@ impl<'a> World<'a> {
         world
     }
 
-    /// Plays until all is over and everything is at rest.
-    pub(super) fn play(&mut self) -> Result<(), Wrong> {
-        let end = Instant(0) + TRAFFIC + REST;
-        let mut events = 0;
-        while let Some((at, happening)) = self.queue.pop() {
-            if at > end {
-                break;
-            }
-            self.now = at;
-            events += 1;
-            if events > EVENTS_MAX {
-                return Err(Wrong::Endless(EVENTS_MAX));
-            }
-            self.happen(happening)?;
-            self.controller();
-        }
-        self.tally.virtual_time = self.now - Instant(0);
-        let (place, scale) = (self.placer.stats(), self.scaler.stats());
-        (self.tally.placed, self.tally.replaced, self.tally.recalled) = (place.placed, place.replaced, place.recalled);
-        (self.tally.groups, self.tally.deaths, self.tally.drains) = (scale.changes, scale.deaths, scale.drains);
-        self.tally.overdue = scale.overdue;
-        let idle = self.servers.iter().flatten().all(Server::is_idle);
-        if self.placer.placed() != 0 || !idle {
-            return Err(Wrong::NotIdle { placed: self.placer.placed() });
-        }
-        self.judge.finish(self.plan)
-    }
-
-    fn happen(&mut self, happening: Happening) -> Result<(), Wrong> {
+    pub(super) fn happen(&mut self, happening: Happening) -> Result<(), Wrong> {
         match happening {
             Happening::Sent(index) => self.sent(index),
             Happening::Request { server, bytes } => self.request(server, &bytes),
@@ -291,7 +269,7 @@ impl<'a> World<'a> {
         self.process(1, &packet.emit())
     }
 
-    fn process(&mut self, port: u16, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(super) fn process(&mut self, port: u16, bytes: &[u8]) -> Result<(), Wrong> {
         let now_us = self.now.0 / 1000;
         let (mut packets, mut reports) = (Vec::new(), Vec::new());
         let mut dropped = 0;
@@ -331,6 +309,7 @@ impl<'a> World<'a> {
                     .wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 self.say(|| format!("out {packet:?}{}", if port < SERVER_PORT { "" } else { ", by a server" }));
                 self.judge.out(self.now, &packet, port < SERVER_PORT)?;
+                self.leaves(&packet, &bytes[PACKET..]);
             }
         }
         Ok(())
@@ -351,7 +330,8 @@ impl<'a> World<'a> {
 
     /// Puts a packet on its way, unless it gets lost; perhaps twice.
     fn queue_packet(&mut self, at: Instant, happening: fn(u16, Vec<u8>) -> Happening, server: u16, bytes: Vec<u8>) {
-        if self.random.happens(self.plan.loss) {
+        let cut = self.around.is_cut(self.now, Some(usize::from(server)), None);
+        if self.random.happens(self.plan.loss) || cut {
             self.tally.lost += 1;
             self.say(|| "lost".to_owned());
             return;
@@ -379,7 +359,7 @@ impl<'a> World<'a> {
         };
         self.holder(id);
         self.say(|| format!("server {id}: {front:?} {packet:?} ─► {answer:?} a {} b {}", after.a, after.b));
-        let bytes = answer.emit(&after);
+        let bytes = [&answer.emit(&after)[..], Front::payload(bytes)].concat();
         let at = self.travel(done, false, &packet);
         self.queue_packet(at, |server, bytes| Happening::Response { server, bytes }, id, bytes);
         Ok(())

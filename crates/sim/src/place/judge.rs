@@ -303,7 +303,7 @@ impl<'a> Judge<'a> {
 
     /// What must be so when all is over.
     pub(super) fn over(&self, selector: &Selector) -> Result<(), Wrong> {
-        if let Some(lost) = self.known.iter().position(|known| !known.ended) {
+        if let Some(lost) = self.known.iter().position(|known| known.asked && !known.ended) {
             return Err(Wrong::Lost(lost));
         }
         if selector.held() > 0 {

@@ -16,8 +16,8 @@ mod judge;
 pub mod performance;
 pub mod plan;
 mod shrink;
-mod station;
-mod world;
+pub(crate) mod station;
+pub(crate) mod world;
 
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ pub use judge::Wrong;
 pub use plan::Plan;
 
 use crate::ability::{self, Ability, caught};
+use crate::part::Part;
 use crate::tally::tally;
 use world::World;
 
@@ -83,7 +84,7 @@ impl Ability for Sim {
 
     fn play_in(plan: &Plan, text: &mut Option<String>) -> Outcome {
         let paths = beds::paths(plan.hosts, plan.app);
-        let mut world = World::new(plan, &paths);
+        let mut world = World::new(plan, &paths, false);
         world.text = text.take().map(|text| text + &world::spells(plan));
         let wrong = caught(|| world.play(), Wrong::Panic);
         let failure = wrong.map(|wrong| (world.now, wrong));

@@ -10,6 +10,7 @@
 //! breaks. Then all that is in flight on it has failed, in the order in which it was sent.
 
 mod fates;
+mod part;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -95,6 +96,7 @@ pub(super) struct World<'a> {
     paths: &'a Paths,
     pub(super) now: Instant,
     queue: EventQueue<Event>,
+    events: u64,
     bed: Bed,
     random: Random,
     selector: Selector,
@@ -106,6 +108,9 @@ pub(super) struct World<'a> {
     ended: VecDeque<(usize, Ticket)>,
     /// Requests that were not taken in.
     backlog: VecDeque<usize>,
+    /// Requests that others have had made, and those of them that are over: whether they are answered.
+    asked: usize,
+    pub(crate) done: Vec<(usize, bool)>,
     flights: Vec<Flight>,
     /// Where each request is.
     flying: Vec<Option<usize>>,
@@ -120,17 +125,21 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(plan: &'a Plan, paths: &'a Paths) -> Self {
+    /// `supplied`: others say when requests are made.
+    pub(crate) fn new(plan: &'a Plan, paths: &'a Paths, supplied: bool) -> Self {
         let mut random = Random::new(plan.seed ^ 0x706c_6163_6500_0002);
         let mut bed = Bed::new(paths, plan.between, random.fork());
         for (station, spell) in &plan.spells {
             bed.befall(*station, *spell);
         }
         let mut queue = EventQueue::default();
-        queue.extend(plan.asks.iter().enumerate().map(|(request, ask)| (ask.at, Event::Ask(request))));
+        if !supplied {
+            queue.extend(plan.asks.iter().enumerate().map(|(request, ask)| (ask.at, Event::Ask(request))));
+        }
         Self {
             now: Instant(0),
             queue,
+            events: 0,
             bed,
             random,
             selector: Selector::new(paths, plan.strategy, plan.config),
@@ -139,6 +148,8 @@ impl<'a> World<'a> {
             by_ticket: BTreeMap::new(),
             ended: VecDeque::new(),
             backlog: VecDeque::new(),
+            asked: 0,
+            done: Vec::new(),
             flights: Vec::new(),
             flying: vec![None; plan.asks.len()],
             connections: vec![Connection::default(); paths.paths.len()],
@@ -150,34 +161,6 @@ impl<'a> World<'a> {
             plan,
             paths,
         }
-    }
-
-    pub(super) fn play(&mut self) -> Result<(), Wrong> {
-        let mut events = 0;
-        while let Some((at, event)) = self.queue.pop() {
-            self.now = at;
-            events += 1;
-            assert!(events < EVENTS_MAX, "no end after {events} events");
-            match event {
-                Event::Ask(request) => self.asks(request)?,
-                Event::Step(flight) => self.step(flight)?,
-                Event::Works(flight) => self.works(flight)?,
-                Event::Back(flight) => self.back(flight)?,
-                Event::Overdue(flight) => self.overdue(flight)?,
-                Event::Heard(flight) => self.heard(flight)?,
-                Event::Fails(flight) => self.fails(flight)?,
-                Event::Resorted(request) => self.resorted(request)?,
-                Event::Abandon(request) => self.abandon(request)?,
-            }
-            self.judge.always(&self.selector, &self.really)?;
-        }
-        self.tally.virtual_time += self.now.since(Instant(0));
-        for path in (0..self.paths.paths.len() as u16).map(PathId) {
-            let state = self.selector.state(path);
-            self.tally.probes += state.probes;
-            self.tally.left += state.lefts;
-        }
-        self.judge.over(&self.selector)
     }
 
     fn asks(&mut self, request: usize) -> Result<(), Wrong> {
@@ -249,7 +232,7 @@ impl<'a> World<'a> {
             over: false,
         });
         self.queue.push(self.now + self.plan.time_out, Event::Overdue(flight));
-        self.step(flight)
+        self.moves(flight)
     }
 
     /// Whether a flight has no connection any more.
@@ -259,7 +242,7 @@ impl<'a> World<'a> {
         now.number != connection || now.broken
     }
 
-    fn step(&mut self, flight: usize) -> Result<(), Wrong> {
+    fn moves(&mut self, flight: usize) -> Result<(), Wrong> {
         if self.is_cut(flight) || self.flights[flight].over {
             return Ok(());
         }
@@ -347,6 +330,7 @@ impl<'a> World<'a> {
         if self.random.happens(TOLD_TWICE) && self.selector.done(self.now, ticket, outcome) {
             return Err(Wrong::Ticket { request, is: "has ended", said: "taken" });
         }
+        self.done.push((request, matches!(outcome, Outcome::Done { .. })));
         self.ended.truncate(ENDED_MAX - 1);
         self.ended.push_front((request, ticket));
         Ok(())

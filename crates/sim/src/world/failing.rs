@@ -14,7 +14,6 @@ use pathcall_endpoint::map::Renewal;
 use pathcall_wire::Instant;
 
 use super::{Event, World};
-use crate::element::Element;
 use crate::judge::Failure;
 use crate::party::Node;
 use crate::random::Random;
@@ -91,7 +90,7 @@ impl World<'_> {
         }
         self.trace.failed(self.now, failure);
         if failure.forgets {
-            self.parties.elements[number] = Element::blank(self.scenario.elements[number]);
+            self.parties.elements[number].forget(self.scenario.elements[number]);
             let inbox = &mut self.parties.host(Node::Element(number)).inbox;
             self.in_air -= inbox.len() as u64;
             inbox.clear();

@@ -8,6 +8,7 @@
 mod failing;
 mod killing;
 mod machines;
+mod part;
 mod phases;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use pathcall_endpoint::map::server::{QueryId, ServerStats};
 use pathcall_endpoint::map::{Dest, Key};
 use pathcall_wire::Instant;
 
+use crate::around::Around;
 use crate::caller::Caller;
 use crate::element::Element;
 use crate::judge::{Failure, Judge};
@@ -32,6 +34,7 @@ use crate::trace::Trace;
 use crate::windows::Windows;
 use failing::Controller;
 pub(crate) use failing::OwnerWord;
+use phases::Phase;
 
 /// Events of a run at most; the largest scenarios have a few hundred thousand.
 const EVENTS_MAX: u64 = 20_000_000;
@@ -84,6 +87,10 @@ pub(crate) struct World<'a> {
     now: Instant,
     queue: EventQueue<Event>,
     events: u64,
+    phase: Phase,
+    around: Around,
+    /// Datagrams on their way through what stands before the element.
+    pub(crate) carried: Vec<Datagram>,
     /// Datagrams that nobody has taken yet.
     in_air: u64,
     /// An element takes no frames before it.
@@ -103,17 +110,21 @@ pub(crate) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(crate) fn new(scenario: &'a Scenario, trace: Trace<'a>) -> Result<Self, Failure> {
+    pub(crate) fn new(scenario: &'a Scenario, trace: Trace<'a>, around: Around) -> Result<Self, Failure> {
         let callers = scenario.applications.iter().flat_map(|plan| &plan.callers);
+        let parties = Parties::new(scenario, around.switch.as_ref())?;
         let mut world = Self {
             scenario,
             now: Instant(0),
             queue: EventQueue::default(),
             events: 0,
+            phase: Phase::first(scenario),
+            around,
+            carried: Vec::new(),
             in_air: 0,
             element_from: vec![Instant(0); scenario.elements.len()],
             controller: Controller::new(scenario),
-            parties: Parties::new(scenario)?,
+            parties,
             network: Network::new(scenario),
             arrivals: Vec::new(),
             extras: Vec::new(),
@@ -135,7 +146,8 @@ impl<'a> World<'a> {
                 world.queue.push(query.at, Event::Ask(index, number));
             }
         }
-        for (index, failure) in scenario.failures.iter().enumerate() {
+        let own = scenario.failures.len() - world.around.failures;
+        for (index, failure) in scenario.failures.iter().enumerate().take(own) {
             world.queue.push(failure.at, Event::Fail(index));
         }
         for (index, change) in scenario.moves.iter().enumerate() {
@@ -180,24 +192,6 @@ impl<'a> World<'a> {
         self.trace
     }
 
-    /// Lets things happen until `done`, at most until `bound`; whether it is done.
-    fn advance(&mut self, bound: Instant, done: impl Fn(&Self) -> bool) -> Result<bool, Failure> {
-        while !done(self) {
-            let Some((at, event)) = self.queue.pop() else { return Ok(false) };
-            if at > bound {
-                self.queue.push(at, event);
-                return Ok(false);
-            }
-            self.now = at;
-            self.events += 1;
-            if self.events > EVENTS_MAX {
-                return Err(Failure::Endless { events: self.events });
-            }
-            self.happen(event)?;
-        }
-        Ok(true)
-    }
-
     fn happen(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Join(application, number) => self.join(application, number),
@@ -214,6 +208,10 @@ impl<'a> World<'a> {
                 self.tally.pauses += 1;
                 let until = self.now + time;
                 self.parties.host(node).stop(until);
+                Ok(())
+            }
+            Event::Arrive(Node::Element(0), datagram) if self.around.has_front(self.now) => {
+                self.carried.push(datagram);
                 Ok(())
             }
             Event::Arrive(to, datagram) => self.arrive(to, datagram),

@@ -4,33 +4,121 @@ use std::time::Duration;
 
 use pathcall_wire::Instant;
 
-use super::{Event, LAST_QUERY, World};
+use super::{EVENTS_MAX, Event, LAST_QUERY, World};
 use crate::judge::Failure;
+use crate::part::Part;
 use crate::party::{Node, Report};
+use crate::scenario::Scenario;
 
 /// Once there are no faults, all calls end within it.
 const BOUND: Duration = Duration::from_secs(60);
 /// Late repeats arrive, and what was cancelled comes to its end, within it.
 const SETTLE: Duration = Duration::from_secs(30);
 
+/// What is waited for, and until when at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// All calls end.
+    Calls(Instant),
+    /// Everything is quiet.
+    Settles(Instant),
+    /// The same once late repeats are there.
+    Late(Instant),
+    /// The values of an application that are asked for.
+    Values(usize, Instant),
+    /// Nothing more.
+    Over,
+}
+
+impl Phase {
+    pub(super) fn first(scenario: &Scenario) -> Self {
+        Self::Calls(scenario.faults_until + BOUND)
+    }
+}
+
+impl Part for World<'_> {
+    type Wrong = Failure;
+
+    fn next(&self) -> Option<Instant> {
+        let (done, bound) = self.awaited()?;
+        let next = self.queue.next_at().filter(|at| *at <= bound);
+        // What comes next is that nothing does: all that was waited for is there, or will not be.
+        next.filter(|_| !done).or(Some(self.now))
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        let Some((done, bound)) = self.awaited() else { return Ok(()) };
+        if done {
+            return self.goes_on(true);
+        }
+        let Some((at, event)) = self.queue.pop() else { return self.goes_on(false) };
+        if at > bound {
+            self.queue.push(at, event);
+            return self.goes_on(false);
+        }
+        self.now = at;
+        self.events += 1;
+        if self.events > EVENTS_MAX {
+            return Err(Failure::Endless { events: self.events });
+        }
+        self.happen(event)
+    }
+
+    fn host(&self) -> Option<usize> {
+        None
+    }
+
+    fn wait(&mut self, until: Instant) {
+        self.queue.postpone(until);
+    }
+
+    fn over(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
 impl World<'_> {
-    /// Plays the scenario to its end, or to the first thing that is wrong.
-    pub(crate) fn play(&mut self) -> Result<(), Failure> {
-        let bound = self.scenario.faults_until + BOUND;
-        if !self.advance(bound, |world| world.judge.all_ended())? {
-            return Err(self.judge.stuck());
+    /// Whether what is waited for is there, and until when that is waited for.
+    fn awaited(&self) -> Option<(bool, Instant)> {
+        Some(match self.phase {
+            Phase::Calls(bound) => (self.judge.all_ended(), bound),
+            Phase::Settles(bound) | Phase::Late(bound) => (self.is_quiet(), bound),
+            Phase::Values(application, bound) => (self.answers.contains_key(&application), bound),
+            Phase::Over => return None,
+        })
+    }
+
+    /// To the next phase: what was waited for is there, or not in time.
+    fn goes_on(&mut self, done: bool) -> Result<(), Failure> {
+        match self.phase {
+            Phase::Calls(_) if !done => return Err(self.judge.stuck()),
+            Phase::Calls(_) => self.phase = Phase::Settles(self.bound(SETTLE)),
+            Phase::Settles(_) => {
+                for (to, datagram) in self.network.release() {
+                    self.in_air += 1;
+                    self.queue.push(self.now, Event::Arrive(to, datagram));
+                }
+                self.phase = Phase::Late(self.bound(SETTLE));
+            }
+            Phase::Late(_) => {
+                if let Some(node) = self.parties.busy_caller(self.scenario) {
+                    return Err(Failure::NotIdle { node });
+                }
+                self.judge.at_end()?;
+                self.last_query(0)?;
+            }
+            Phase::Values(application, _) if !done => {
+                return Err(Failure::Unanswered { node: Node::Owner(application) });
+            }
+            Phase::Values(application, _) => {
+                if let Some(Report::Answered(_, Ok(values))) = self.answers.get(&application) {
+                    self.judge.final_values(application, values)?;
+                }
+                self.last_query(application + 1)?;
+            }
+            Phase::Over => {}
         }
-        self.advance(self.bound(SETTLE), Self::is_quiet)?;
-        for (to, datagram) in self.network.release() {
-            self.in_air += 1;
-            self.queue.push(self.now, Event::Arrive(to, datagram));
-        }
-        self.advance(self.bound(SETTLE), Self::is_quiet)?;
-        if let Some(node) = self.parties.busy_caller(self.scenario) {
-            return Err(Failure::NotIdle { node });
-        }
-        self.judge.at_end()?;
-        self.last_queries()
+        Ok(())
     }
 
     fn is_quiet(&self) -> bool {
@@ -42,20 +130,14 @@ impl World<'_> {
         self.now.max(self.scenario.faults_until) + time
     }
 
-    /// Asks for the values of every application that has some, and compares them.
-    fn last_queries(&mut self) -> Result<(), Failure> {
-        for application in 0..self.parties.owners.len() {
-            if !self.judge.has_values(application) {
-                continue;
-            }
-            self.ask(application, LAST_QUERY, None)?;
-            if !self.advance(self.bound(BOUND), |world| world.answers.contains_key(&application))? {
-                return Err(Failure::Unanswered { node: Node::Owner(application) });
-            }
-            if let Some(Report::Answered(_, Ok(values))) = self.answers.get(&application) {
-                self.judge.final_values(application, values)?;
-            }
-        }
+    /// Asks for the values of the next application that has some, from `first` on.
+    fn last_query(&mut self, first: usize) -> Result<(), Failure> {
+        let Some(application) = (first..self.parties.owners.len()).find(|index| self.judge.has_values(*index)) else {
+            self.phase = Phase::Over;
+            return Ok(());
+        };
+        self.ask(application, LAST_QUERY, None)?;
+        self.phase = Phase::Values(application, self.bound(BOUND));
         Ok(())
     }
 }

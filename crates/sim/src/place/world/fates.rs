@@ -106,6 +106,7 @@ impl World<'_> {
         self.note("is abandoned", request, None);
         self.judge.abandoned(request)?;
         if self.tickets[request].is_none() {
+            self.done.push((request, false));
             return Ok(());
         }
         if let Some(flight) = self.flying[request] {
