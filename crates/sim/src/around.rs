@@ -29,8 +29,8 @@ pub(crate) struct Around {
     pub(crate) pauses: Rc<[Spell]>,
     /// When nothing comes to them or from them.
     pub(crate) cuts: Rc<[Spell]>,
-    /// Until when a network function stands before the element.
-    pub(crate) front_until: Instant,
+    /// From when and until when a network function stands before the element.
+    pub(crate) front: (Instant, Instant),
     /// The machine with an accelerator, where a selector of paths has the work of servers done.
     pub(crate) placed: Option<usize>,
     /// For how long others may hold up what somebody waits for.
@@ -66,7 +66,7 @@ impl Around {
 
     /// Whether something stands before the element.
     pub(crate) fn has_front(&self, now: Instant) -> bool {
-        now < self.front_until
+        (self.front.0..self.front.1).contains(&now)
     }
 
     /// Whether the work of a host is done by ways that a selector chooses.

@@ -13,6 +13,7 @@ use crate::trace::Millis;
 use crate::{Node, Outcome, Progress, Report, Scenario, generate, play_traced, shrink, sweep};
 
 mod ability;
+mod all;
 mod clone;
 mod delegate;
 mod function;
@@ -40,6 +41,8 @@ enum Ability {
     Function(MapArgs),
     /// Hosts that choose a path over processor or accelerator for each message
     Place(MapArgs),
+    /// All of them at one time, on one element and the same machines
+    All(MapArgs),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -103,6 +106,10 @@ pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
         }
         Ability::Place(MapArgs { first_seed, seeds, .. }) => {
             ability::sweep_seeds::<crate::place::Sim>(*first_seed, *seeds, place::counts)
+        }
+        Ability::All(MapArgs { seed: Some(seed), shrink, .. }) => ability::replay::<crate::all::Sim>(*seed, *shrink),
+        Ability::All(MapArgs { first_seed, seeds, .. }) => {
+            ability::sweep_seeds::<crate::all::Sim>(*first_seed, *seeds, all::counts)
         }
     };
     match done {

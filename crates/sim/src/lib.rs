@@ -21,6 +21,7 @@
 
 #![warn(missing_docs)]
 
+pub mod all;
 pub mod cli;
 pub mod clone;
 pub mod delegate;

@@ -4,6 +4,7 @@
 //! program's counters say what was handed to it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pathcall_program::{Action, Program, Tables, Verdict};
@@ -21,12 +22,16 @@ struct Inner {
 }
 
 /// What has gone through since it started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Passed {
     /// Frames that were handed to it.
     pub(crate) frames: u64,
     /// Times that a frame went through once more, to be cloned.
     pub(crate) again: u64,
+    /// Frames that were handed to it, by the application or pool that they named.
+    pub(crate) named: BTreeMap<u32, u64>,
+    /// The last frame of several worlds that was handed to it.
+    pub(crate) last: Vec<u8>,
     /// The first frame that left for somebody whom it was not for: whose it was, and whom it left for.
     pub(crate) astray: Option<(u32, u32)>,
 }
@@ -57,15 +62,16 @@ impl Switch {
         inner.passed = Passed { astray: inner.passed.astray, ..Passed::default() };
     }
 
-    pub(crate) fn passed(&self) -> Passed {
-        self.0.borrow().passed
+    /// What has gone through.
+    pub(crate) fn passed<R>(&self, look: impl FnOnce(&Passed) -> R) -> R {
+        look(&self.0.borrow().passed)
     }
 
     pub(crate) fn process(&self, now: Instant, frame: &mut [u8], marked: bool) -> Verdict {
         let inner = &mut *self.0.borrow_mut();
         let gaid = Base::new_checked(&*frame).map(|base| base.gaid()).ok();
+        inner.handed(gaid, frame);
         let verdict = inner.program.process(now, frame, marked);
-        inner.passed.frames += 1;
         inner.watch(gaid, verdict.action);
         verdict
     }
@@ -91,6 +97,15 @@ impl Switch {
 }
 
 impl Inner {
+    fn handed(&mut self, gaid: Option<u32>, frame: &[u8]) {
+        self.passed.frames += 1;
+        if self.shared {
+            *self.passed.named.entry(gaid.unwrap_or_default()).or_default() += 1;
+            self.passed.last.clear();
+            self.passed.last.extend_from_slice(frame);
+        }
+    }
+
     fn watch(&mut self, gaid: Option<u32>, action: Action) {
         let (Action::Forward(to) | Action::Clone(to)) = action else { return };
         let of = self.program.tables().endpoint(to).map(|endpoint| endpoint.gaid);

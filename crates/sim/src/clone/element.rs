@@ -83,6 +83,12 @@ impl Element {
         Ok(())
     }
 
+    /// What it was told of the pool last, since it lost what it knew.
+    pub(super) fn installed(&self) -> Option<Pool> {
+        let told = !self.servers.is_empty() || self.version > 0;
+        told.then(|| Pool { gaid: GAID, version: self.version, servers: self.servers.clone() })
+    }
+
     pub(super) fn poll(&mut self, now: Instant) {
         if let What::Coordinator(coordinator) = &mut self.what {
             coordinator.poll(now);

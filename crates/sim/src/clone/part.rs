@@ -1,11 +1,11 @@
 //! The run beside others: step by step, and what others do for it.
 
-use pathcall_endpoint::clone::WorkId;
+use pathcall_endpoint::clone::{Pool, WorkId};
 use pathcall_wire::Instant;
 
 use super::judge::Wrong;
 use super::payload::Tag;
-use super::world::{EVENTS_MAX, Happening, Node, World};
+use super::world::{CALLER, EVENTS_MAX, GAID, Happening, INCARNATION, Node, SERVER, World};
 use crate::part::Part;
 
 /// Work that a server has begun and somebody else does.
@@ -15,6 +15,8 @@ pub(crate) struct Begun {
     incarnation: u32,
     work: WorkId,
     tag: Tag,
+    /// Nobody did it.
+    pub(crate) undone: bool,
 }
 
 /// Plays until every call is over and everything is forgotten.
@@ -82,8 +84,8 @@ impl World<'_> {
     }
 
     /// A server's work is done, or will be.
-    pub(crate) fn done_at(&mut self, Begun { server, incarnation, work, tag }: Begun, at: Instant) {
-        self.queue.push(at, Happening::Done { server, incarnation, work, tag });
+    pub(crate) fn done_at(&mut self, Begun { server, incarnation, work, tag, undone }: Begun, at: Instant) {
+        self.queue.push(at, Happening::Done { server, incarnation, work, tag, undone });
     }
 
     /// What a server would have taken for its work, had it done it alone.
@@ -91,16 +93,21 @@ impl World<'_> {
         self.plan.servers[begun.server].service.0
     }
 
-    /// Whether the program should know the pool.
-    pub(crate) fn installed(&self) -> bool {
-        !self.element.silent
+    /// The pool that the program was told of last, if it should know one.
+    pub(crate) fn installed(&self) -> Option<Pool> {
+        self.element.installed()
     }
 }
 
 impl Begun {
     pub(super) fn new(server: usize, incarnation: u32, work: WorkId, tag: Tag) -> Self {
-        Self { server, incarnation, work, tag }
+        Self { server, incarnation, work, tag, undone: false }
     }
+}
+
+/// The pool, a caller with its incarnation, and a server, as frames name them.
+pub(crate) fn names(caller: usize, server: usize) -> (u32, (u32, u32), u32) {
+    (GAID, (CALLER + caller as u32, INCARNATION), SERVER + server as u32)
 }
 
 /// The host that a node is on.

@@ -56,7 +56,7 @@ pub(super) enum Happening {
     /// A timer.
     Wake(Node),
     /// A server is done with a request.
-    Done { server: usize, incarnation: u32, work: WorkId, tag: Tag },
+    Done { server: usize, incarnation: u32, work: WorkId, tag: Tag, undone: bool },
     /// As planned.
     Incident(Incident),
     /// The element is there again, and knows nobody.
@@ -77,7 +77,7 @@ pub(super) struct Server {
     pub(super) wake: Option<Instant>,
 }
 
-pub(super) struct World<'a> {
+pub(crate) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Happening>,
@@ -98,10 +98,10 @@ pub(super) struct World<'a> {
     pub(crate) carried: Vec<Vec<u8>>,
     /// Work that others do.
     pub(crate) placed: Vec<Begun>,
-    pub(super) tally: Tally,
-    pub(super) hash: u64,
+    pub(crate) tally: Tally,
+    pub(crate) hash: u64,
     /// What happens, for people.
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 impl<'a> World<'a> {
@@ -165,7 +165,7 @@ impl<'a> World<'a> {
     }
 
     /// Sums up what the parties have counted.
-    pub(super) fn count(&mut self) {
+    pub(crate) fn count(&mut self) {
         for stats in self.callers.iter().map(|(caller, _)| caller.stats()) {
             self.tally.redundant += stats.redundant;
             self.tally.resent += stats.repeated + stats.hedged + stats.twice;
@@ -223,7 +223,9 @@ impl<'a> World<'a> {
             }
             Happening::Frame { from, to, bytes } => return self.arrives(from, to, bytes),
             Happening::Wake(node) => return self.wakes(node),
-            Happening::Done { server, incarnation, work, tag } => return self.done(server, incarnation, work, tag),
+            Happening::Done { server, incarnation, work, tag, undone } => {
+                return self.done((server, incarnation), work, tag, undone);
+            }
             Happening::Incident(incident) => self.incident(incident),
             Happening::Up => self.element.silent = false,
             Happening::Install => {
@@ -327,14 +329,14 @@ impl<'a> World<'a> {
         self.drain(node)
     }
 
-    fn done(&mut self, index: usize, incarnation: u32, work: WorkId, tag: Tag) -> Result<(), Wrong> {
+    fn done(&mut self, (index, incarnation): (usize, u32), work: WorkId, tag: Tag, undone: bool) -> Result<(), Wrong> {
         let server = &mut self.servers[index];
         let Some(worker) = server.worker.as_mut().filter(|_| server.incarnation == incarnation) else {
             return Ok(());
         };
         let call = &self.plan.calls[tag.call as usize];
         let reply = tag.message(call.reply);
-        let fails = call.options.hedge.is_some() && self.random.happens(self.plan.servers[index].fails);
+        let fails = call.options.hedge.is_some() && self.random.happens(self.plan.servers[index].fails) || undone;
         self.judge.done(self.now, tag, fails);
         // Plans have no answer that is too long.
         let finished = if fails { worker.fail(work, reply) } else { worker.finish(work, reply) };

@@ -80,6 +80,14 @@ impl Part for World<'_> {
     }
 }
 
+impl Carried {
+    /// Numbers of the hosts that it is from and for.
+    pub(crate) fn hosts(&self) -> (u32, u32) {
+        let from = super::host::host_at(self.from.address).map_or(u32::MAX, |host| host as u32);
+        (from, self.to.0 as u32)
+    }
+}
+
 impl World<'_> {
     /// A message comes to its host, unless it has to pass what stands between hosts first.
     pub(super) fn comes(&mut self, to: (usize, u32), from: Peer, message: Bytes) -> Result<(), Wrong> {

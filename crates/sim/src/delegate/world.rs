@@ -75,7 +75,7 @@ pub(super) enum Event {
     Check,
 }
 
-pub(super) struct World<'a> {
+pub(crate) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Event>,
@@ -95,10 +95,10 @@ pub(super) struct World<'a> {
     pub(crate) carried: Vec<Carried>,
     /// Steps that others do.
     pub(crate) placed: Vec<Begun>,
-    pub(super) tally: Tally,
-    pub(super) hash: u64,
+    pub(crate) tally: Tally,
+    pub(crate) hash: u64,
     /// What happens, for people.
-    pub(super) text: Option<String>,
+    pub(crate) text: Option<String>,
 }
 
 impl<'a> World<'a> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_wire::Instant;
 
 use super::judge::Wrong;
-use super::plan::TRAFFIC;
+use super::plan::{BEGINS, TRAFFIC};
 use super::program::{Kind, Packet};
 use super::server::Server;
 use super::world::{EVENTS_MAX, World};
@@ -25,8 +25,8 @@ pub(crate) struct Passed {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Until when it carries what others send.
-pub(crate) const CARRIES: Instant = Instant(TRAFFIC.as_nanos() as u64);
+/// From when and until when it carries what others send: it has servers by then, and has traffic of its own.
+pub(crate) const CARRIES: (Instant, Instant) = (Instant(BEGINS.as_nanos() as u64), Instant(TRAFFIC.as_nanos() as u64));
 
 /// Plays until all is over and everything is at rest.
 impl Part for World<'_> {

@@ -12,6 +12,8 @@ use crate::random::{Chance, Random};
 
 /// Traffic comes until then; then everything has to come to rest.
 pub(super) const TRAFFIC: Duration = Duration::from_millis(600);
+/// It begins then, when servers are known.
+pub(super) const BEGINS: Duration = Duration::from_millis(30);
 /// An entry of a server that nothing used for so long goes.
 pub(super) const ENTRY_IDLE: Duration = Duration::from_millis(150);
 
@@ -213,7 +215,7 @@ fn traffic(random: &mut Random) -> Vec<(Instant, Sent)> {
     let mean = random.range(60..=600);
     let ends = Chance(random.pick(&[0, 5_000, 30_000]));
     let mut packets = Vec::new();
-    let mut at = Duration::from_millis(30);
+    let mut at = BEGINS;
     while at < TRAFFIC {
         at += Duration::from_micros(random.below(2 * mean));
         let mut left = random.below(sum);

@@ -89,7 +89,7 @@ pub(super) enum Word {
     Scale(scale::Output),
 }
 
-pub(super) struct World<'a> {
+pub(crate) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) now: Instant,
     pub(super) queue: EventQueue<Happening>,
@@ -117,9 +117,9 @@ pub(super) struct World<'a> {
     pub(crate) passed: Vec<Passed>,
     pub(super) around: Around,
     pub(super) judge: Judge,
-    pub(super) tally: Tally,
-    pub(super) hash: u64,
-    pub(super) text: Option<String>,
+    pub(crate) tally: Tally,
+    pub(crate) hash: u64,
+    pub(crate) text: Option<String>,
 }
 
 impl<'a> World<'a> {

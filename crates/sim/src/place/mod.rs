@@ -23,6 +23,7 @@ use std::time::Duration;
 
 pub use judge::Wrong;
 pub use plan::Plan;
+pub use station::{Spell, Trouble};
 
 use crate::ability::{self, Ability, caught};
 use crate::part::Part;

@@ -91,7 +91,7 @@ struct Connection {
     told: Instant,
 }
 
-pub(super) struct World<'a> {
+pub(crate) struct World<'a> {
     plan: &'a Plan,
     paths: &'a Paths,
     pub(super) now: Instant,
@@ -119,9 +119,9 @@ pub(super) struct World<'a> {
     really: Vec<u32>,
     /// The last path of each type of request.
     before: Vec<Option<PathId>>,
-    pub(super) tally: Tally,
-    pub(super) hash: u64,
-    pub(super) text: Option<String>,
+    pub(crate) tally: Tally,
+    pub(crate) hash: u64,
+    pub(crate) text: Option<String>,
 }
 
 impl<'a> World<'a> {

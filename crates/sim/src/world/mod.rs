@@ -188,6 +188,10 @@ impl<'a> World<'a> {
         self.parties.owners.iter().map(Owner::stats).collect()
     }
 
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
     pub(crate) fn into_trace(self) -> Trace<'a> {
         self.trace
     }

@@ -21,7 +21,8 @@ impl World<'_> {
     }
 
     /// So many datagrams did not pass.
-    pub(crate) fn held_back(&mut self, datagrams: u64) {
+    pub(crate) fn held_back(&mut self, now: Instant, datagrams: u64) {
+        self.now = self.now.max(now);
         self.in_air -= datagrams;
     }
 
