@@ -142,7 +142,8 @@ impl World<'_> {
         if let Some(map) = &mut self.map {
             map.held_back(self.now, of_map);
         }
-        let faulty = self.stage.function.as_ref().is_none_or(crate::function::Plan::faulty);
+        let overflowed = self.function.as_ref().is_some_and(|function| function.overflowed > 0);
+        let faulty = overflowed || self.stage.function.as_ref().is_none_or(crate::function::Plan::faulty);
         if all > 0 && !faulty { Err(Wrong::HeldBack(all)) } else { Ok(()) }
     }
 

@@ -19,8 +19,10 @@ use crate::{clone, delegate, function, place};
 
 /// Everything ends this long after all faults, at least.
 const CALM_FROM: Duration = Duration::from_millis(1_500);
+/// A server's time for a packet at most, where it works on those of others, too.
+const SERVICE: Duration = Duration::from_micros(4);
 /// For how long the function holds a packet back at most, in its queues.
-const FRONT: Duration = Duration::from_millis(150);
+const FRONT: Duration = Duration::from_millis(20);
 
 /// Plans as they are played, and what is around.
 pub(super) struct Stage {
@@ -72,6 +74,9 @@ impl Stage {
         });
         let function = plan.function.clone().map(|mut function| {
             function.disturbed = !plan.is_fair();
+            if front {
+                function.service = function.service.min(SERVICE);
+            }
             function
         });
         let place = plan.place.clone().map(|mut place| {

@@ -66,7 +66,7 @@ impl Part for World<'_> {
         if self.placer.placed() != 0 || !idle {
             return Err(Wrong::NotIdle { placed: self.placer.placed() });
         }
-        self.judge.finish(self.plan)
+        self.judge.finish(self.plan.faulty() || self.overflowed > 0)
     }
 }
 

@@ -31,6 +31,9 @@ use crate::trace::Millis;
 
 /// Events of a run at most.
 pub(super) const EVENTS_MAX: u64 = 1_000_000;
+/// With what others send a server may have more to do than it can: no packet is with it as long as a period of the order
+/// guard, as what would be is lost.
+const LONGEST: Duration = Duration::from_millis(4);
 /// Servers look after themselves, and report, that often.
 const TICK: Duration = Duration::from_millis(4);
 pub(super) enum Happening {
@@ -116,6 +119,8 @@ pub(crate) struct World<'a> {
     /// Packets of others that have passed.
     pub(crate) passed: Vec<Passed>,
     pub(super) around: Around,
+    /// Requests of others that found a server's queue full.
+    pub(crate) overflowed: u64,
     pub(super) judge: Judge,
     pub(crate) tally: Tally,
     pub(crate) hash: u64,
@@ -165,6 +170,7 @@ impl<'a> World<'a> {
             sequence: 0,
             passed: Vec::new(),
             around,
+            overflowed: 0,
             tally: Tally::default(),
             hash: 0,
             text: None,
@@ -352,6 +358,11 @@ impl<'a> World<'a> {
         };
         // One after the other; what it knows of a packet it knows when it comes.
         let done = server.busy_until.max(self.now) + self.plan.service;
+        if self.around.front.1 > Instant(0) && done.since(self.now) > LONGEST {
+            self.overflowed += 1;
+            self.tally.lost += 1;
+            return Ok(());
+        }
         server.busy_until = done;
         let Some((answer, after)) = server.work(self.now, front, packet) else {
             self.tally.refused += 1;
