@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use pathcall_wire::{Instant, KEYED_LANES, TokenKey, W_MAX};
+use pathcall_wire::{Instant, KEYED_LANES, Mutant, TokenKey, W_MAX, mutant};
 
 use crate::ApplicationCounters;
 use crate::clone::pools::{self, Entry as PoolEntry};
@@ -174,6 +174,9 @@ impl Tables {
         let (row, count) = (application.row_base as usize, application.rows as usize);
         self.registers.generations.reset(row, count, Generation::default());
         self.zero(&application);
+        if mutant::on(Mutant::TogetherPoolsForgotten) {
+            self.pools.clear();
+        }
         Ok(())
     }
 
@@ -209,6 +212,9 @@ impl Tables {
         } else {
             let entry = self.applications.remove(&gaid).ok_or(TableError::UnknownApplication(gaid))?;
             self.zero(&entry.application);
+            if mutant::on(Mutant::TogetherCallsReleased) {
+                self.clones.release();
+            }
         }
         self.endpoints.retain(|_, endpoint| endpoint.gaid != gaid);
         Ok(())
@@ -230,7 +236,9 @@ impl Tables {
             for entry in self.applications.values_mut().filter(|entry| entry.application.gaid != endpoint.gaid) {
                 entry.group.retain(|member| *member != endpoint.endpoint);
             }
-            let (at, len) = (endpoint.slot_base as usize * W_MAX as usize, endpoint.slots as usize * W_MAX as usize);
+            let first = mutant::on(Mutant::TogetherSlotsReset) && self.registers.places.size() > 0;
+            let slots = endpoint.slots.max(u32::from(first));
+            let (at, len) = (endpoint.slot_base as usize * W_MAX as usize, slots as usize * W_MAX as usize);
             self.registers.places.reset(at, len, Place::default());
             self.registers.overflows.reset(at, len, 0);
             if let Some(pool) = self.pools.get(&endpoint.gaid) {

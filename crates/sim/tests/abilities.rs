@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use pathcall_sim::{Ability, clone, delegate, function};
+use pathcall_sim::{Ability, all, clone, delegate, function};
 
 fn the_same_seed_twice_gives_the_same_trace<A: Ability<Tally: PartialEq, Wrong: PartialEq + Debug>>() {
     for seed in 1..=12 {
@@ -42,4 +42,10 @@ fn of_delegate_the_same_seed_twice_gives_the_same_trace() {
 fn of_function_the_same_seed_twice_gives_the_same_trace() {
     the_same_seed_twice_gives_the_same_trace::<function::Sim>();
     a_sweep_does_not_depend_on_which_core_plays_what::<function::Sim>();
+}
+
+#[test]
+fn of_all_the_same_seed_twice_gives_the_same_trace() {
+    the_same_seed_twice_gives_the_same_trace::<all::Sim>();
+    a_sweep_does_not_depend_on_which_core_plays_what::<all::Sim>();
 }

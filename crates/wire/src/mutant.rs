@@ -14,6 +14,7 @@ macro_rules! mutants {
         function { $( $(#[$function_doc:meta])* $function:ident, )* }
         held { $( $(#[$held_doc:meta])* $held:ident, )* }
         place { $( $(#[$place_doc:meta])* $place:ident, )* }
+        together { $( $(#[$together_doc:meta])* $together:ident, )* }
     ) => {
         /// A mistake: what the code then does wrong.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +27,7 @@ macro_rules! mutants {
             $( $(#[$function_doc])* $function, )*
             $( $(#[$held_doc])* $held, )*
             $( $(#[$place_doc])* $place, )*
+            $( $(#[$together_doc])* $together, )*
         }
 
         impl Mutant {
@@ -45,6 +47,8 @@ macro_rules! mutants {
             pub const HELD: &'static [Self] = &[ $( Self::$held, )* ];
             /// All of *place*.
             pub const PLACE: &'static [Self] = &[ $( Self::$place, )* ];
+            /// Of several abilities on one element: none of them shows them alone.
+            pub const TOGETHER: &'static [Self] = &[ $( Self::$together, )* ];
         }
     };
 }
@@ -395,6 +399,16 @@ mutants! {
         PlaceSlowKept,
         /// A path that was left is never tried again.
         PlaceNeverProbed,
+    }
+    together {
+        /// The element forgets its pools when an application is installed.
+        TogetherPoolsForgotten,
+        /// The element gives the registers of calls back when an application leaves, though it has pools.
+        TogetherCallsReleased,
+        /// An endpoint that has no flow slots starts the first slot anew, whosever that is.
+        TogetherSlotsReset,
+        /// The element steers a call that names an application as if it named a pool.
+        TogetherApplicationSteered,
     }
 }
 

@@ -71,7 +71,11 @@ impl Program {
     /// Takes a frame of a call through the pipeline.
     pub(crate) fn steer(&mut self, now: Instant, mut call: Call<'_>) -> Action {
         let Tables { pools, endpoints, clones: registers, .. } = &mut self.tables;
-        let Some(entry) = pools.get_mut(&call.base.gaid) else {
+        let mut gaid = call.base.gaid;
+        if mutant::on(Mutant::TogetherApplicationSteered) && !pools.contains_key(&gaid) {
+            gaid = pools.keys().min().copied().unwrap_or(gaid);
+        }
+        let Some(entry) = pools.get_mut(&gaid) else {
             return call.refuse(Refused::NotAdmitted, endpoints, false);
         };
         let key = entry.key;

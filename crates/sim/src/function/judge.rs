@@ -188,6 +188,13 @@ impl Judge {
         self.shaken.push(now);
     }
 
+    /// Nothing comes to a server or from it for a while: what it has may be idle there although packets were sent.
+    pub(super) fn cut(&mut self, now: Instant) {
+        if self.shaken.last().is_none_or(|last| now.since(*last) > SETTLES / 8) {
+            self.shaken.push(now);
+        }
+    }
+
     /// A server's routes are these.
     pub(super) fn routes(&mut self, now: Instant, server: u16, routes: Option<&BTreeMap<(u16, u32), u32>>) {
         let tables = routes.map(Tables::of_routes);
