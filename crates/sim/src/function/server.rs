@@ -139,6 +139,11 @@ impl Server {
         }
     }
 
+    /// There is no room for a request: nor is there for its repeat, which would come behind others of its flow.
+    pub(super) fn misses(&mut self, front: &Front) {
+        let _ = self.repeats.came(front.number, front.period);
+    }
+
     /// The handler, with what its host does around it. None: a link has repeated the request.
     pub(super) fn work(&mut self, now: Instant, front: Front, mut packet: Packet) -> Option<(Front, Packet)> {
         if self.repeats.came(front.number, front.period) {

@@ -362,6 +362,7 @@ impl<'a> World<'a> {
         // One after the other; what it knows of a packet it knows when it comes.
         let done = server.busy_until.max(self.now) + self.plan.service;
         if self.around.front.1 > Instant(0) && done.since(self.now) > LONGEST {
+            server.misses(&front);
             self.overflowed += 1;
             self.tally.lost += 1;
             return Ok(());
