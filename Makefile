@@ -47,7 +47,7 @@ lint:
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --features $(ALL_FEATURES)
 
-# Faulty networks from seeds; every result is checked.
+# Faulty networks from seeds; every result is checked. A seed of all abilities at one time is as dear as one of each.
 sim:
 	$(BUILD)
 	$(BIN)/pathcall sim map --seeds $(SEEDS)
@@ -55,6 +55,7 @@ sim:
 	$(BIN)/pathcall sim clone --seeds $(SEEDS)
 	$(BIN)/pathcall sim function --seeds $(SEEDS)
 	$(BIN)/pathcall sim place --seeds $(SEEDS)
+	$(BIN)/pathcall sim all --seeds $$((($(SEEDS) + 9) / 10))
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program. `make test` has them, too.

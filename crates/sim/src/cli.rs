@@ -268,6 +268,8 @@ mod tests {
         assert!(parsed("sim map --seed 9 --shrink").expect("valid").shrink);
         assert!(parsed("sim map --shrink").is_err(), "one seed is shrunk");
         assert!(parsed("sim").is_err(), "an ability is asked for");
+        let all = Wrapper::try_parse_from("sim all --seed 9 --shrink".split(' ')).expect("valid").sim.ability;
+        assert!(matches!(all, Ability::All(MapArgs { seed: Some(9), shrink: true, .. })));
     }
 
     #[test]

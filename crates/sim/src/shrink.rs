@@ -3,14 +3,14 @@
 //! Parts of the scenario are left out one after the other, many at a time and then fewer, and what still
 //! fails is gone on from. Calls in which all callers take part are left out at all of them.
 
-use std::mem::{Discriminant, discriminant};
+use std::mem::discriminant;
 use std::ops::Range;
 
 use pathcall_endpoint::map::Operation;
 
 use crate::link::Faults;
 use crate::scenario::{Purpose, Work};
-use crate::{Failure, Node, Scenario, play};
+use crate::{Node, Scenario, play};
 
 /// Runs at most.
 const RUNS_MAX: u32 = 3_000;
@@ -19,17 +19,24 @@ const RUNS_MAX: u32 = 3_000;
 #[must_use]
 pub fn shrink(scenario: &Scenario) -> Option<Scenario> {
     let failure = discriminant(&play(scenario).failure?.1);
-    let mut shrinking = Shrinking { best: scenario.clone(), failure, runs: 0 };
+    let alike = |scenario: &Scenario| play(scenario).failure.is_some_and(|(_, f)| discriminant(&f) == failure);
+    Some(smallest(scenario, &mut &alike))
+}
+
+/// The smallest scenario found of which `fails` says that it fails as this one does.
+pub(crate) fn smallest(scenario: &Scenario, fails: &mut dyn FnMut(&Scenario) -> bool) -> Scenario {
+    let mut shrinking = Shrinking { best: scenario.clone(), fails, runs: 0 };
     for change in CHANGES {
         shrinking.attempt(change);
     }
     while shrinking.pass() {}
-    Some(shrinking.best)
+    shrinking.best
 }
 
-struct Shrinking {
+struct Shrinking<'a> {
     best: Scenario,
-    failure: Discriminant<Failure>,
+    /// Whether a scenario fails as the first did.
+    fails: &'a mut dyn FnMut(&Scenario) -> bool,
     runs: u32,
 }
 
@@ -76,7 +83,7 @@ const CHANGES: [fn(&mut Scenario); 13] = [
     },
 ];
 
-impl Shrinking {
+impl Shrinking<'_> {
     /// Tries to leave out each part once; whether something could be.
     fn pass(&mut self) -> bool {
         let mut any = false;
@@ -115,7 +122,7 @@ impl Shrinking {
         self.runs += 1;
         let mut smaller = self.best.clone();
         change(&mut smaller);
-        let fails = play(&smaller).failure.is_some_and(|(_, failure)| discriminant(&failure) == self.failure);
+        let fails = (self.fails)(&smaller);
         if fails {
             self.best = smaller;
         }
@@ -202,8 +209,8 @@ mod tests {
     use pathcall_wire::Target;
 
     use super::*;
-    use crate::generate;
     use crate::scenario::Step;
+    use crate::{Failure, generate};
 
     #[test]
     fn a_scenario_that_is_right_is_not_shrunk() {

@@ -32,7 +32,8 @@ pub(crate) struct Passed {
     pub(crate) named: BTreeMap<u32, u64>,
     /// The last frame of several worlds that was handed to it.
     pub(crate) last: Vec<u8>,
-    /// The first frame that left for somebody whom it was not for: whose it was, and whom it left for.
+    /// The first frame that left for somebody whom it was not for: whose it was, and the endpoint that it left
+    /// for; 0: a group.
     pub(crate) astray: Option<(u32, u32)>,
 }
 
@@ -107,8 +108,13 @@ impl Inner {
     }
 
     fn watch(&mut self, gaid: Option<u32>, action: Action) {
-        let (Action::Forward(to) | Action::Clone(to)) = action else { return };
-        let of = self.program.tables().endpoint(to).map(|endpoint| endpoint.gaid);
+        let (to, of) = match action {
+            Action::Forward(to) | Action::Clone(to) => {
+                (to, self.program.tables().endpoint(to).map(|endpoint| endpoint.gaid))
+            }
+            Action::Multicast(group) => (0, Some(group)),
+            Action::Drop(_) => return,
+        };
         if of.is_none() || of != gaid {
             self.passed.astray.get_or_insert((gaid.unwrap_or_default(), to));
         }

@@ -33,7 +33,7 @@ pub enum Wrong {
     Astray {
         /// The application or pool that it named.
         gaid: u32,
-        /// Whom it left for.
+        /// Whom it left for; 0: a group.
         endpoint: u32,
     },
     /// What names one ability's application in a frame of another's was let in.

@@ -19,7 +19,7 @@ pub(crate) mod part;
 mod payload;
 pub mod performance;
 pub mod plan;
-mod shrink;
+pub(crate) mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;

@@ -36,8 +36,8 @@ impl World<'_> {
         self.stranger(to, bytes);
         let cut = self.around.is_cut(self.now, machine(from), machine(to));
         let lost = faulty && self.random.happens(self.plan.loss) || cut;
-        let repeated = faulty && self.random.happens(self.plan.repeat);
-        let late = faulty && self.random.happens(self.plan.late);
+        let repeated = faulty && self.random.happens(self.plan.repeat) && !cut;
+        let late = faulty && self.random.happens(self.plan.late) && !cut;
         if lost {
             self.tally.lost += 1;
             self.line(from, || format!("LOST to {to:?}: {}", describe(bytes)));

@@ -25,14 +25,18 @@ const CHANGES: [fn(&mut Plan); 7] = [
 /// The smallest plan found that fails as this one does; `None` when this one does not fail.
 pub(super) fn shrink(plan: &Plan) -> Option<Plan> {
     let failure = discriminant(&Sim::play(plan).failure?.1);
+    let alike = |plan: &Plan| Sim::play(plan).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
+    Some(smallest(plan, &mut &alike))
+}
+
+/// The smallest plan found of which `fails` says that it fails as this one does.
+pub(crate) fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
     let (mut best, mut runs) = (plan.clone(), 0);
     let mut attempt = |best: &mut Plan, change: &dyn Fn(&mut Plan)| {
         let mut smaller = best.clone();
         change(&mut smaller);
         runs += 1;
-        let fails = smaller != *best
-            && runs <= RUNS_MAX
-            && Sim::play(&smaller).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
+        let fails = smaller != *best && runs <= RUNS_MAX && fails(&smaller);
         if fails {
             *best = smaller;
         }
@@ -64,5 +68,5 @@ pub(super) fn shrink(plan: &Plan) -> Option<Plan> {
         attempt(&mut best, &|plan: &mut Plan| plan.calls[at].reply = 0);
         attempt(&mut best, &|plan: &mut Plan| plan.calls[at].options.patience = Some(Duration::ZERO));
     }
-    Some(best)
+    best
 }

@@ -19,7 +19,7 @@ pub mod performance;
 pub mod plan;
 mod program;
 mod server;
-mod shrink;
+pub(crate) mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;

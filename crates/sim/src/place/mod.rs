@@ -15,7 +15,7 @@ pub mod beds;
 mod judge;
 pub mod performance;
 pub mod plan;
-mod shrink;
+pub(crate) mod shrink;
 pub(crate) mod station;
 pub(crate) mod world;
 
