@@ -7,10 +7,13 @@ use pathcall_wire::Instant;
 
 use crate::switch::Switch;
 
+/// The host that an element is: on a machine of its own, behind all others.
+pub(crate) const ELEMENT: usize = usize::MAX;
+
 /// A machine is not there for the others for a while: it stands still, or nothing comes to it or from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spell {
-    /// Which.
+    /// Which; as many as there are machines for hosts: the element.
     pub machine: usize,
     /// From when on.
     pub since: Instant,
@@ -42,7 +45,7 @@ pub(crate) struct Around {
 impl Around {
     /// The machine of a host.
     pub(crate) fn machine(&self, host: usize) -> usize {
-        host % self.machines.max(1)
+        if host == ELEMENT { self.machines } else { host % self.machines.max(1) }
     }
 
     /// Until when a host stands still, if it does.

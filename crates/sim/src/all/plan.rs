@@ -109,8 +109,8 @@ pub fn generate(seed: u64) -> Plan {
     };
     if !calm {
         plan.failures = failures(random);
-        plan.pauses = (0..random.below(4)).map(|_| spell(random, machines)).collect();
-        plan.cuts = (0..random.below(3)).map(|_| spell(random, machines)).collect();
+        plan.pauses = (0..random.below(4)).map(|_| spell(random, machines + 1)).collect();
+        plan.cuts = (0..random.below(3)).map(|_| spell(random, machines + 1)).collect();
     }
     plan
 }

@@ -8,10 +8,11 @@ use pathcall_program::{Profile, Program, Size};
 use pathcall_wire::Instant;
 
 use super::plan::{Plan, Spell, TROUBLE};
-use crate::around::Around;
+use crate::around::{Around, ELEMENT};
 use crate::clone::element::blank;
 use crate::function::part::CARRIES;
 use crate::link::Outage;
+use crate::party::Node;
 use crate::place::beds;
 use crate::scenario::Scenario;
 use crate::switch::Switch;
@@ -121,7 +122,8 @@ fn patience(plan: &Plan, around: &Around) -> Duration {
 /// Has the hosts of map stand still, or be cut off, with their machines.
 fn machines(plan: &Plan, around: &Around, map: &mut Scenario) {
     let nodes: Vec<_> = map.nodes().map(|(_, node)| node).collect();
-    for (host, node) in nodes.into_iter().enumerate() {
+    let element = (ELEMENT, Node::Element(0));
+    for (host, node) in nodes.into_iter().enumerate().chain([element]) {
         let machine = around.machine(host);
         for Spell { since, until, .. } in plan.pauses.iter().filter(|spell| spell.machine == machine) {
             map.hosts.entry(node).or_default().pauses.push((*since, until.since(*since)));

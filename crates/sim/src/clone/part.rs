@@ -6,6 +6,7 @@ use pathcall_wire::Instant;
 use super::judge::Wrong;
 use super::payload::Tag;
 use super::world::{CALLER, EVENTS_MAX, GAID, Happening, INCARNATION, Node, SERVER, World};
+use crate::around::ELEMENT;
 use crate::part::Part;
 
 /// Work that a server has begun and somebody else does.
@@ -43,6 +44,7 @@ impl Part for World<'_> {
             Happening::Call(call) | Happening::GiveUp(call) => Node::Caller(self.plan.calls[*call].caller),
             Happening::Frame { to: node, .. } | Happening::Wake(node) | Happening::Told(node, _) => *node,
             Happening::Done { server, .. } => Node::Server(*server),
+            Happening::Up | Happening::Install => Node::Element,
             _ => return None,
         };
         machine(node)
@@ -115,6 +117,7 @@ pub(super) fn machine(node: Node) -> Option<usize> {
     match node {
         Node::Server(index) => Some(index),
         Node::Caller(index) => Some(index + 1),
-        Node::Element | Node::Stranger => None,
+        Node::Element => Some(ELEMENT),
+        Node::Stranger => None,
     }
 }
