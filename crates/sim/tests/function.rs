@@ -17,6 +17,11 @@ fn every_result_is_right() {
     assert!(tally.repeated > 100 && tally.refused > 100 && tally.reordered > 1_000, "{tally:?}");
 }
 
+#[test]
+fn what_was_lost_on_its_way_keeps_no_entry() {
+    assert_eq!(Sim::run(21_801).failure, None);
+}
+
 /// CLIP §VII-B, and what is asked of us: hits within 5 % of the best choice, and far fewer reports than a heap's.
 #[test]
 fn a_threshold_finds_the_largest_flows_with_few_reports() {

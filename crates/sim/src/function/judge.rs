@@ -188,13 +188,6 @@ impl Judge {
         self.shaken.push(now);
     }
 
-    /// Nothing comes to a server or from it for a while: what it has may be idle there although packets were sent.
-    pub(super) fn cut(&mut self, now: Instant) {
-        if self.shaken.last().is_none_or(|last| now.since(*last) > SETTLES / 8) {
-            self.shaken.push(now);
-        }
-    }
-
     /// A server's routes are these.
     pub(super) fn routes(&mut self, now: Instant, server: u16, routes: Option<&BTreeMap<(u16, u32), u32>>) {
         let tables = routes.map(Tables::of_routes);
@@ -205,6 +198,8 @@ impl Judge {
         let flow = self.flows.entry((packet.kind, packet.key)).or_default();
         // Its entry may have gone for want of packets: the next ones may find another.
         flow.gap |= now.since(flow.sent_at.max(flow.out_at)) >= self.idle / 2;
+        // What was lost meanwhile has not kept it.
+        flow.gap |= now.since(flow.out_at) >= self.idle * 3 / 4;
         (flow.sent_at, flow.sent) = (now, packet.sequence);
         flow.under_way.push_back((now, packet.sequence, packet.last));
     }

@@ -337,9 +337,6 @@ impl<'a> World<'a> {
     /// Puts a packet on its way, unless it gets lost; perhaps twice.
     fn queue_packet(&mut self, at: Instant, happening: fn(u16, Vec<u8>) -> Happening, server: u16, bytes: Vec<u8>) {
         let cut = self.around.is_cut(self.now, Some(usize::from(server)), None);
-        if cut {
-            self.judge.cut(self.now);
-        }
         if self.random.happens(self.plan.loss) || cut {
             self.tally.lost += 1;
             self.say(|| "lost".to_owned());
