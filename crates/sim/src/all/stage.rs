@@ -32,6 +32,8 @@ pub(super) struct Stage {
     pub(super) delegate: Option<delegate::Plan>,
     pub(super) function: Option<function::Plan>,
     pub(super) place: Option<(place::Plan, Paths)>,
+    /// The element's program.
+    pub(super) switch: Switch,
     pub(super) around: Around,
 }
 
@@ -40,8 +42,9 @@ impl Stage {
         let calm = plan.is_calm();
         let front = plan.front && plan.function.is_some();
         let placed = plan.placed.filter(|_| plan.place.is_some());
+        let switch = Switch::shared(Self::program(plan));
         let mut around = Around {
-            switch: Some(Switch::shared(Self::program(plan))),
+            switch: Some(switch.clone()),
             machines: plan.machines,
             pauses: plan.pauses.clone().into(),
             cuts: plan.cuts.clone().into(),
@@ -92,7 +95,7 @@ impl Stage {
             }
             (place, paths)
         });
-        Self { map, clone, delegate, function, place, around }
+        Self { map, clone, delegate, function, place, switch, around }
     }
 
     /// The element's program as it starts: with room for all.

@@ -75,7 +75,7 @@ impl<'a> World<'a> {
             now: Instant(0),
             queue,
             random: Random::new(!plan.seed ^ 0x6d69_7865_642e_2e2e),
-            switch: stage.around.switch.clone().unwrap_or_else(|| Switch::shared(Stage::program(plan))),
+            switch: stage.switch.clone(),
             map,
             clone: stage.clone.as_ref().map(|plan| clone::world::World::new(plan, around())),
             delegate: stage.delegate.as_ref().map(|plan| delegate::world::World::new(plan, around())),
@@ -91,13 +91,12 @@ impl<'a> World<'a> {
 
     /// Plays until all parts are over.
     pub(super) fn play(&mut self) -> Result<(), Wrong> {
-        let text = || self.text.as_ref().map(|_| String::new());
-        let texts = [text(), text(), text(), text()];
-        let [clone, delegate, function, place] = texts;
-        self.clone.iter_mut().zip([clone]).for_each(|(part, text)| part.text = text);
-        self.delegate.iter_mut().zip([delegate]).for_each(|(part, text)| part.text = text);
-        self.function.iter_mut().zip([function]).for_each(|(part, text)| part.text = text);
-        self.place.iter_mut().zip([place]).for_each(|(part, text)| part.text = text);
+        if self.text.is_some() {
+            self.clone.iter_mut().for_each(|part| part.text = Some(String::new()));
+            self.delegate.iter_mut().for_each(|part| part.text = Some(String::new()));
+            self.function.iter_mut().for_each(|part| part.text = Some(String::new()));
+            self.place.iter_mut().for_each(|part| part.text = Some(String::new()));
+        }
         while let Some((at, who)) = self.next() {
             self.now = self.now.max(at);
             if let Some(until) = self.stands(at, who) {
