@@ -57,7 +57,7 @@ impl fmt::Debug for Plan {
         parts.field("seed", &self.seed);
         if let Some(map) = &self.map {
             let applications = map.applications.iter().map(|plan| (plan.gaid, plan.purpose, plan.callers.len()));
-            parts.field("map", &applications.collect::<Vec<_>>());
+            parts.field("map", &format_args!("{:?}", applications.collect::<Vec<_>>()));
         }
         if let Some(clone::Plan { servers, callers, calls, incidents, .. }) = &self.clone {
             let (servers, callers, calls) = (servers.len(), callers.len(), calls.len());
