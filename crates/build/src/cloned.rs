@@ -60,13 +60,14 @@ type Wrong = (String, &'static str);
 /// The methods, by path, that can mean what they say.
 pub(crate) fn resolve(steered: &[Steered], problems: &mut Vec<Diagnostic>) -> Vec<Cloned> {
     let mut methods = Vec::new();
-    for Steered { method, says, at, other, .. } in steered {
+    for Steered { method, says, at, filtered, delegated, .. } in steered {
         let service = method.parent_service();
         let path = format!("/{}/{}", service.full_name(), method.name());
         let streams = method.is_client_streaming() || method.is_server_streaming();
         let found = if streams {
             Err(("streams; only unary calls are cloned".to_owned(), "remove the option or the `stream`"))
-        } else if let Some(other) = other {
+        } else if *filtered || *delegated {
+            let other = if *filtered { "pathcall.filter" } else { "pathcall.delegate" };
             let what = format!("has `{other}` too; a call goes one way only");
             Err((what, "remove one of the options"))
         } else {

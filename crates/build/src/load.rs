@@ -50,8 +50,10 @@ pub(crate) struct Steered {
     pub(crate) at: Location,
     /// The `.proto`.
     pub(crate) proto: PathBuf,
-    /// Another option that does not go with it, if the method has one.
-    pub(crate) other: Option<&'static str>,
+    /// It names a filter, too.
+    pub(crate) filtered: bool,
+    /// Servers may pass its calls on, too.
+    pub(crate) delegated: bool,
 }
 
 /// A method that may be passed on.
@@ -99,7 +101,8 @@ pub(crate) fn load(protos: &[PathBuf], includes: &[PathBuf]) -> Result<Loaded, B
 /// The methods with such an option, in the order of their files.
 fn steered(compiler: &Compiler, pool: &DescriptorPool, option: &str) -> Vec<Steered> {
     let Some(option) = pool.get_extension_by_name(option) else { return Vec::new() };
-    let others = [FILTER_OPTION, DELEGATE_OPTION].map(|name| (name, pool.get_extension_by_name(name)));
+    let filter = pool.get_extension_by_name(FILTER_OPTION);
+    let delegate = pool.get_extension_by_name(DELEGATE_OPTION);
     let methods = pool.services().flat_map(|service| service.methods().collect::<Vec<_>>());
     let steer = |method: MethodDescriptor| {
         let options = method.options();
@@ -107,11 +110,11 @@ fn steered(compiler: &Compiler, pool: &DescriptorPool, option: &str) -> Vec<Stee
             return None;
         }
         let Value::Message(says) = options.get_extension(&option).into_owned() else { return None };
-        let has = |other: &Option<_>| other.as_ref().is_some_and(|other| options.has_extension(other));
-        let other = others.iter().find(|(_, other)| has(other)).map(|(name, _)| *name);
+        let filtered = filter.as_ref().is_some_and(|filter| options.has_extension(filter));
+        let delegated = delegate.as_ref().is_some_and(|it| options.get_extension(it).as_bool() == Some(true));
         let proto = proto_of(compiler, &method);
         let at = place(&method, &proto, option.number() as i32);
-        Some(Steered { says, at, proto, other, method })
+        Some(Steered { says, at, proto, filtered, delegated, method })
     };
     methods.filter_map(steer).collect()
 }

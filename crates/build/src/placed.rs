@@ -73,14 +73,14 @@ impl From<Wrong> for At {
 
 fn read(steered: &Steered, path: &str, files: &mut Vec<PathBuf>) -> Result<Placed, At> {
     let wrong = |what: String, hint: &str| Wrong(what, hint.to_owned());
-    let Steered { method, says, proto, other, .. } = steered;
-    if method.is_client_streaming() || method.is_server_streaming() {
-        return Err(wrong("streams; only unary calls are placed".into(), "remove the option or the `stream`").into());
+    let Steered { method, says, proto, filtered, delegated, .. } = steered;
+    if method.is_client_streaming() || method.is_server_streaming() && !delegated {
+        let what = "streams; only unary calls are placed, and those that servers may pass on".into();
+        return Err(wrong(what, "remove the option or the `stream`").into());
     }
-    if let Some(other) = other {
-        return Err(
-            wrong(format!("has `{other}` too; its calls are placed nowhere"), "remove one of the options").into()
-        );
+    if *filtered {
+        let what = "has `pathcall.filter` too; its calls are placed nowhere".into();
+        return Err(wrong(what, "remove one of the options").into());
     }
     let text = |name| match value(says, name) {
         Some(Value::String(text)) => text,

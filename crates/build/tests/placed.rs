@@ -99,4 +99,7 @@ fn a_stream_is_not_placed() {
     let option = r#"{ option (pathcall.place) = { application: "kvs.yaml" }; }"#;
     let complaints = check(&format!("rpc Free(Slot) returns (stream Slot) {option}"), APPLICATION).unwrap_err();
     assert!(complaints[0].contains("streams; only unary calls are placed"), "{complaints:?}");
+    // What servers pass on streams its replies, and is placed where it comes to.
+    let option = option.replace("{ option", "{ option (pathcall.delegate) = true; option");
+    check(&format!("rpc Free(Slot) returns (stream Slot) {option}"), APPLICATION).unwrap();
 }

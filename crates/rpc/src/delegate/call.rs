@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,11 +27,36 @@ pub struct Call<R> {
     reply: PhantomData<fn(R)>,
 }
 
-pub(super) struct Inner {
+pub(crate) struct Inner {
     pub(super) request: Request,
-    pub(super) metadata: MetadataMap,
-    pub(super) directory: Directory,
-    pub(super) deadline: Option<Instant>,
+    metadata: MetadataMap,
+    directory: Directory,
+    deadline: Option<Instant>,
+    /// A reply or a request of this handler may be on its way.
+    said: AtomicBool,
+}
+
+impl Inner {
+    pub(super) fn new(
+        request: Request,
+        metadata: MetadataMap,
+        directory: Directory,
+        deadline: Option<Instant>,
+    ) -> Self {
+        Self { request, metadata, directory, deadline, said: AtomicBool::new(false) }
+    }
+
+    /// Whether the request may have led to something already: nobody else can begin with it then.
+    pub(crate) fn has_said(&self) -> bool {
+        self.said.load(Ordering::Acquire) || self.request.is_over()
+    }
+
+    /// Names the request's span in a trace.
+    pub(crate) fn label(&self, label: impl FnOnce() -> String) {
+        if self.request.is_traced() {
+            self.request.label(&label());
+        }
+    }
 }
 
 impl<R> Call<R> {
@@ -48,6 +74,7 @@ impl<R> Call<R> {
     where
         R: Message,
     {
+        self.inner.said.store(true, Ordering::Release);
         self.inner.request.reply(item.encode_to_vec().into()).await.map_err(status)
     }
 
@@ -86,6 +113,7 @@ impl<R> Call<R> {
     fn pass_on(&self, to: SocketAddr, path: &str, metadata: &MetadataMap, message: &[u8]) -> Result<(), Status> {
         let sealed = envelope::seal(path, metadata.as_ref(), message);
         let sealed: Bytes = sealed.map_err(|error| Status::invalid_argument(error.to_string()))?;
+        self.inner.said.store(true, Ordering::Release);
         self.inner.request.delegate(to, sealed).map_err(status)
     }
 

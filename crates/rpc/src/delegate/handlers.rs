@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -29,7 +29,9 @@ const AT_ONCE: usize = 1024;
 
 /// Who hears of records that are needed no more.
 type Forget = Box<dyn Fn(Context, RequestId) + Send>;
-type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send>> + Send + Sync>;
+/// A handler of any method: given an encoded request, and what it may do for its call.
+pub(crate) type Handler = Arc<dyn Fn(Bytes, Arc<Inner>) -> Working + Send + Sync>;
+pub(crate) type Working = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 /// Handlers that a server is about to have.
 ///
@@ -148,17 +150,7 @@ impl Handlers {
         H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<(), Status>> + Send + 'static,
     {
-        let handler: Handler = Arc::new(move |message, inner| {
-            let request = match M::Request::decode(message) {
-                Ok(request) => request,
-                Err(error) => {
-                    let status = Status::invalid_argument(format!("{}: {error}", M::PATH));
-                    return Box::pin(async { Err(status) });
-                }
-            };
-            Box::pin(handler(request, Call::new(inner)))
-        });
-        if self.handlers.insert(M::PATH, handler).is_some() {
+        if self.handlers.insert(M::PATH, erased::<M, H, F>(handler)).is_some() {
             self.twice = Some(M::PATH);
         }
         self
@@ -191,19 +183,39 @@ impl Handlers {
             }
         };
         let permits = Arc::new(Semaphore::new(self.at_once));
-        let shared = Arc::new((self.handlers, directory.clone()));
+        let shared = Arc::new(Shared { handlers: self.handlers, placed: OnceLock::new(), directory });
+        let working = Arc::clone(&shared);
         let task = tokio::spawn(async move {
             // Permits first: a request that is taken is worked on, the others keep the node's order.
             while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
-                let (request, shared) = (requests.receive().await, Arc::clone(&shared));
+                let (request, shared) = (requests.receive().await, Arc::clone(&working));
                 tokio::spawn(async move {
-                    work(request, &shared.0, &shared.1).await;
+                    work(request, &shared).await;
                     drop(permit);
                 });
             }
         });
-        Ok(Serving(Arc::new(Running { node, config: self.node, directory, task })))
+        Ok(Serving(Arc::new(Running { node, config: self.node, shared, task })))
     }
+}
+
+/// A handler that is told apart by its method's path alone.
+pub(crate) fn erased<M, H, F>(handler: H) -> Handler
+where
+    M: Method,
+    H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<(), Status>> + Send + 'static,
+{
+    Arc::new(move |message, inner| {
+        let request = match M::Request::decode(message) {
+            Ok(request) => request,
+            Err(error) => {
+                let status = Status::invalid_argument(format!("{}: {error}", M::PATH));
+                return Box::pin(async { Err(status) });
+            }
+        };
+        Box::pin(handler(request, Call::new(inner)))
+    })
 }
 
 impl fmt::Debug for Handlers {
@@ -220,8 +232,27 @@ pub struct Serving(Arc<Running>);
 struct Running {
     node: Node,
     config: NodeConfig,
-    directory: Directory,
+    shared: Arc<Shared>,
     task: JoinHandle<()>,
+}
+
+/// What requests are worked on with.
+struct Shared {
+    handlers: BTreeMap<&'static str, Handler>,
+    /// In their place, where the host has an accelerator: they choose who works on a request.
+    placed: OnceLock<BTreeMap<&'static str, Handler>>,
+    directory: Directory,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let placed = self.placed.get().into_iter().flat_map(BTreeMap::keys);
+        let placed: Vec<_> = placed.collect();
+        f.debug_struct("Shared")
+            .field("methods", &self.handlers.keys())
+            .field("placed", &placed)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Drop for Running {
@@ -246,7 +277,7 @@ impl Serving {
     /// Where its handlers' targets are found.
     #[must_use]
     pub fn directory(&self) -> &Directory {
-        &self.0.directory
+        &self.0.shared.directory
     }
 
     /// What it has done so far.
@@ -258,10 +289,23 @@ impl Serving {
     pub(crate) fn config(&self) -> &NodeConfig {
         &self.0.config
     }
+
+    /// Whether it works on requests of the method with this path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.shared.handlers.contains_key(path)
+    }
+
+    /// Has requests go from now on to what `instead` makes of a handler; once.
+    pub(crate) fn place_by(&self, instead: impl Fn(&'static str, &Handler) -> Option<Handler>) {
+        let handlers = self.0.shared.handlers.iter();
+        let placed = handlers.filter_map(|(path, handler)| Some((*path, instead(path, handler)?)));
+        // A second server around the same handlers finds them placed.
+        let _ = self.0.shared.placed.set(placed.collect());
+    }
 }
 
 /// Has a request worked on.
-async fn work(request: Request, handlers: &BTreeMap<&'static str, Handler>, directory: &Directory) {
+async fn work(request: Request, shared: &Shared) {
     let fail = |request: &Request, status: Status| {
         request.fail(&delegate::Status::new(status.code() as u8, status.message()));
     };
@@ -269,7 +313,8 @@ async fn work(request: Request, handlers: &BTreeMap<&'static str, Handler>, dire
         Ok(envelope) => envelope,
         Err(error) => return fail(&request, Status::invalid_argument(error.to_string())),
     };
-    let Some(handler) = handlers.get(&*path) else {
+    let placed = shared.placed.get().and_then(|placed| placed.get(&*path));
+    let Some(handler) = placed.or_else(|| shared.handlers.get(&*path)) else {
         return fail(&request, Status::unimplemented(format!("this server has no handler of {path}")));
     };
     if request.is_traced() {
@@ -278,7 +323,7 @@ async fn work(request: Request, handlers: &BTreeMap<&'static str, Handler>, dire
     // A time beyond what the clock can say is no limit.
     let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
     let metadata = MetadataMap::from_headers(metadata);
-    let inner = Arc::new(Inner { request, metadata, directory: directory.clone(), deadline });
+    let inner = Arc::new(Inner::new(request, metadata, shared.directory.clone(), deadline));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
         done = working => match done {

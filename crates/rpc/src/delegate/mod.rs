@@ -17,11 +17,11 @@
 //! call, which is `ongoing` until it ends; `client` begins calls with several requests; `trace` says who did what. Who calls such a method without Pathcall gets the same
 //! from the [server's layer](crate::server::ServerLayer), which calls on its behalf.
 
-mod call;
+pub(crate) mod call;
 mod client;
 pub mod directory;
 pub(crate) mod envelope;
-mod handlers;
+pub(crate) mod handlers;
 mod ongoing;
 #[cfg(feature = "otel")]
 pub mod otel;

@@ -54,6 +54,7 @@ pub struct Builder {
     workers: Option<usize>,
     habits: Habits,
     placing: Option<Placing>,
+    maps: bool,
 }
 
 /// Why a server could not start.
@@ -122,6 +123,7 @@ impl Builder {
             workers: None,
             habits: Habits::default(),
             placing: None,
+            maps: true,
         }
     }
 
@@ -213,7 +215,15 @@ impl Builder {
         self
     }
 
-    /// What this host can answer methods with the option `place` with. Without it, the processor answers them all.
+    /// Leaves the maps of methods with filters to another server, the one that callers of these methods connect to: an
+    /// application has one live owner. So the servers of a pool, of which one owns the maps, can have one manifest.
+    pub fn without_maps(mut self) -> Self {
+        self.maps = false;
+        self
+    }
+
+    /// What this host can answer methods with the option `place` with: those of services, and those that its
+    /// [handlers](Self::handlers) work on. Without it, the processor answers them all.
     pub fn place(mut self, placing: Placing) -> Self {
         self.placing = Some(placing);
         self
@@ -238,7 +248,7 @@ impl Builder {
         };
         let mut applications = BTreeMap::new();
         let mut registrations = JoinSet::new();
-        for (name, application) in self.catalogue.applications()? {
+        for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
             let key = if self.authenticate { Some(draw_key(name)?) } else { None };
             let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.key_memory);
             if let Some(controller) = &controller {
@@ -247,10 +257,15 @@ impl Builder {
             }
             applications.insert(name, hosted);
         }
+        let places = self.placing.clone().map(|placing| placing.build(&self.catalogue, self.handlers.as_ref()));
+        let places = places.transpose()?.map(Arc::new);
+        if let (Some(handlers), Some(places)) = (&self.handlers, &places) {
+            handlers.place_by(|path, handler| places.handler(path, handler));
+        }
         let closed = watch::Sender::new(false);
         let inner = Inner {
             pool: self.pooled(controller.as_ref(), &closed),
-            places: self.placing.map(|placing| placing.build(&self.catalogue)).transpose()?,
+            places,
             catalogue: self.catalogue,
             applications,
             controller,

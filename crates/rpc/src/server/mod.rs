@@ -7,7 +7,7 @@
 //! filter, plain gRPC ─────────► layer: refused
 //! cloned ══ frames ═► pool ═══════════════════════════════► handler
 //! placed ─────────────────────► place ─ selector ─► handler of the processor, or of the accelerator
-//! passed on ──────────────────► layer ─ node ─────────────► its own kind of handler
+//! passed on ──────────────────► layer ─ node ─────────────► its own kind of handler, or `place` before two of them
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
@@ -85,7 +85,7 @@ struct Inner {
     /// Of methods that servers may pass on.
     handlers: Option<Serving>,
     /// Of methods that the accelerator may answer.
-    places: Option<Places>,
+    places: Option<Arc<Places>>,
     /// How they are called for who does not speak Pathcall.
     habits: Habits,
     /// True when the server is to end: all members are let go then.
@@ -142,7 +142,7 @@ impl Server {
     /// The ways of placed calls through this host, and what is known of each.
     #[must_use]
     pub fn place_stats(&self) -> Vec<PlaceStats> {
-        self.inner.places.as_ref().map(Places::stats).unwrap_or_default()
+        self.inner.places.as_ref().map(|places| places.stats()).unwrap_or_default()
     }
 
     /// The last `count` placed calls of each application, the newest last: which way each took through this host, and why.

@@ -121,7 +121,9 @@ impl Peer for PeerService {
 impl PeerService {
     fn application(&self, name: &str, filter_digest: u64) -> Result<&Arc<Hosted>, Status> {
         let Some(hosted) = self.0.applications.get(name) else {
-            return Err(Status::failed_precondition(format!("this server does not have the application {name:?}")));
+            return Err(Status::failed_precondition(format!(
+                "this server does not have the application {name:?}: connect to the one that owns its map"
+            )));
         };
         if hosted.application.digest != filter_digest {
             return Err(Status::failed_precondition(format!(

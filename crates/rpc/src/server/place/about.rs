@@ -20,8 +20,16 @@ impl About {
             return Ok(0);
         }
         let message = frame::open(frame).map_err(|error| Status::failed_precondition(error.to_string()))?;
+        self.address_of(&message, key)
+    }
+
+    /// As [`address`](Self::address), of a message without its frame.
+    pub(super) fn address_of(&self, message: &[u8], key: u32) -> Result<u64, Status> {
+        if key == 0 {
+            return Ok(0);
+        }
         let malformed = |error| Status::invalid_argument(format!("not a message: {error}"));
-        let (mut fields, mut last) = (Fields::new(&message), None);
+        let (mut fields, mut last) = (Fields::new(message), None);
         while let Some(field) = fields.next_field().map_err(malformed)? {
             if field.number == key {
                 last = Some(field.value);

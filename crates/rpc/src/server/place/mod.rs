@@ -3,14 +3,16 @@
 //! ```text
 //! layer ─► the selector of its application ─┬─ cpu ─► the services of the tonic server
 //!             ▲ how long it took, or failed └─ acc ─► the services given to `Placing`
+//! node ──► the same: a handler of the server's node, or the one that was given to `Placing`
 //! ```
 //!
-//! Both are ordinary services of the same generated kind. A role works on as many calls at once as its node has
+//! Both are ordinary services of the same generated kind, or handlers of a method that servers may pass on. A role works on as many calls at once as its node has
 //! slots; the others wait, and the selector knows of them. What the accelerator can't do (UNAVAILABLE) the processor
 //! does.
 
 mod about;
 mod running;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,7 +23,9 @@ use pathcall_place::model::NodeRole;
 pub use pathcall_place::select::Config;
 use pathcall_place::{Application, Paths};
 pub use pathcall_place::{Hardware, Mistake, PathState, Role, Strategy};
+use pathcall_proto::delegate::Method;
 use pathcall_proto::manifest::Placed;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::{Routes, RoutesBuilder};
@@ -29,6 +33,8 @@ use tower::Service;
 
 pub(super) use self::running::Places;
 use crate::application::Catalogue;
+use crate::delegate::handlers::{Handler, erased};
+use crate::delegate::{Call, Serving};
 
 /// Longest request of a placed method, bytes: it is kept until it is answered.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
@@ -43,6 +49,8 @@ pub struct Placing {
     request_bytes_max: usize,
     routes: RoutesBuilder,
     accelerated: BTreeSet<&'static str>,
+    /// Of methods that servers may pass on, by path.
+    handlers: BTreeMap<&'static str, Handler>,
     door: Option<PathBuf>,
 }
 
@@ -64,6 +72,14 @@ pub enum PlacingError {
         path: &'static str,
         /// Its service.
         service: String,
+    },
+    /// A method that servers may pass on may be answered by the accelerator, and nobody said how.
+    #[error(
+        "{path} has a dataflow over the accelerator, and its handler is not there: give it to Placing::acc_handler"
+    )]
+    NoHandler {
+        /// The method.
+        path: &'static str,
     },
     /// Nobody can listen where operators are to ask.
     #[error("no door at {}: {said}", .path.display())]
@@ -113,6 +129,7 @@ impl Placing {
             request_bytes_max: REQUEST_BYTES_MAX,
             routes: Routes::builder(),
             accelerated: BTreeSet::new(),
+            handlers: BTreeMap::new(),
             door: None,
         }
     }
@@ -127,6 +144,19 @@ impl Placing {
     {
         self.routes.add_service(service);
         self.accelerated.insert(S::NAME);
+        self
+    }
+
+    /// Adds what the accelerator does of a method that servers may pass on; the processor's part is the handler that the
+    /// server's [`Handlers`](crate::delegate::Handlers) have. One that says UNAVAILABLE before it has replied, or passed
+    /// anything on, had no effect: the processor's does it.
+    pub fn acc_handler<M, H, F>(mut self, handler: H) -> Self
+    where
+        M: Method,
+        H: Fn(M::Request, Call<M::Response>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        self.handlers.insert(M::PATH, erased::<M, H, F>(handler));
         self
     }
 
@@ -160,20 +190,25 @@ impl Placing {
         [Role::Cpu, Role::Acc].into_iter().map(|role| slots(&self.hardware, role)).sum()
     }
 
-    /// All methods that say where they may be placed; those of an application share a selector.
-    pub(super) fn build(self, catalogue: &Catalogue) -> Result<Places, PlacingError> {
+    /// All methods that say where they may be placed; those of an application share a selector. Of methods that servers
+    /// may pass on those that this one has handlers of.
+    pub(super) fn build(self, catalogue: &Catalogue, handlers: Option<&Serving>) -> Result<Places, PlacingError> {
         let mut texts: BTreeMap<(&'static str, &'static str), Vec<&'static Placed>> = BTreeMap::new();
-        for method in catalogue.all_placed() {
+        let here = |method: &&'static Placed| {
+            !catalogue.is_delegated(method.path) || handlers.is_some_and(|handlers| handlers.has(method.path))
+        };
+        for method in catalogue.all_placed().filter(here) {
             texts.entry((method.file, method.application)).or_default().push(method);
         }
         let slots = [Role::Cpu, Role::Acc].map(|role| slots(&self.hardware, role));
-        let mut places = Places::new(self.routes.clone().routes(), self.request_bytes_max, slots);
+        let acc = (self.routes.clone().routes(), self.handlers.clone());
+        let mut places = Places::new(acc, self.request_bytes_max, slots);
         for ((file, text), methods) in texts {
             let wrong = |mistake| PlacingError::Model { path: methods[0].path, mistake };
             let application = Application::parse(file, text).map_err(wrong)?;
             let paths = Paths::of_host(&self.hardware, &application).map_err(wrong)?;
             for method in &methods {
-                self.answered(&paths, method)?;
+                self.answered(&paths, method, catalogue)?;
             }
             places.add(paths, self.strategy, self.config, &methods);
         }
@@ -186,14 +221,20 @@ impl Placing {
     }
 
     /// Whether somebody is there for each way that a method may take.
-    fn answered(&self, paths: &Paths, method: &Placed) -> Result<(), PlacingError> {
-        let kind = paths.kind(method.request);
+    fn answered(&self, paths: &Paths, method: &Placed, catalogue: &Catalogue) -> Result<(), PlacingError> {
+        let (path, kind) = (method.path, paths.kind(method.request));
         let mut ways = kind.into_iter().flat_map(|kind| paths.of_kind(kind));
-        let service = super::builder::service_of(method.path).unwrap_or_default();
-        if ways.any(|way| way.role == Role::Acc) && !self.accelerated.contains(service) {
-            return Err(PlacingError::NoService { path: method.path, service: service.to_owned() });
+        if !ways.any(|way| way.role == Role::Acc) {
+            return Ok(());
         }
-        Ok(())
+        let service = super::builder::service_of(path).unwrap_or_default();
+        match catalogue.is_delegated(path) {
+            true if !self.handlers.contains_key(path) => Err(PlacingError::NoHandler { path }),
+            false if !self.accelerated.contains(service) => {
+                Err(PlacingError::NoService { path, service: service.to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -208,11 +249,12 @@ fn slots(hardware: &Hardware, role: Role) -> usize {
 
 impl fmt::Debug for Placing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hardware, strategy, accelerated, .. } = self;
+        let Self { hardware, strategy, accelerated, handlers, .. } = self;
         f.debug_struct("Placing")
             .field("hardware", &hardware.name)
             .field("strategy", strategy)
             .field("accelerated", accelerated)
+            .field("handlers", &handlers.keys())
             .finish_non_exhaustive()
     }
 }

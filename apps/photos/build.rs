@@ -1,0 +1,5 @@
+//! Generates tonic's stubs and what the methods ask of their path.
+
+fn main() -> Result<(), pathcall_build::Error> {
+    pathcall_build::compile(&["proto/photos.proto"], &["proto"])
+}
