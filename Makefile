@@ -9,7 +9,7 @@ OUT = $(or $(CARGO_TARGET_DIR),target)
 # With PROFILE=dev demonstration and simulations run what the tests were built from, unoptimised but for the hot parts: one
 # build in place of two, for machines that start from nothing each time.
 PROFILE ?= release
-PARTS = -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv
+PARTS = -p pathcall -p wordcount -p training -p monitor -p lock -p vote -p lookup -p rays -p proxy -p kv -p photos
 ifeq ($(PROFILE),dev)
 BIN = $(OUT)/debug
 BUILD = $(CARGO) test --workspace --features $(ALL_FEATURES) --no-run

@@ -170,8 +170,7 @@ async fn demo(args: Demo) -> Result<()> {
     if let Some(path) = &args.picture {
         let lines: Vec<_> = ways.iter().map(|way| (way.name, &way.latencies)).collect();
         let title = format!("reads of a replicated store at {:.0} % load", args.load * 100.0);
-        picture::draw(path, &title, &lines)
-            .map_err(|error| anyhow::anyhow!("cannot draw {}: {error}", path.display()))?;
+        picture::draw(path, &title, &lines)?;
     }
     Report { app: "kv", ways }.print(args.json);
     Ok(())

@@ -202,7 +202,7 @@ pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves
     let name = format!("{figure}-{}", curves.name);
     report::write_json(&numbers.join(format!("{name}.json")), curves)?;
     let path = pictures.join(format!("{name}.svg"));
-    curves::draw(&path, figure, curves).map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
+    Ok(curves::draw(&path, figure, curves)?)
 }
 
 /// Draws the rows of a figure as bars: see [`picture`].

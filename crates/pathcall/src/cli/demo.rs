@@ -1,33 +1,39 @@
-//! `pathcall demo`: the applications on three paths, side by side.
+//! `pathcall demo`: what a path can do for a call, one ability after the other, and then all of it for one service.
 //!
-//! Starts a controller and an element (see [`network`]), runs each application that lies beside this
-//! program with an element, in software and as plain gRPC, and holds their results against each
-//! other; then those whose servers pass calls on ([`delegated`]), one whose calls are cloned ([`cloned`]), a network
-//! function over a capture ([`function`]), and messages that a thread or an accelerator works on ([`placed`]). The
-//! applications report in a line of JSON.
+//! Starts a controller and an element (see [`network`]), and runs the applications that lie beside this program, each by
+//! all its ways, and holds their results against each other: sums and locks with the element, in software and as plain
+//! gRPC ([`mapped`]), calls that are cloned ([`cloned`]), that servers pass on ([`delegated`]), messages that a thread or an
+//! accelerator works on ([`placed`]), a network function over a capture ([`function`]), and a service that uses all four
+//! ([`together`]). The applications report in a line of JSON. [`findings`] has what differs, and the pictures.
 //! Nothing is left running.
 
 mod cloned;
 mod delegated;
+mod findings;
 mod function;
+mod mapped;
 mod network;
 mod placed;
+mod together;
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use clap::Args;
-use serde::Deserialize;
+use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
 use crate::cli::failure::Failure;
-use crate::cli::table::Table;
 use crate::cli::{print, signal};
+use findings::Findings;
 use network::Network;
 
-const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
+const BEGINNING: &str = "A call travels a path of hops, and any hop may do part of it: the element, which frames pass on \
+their way, the\nserver, another server, a device. Here each of them does, on this machine; what it comes to is held \
+against the same\nwork done by plain gRPC, and has to be the same.\n";
+const END: &str =
+    "All results are the same, whoever did which part. Everything that was started has ended. Pictures:\n";
 
 /// Longest time that one run may take.
 const RUN_MAX: Duration = Duration::from_secs(180);
@@ -43,49 +49,94 @@ pub(crate) struct DemoArgs {
     /// The testbed's element is in the kernel (XDP), at the end of every host's link
     #[arg(long, requires = "testbed")]
     xdp: bool,
+    /// One part of the story; without it, all that there is
+    #[arg(long, value_name = "PART", conflicts_with = "testbed")]
+    only: Option<Part>,
+    /// Folder for pictures; without it, `figures` beside the one that this program is in
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
+}
+
+/// Parts of the story.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Map,
+    Clone,
+    Delegate,
+    Place,
+    Function,
+    Together,
 }
 
 /// Names of applications, and where they are.
 type Programs = Vec<(&'static str, PathBuf)>;
 
-/// What an application says of a run.
-#[derive(Debug, Deserialize)]
-struct Report {
-    calls_per_s: f64,
-    p50_us: u64,
-    p99_us: u64,
-    /// Bytes of typed fields that reached the server.
-    server_bytes: u64,
-    /// Share of the values that were worked on in the element, 0 to 1; absent on the plain path.
-    element_share: Option<f64>,
-    /// Hash of the result.
-    digest: String,
-}
-
-/// How the calls of a run travel.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    Element,
-    Software,
-    Plain,
-}
-
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let directory = directory(args.applications)?;
-    let programs = find(&directory, APPLICATIONS)?;
-    // Their servers are on the loopback: of a testbed they show nothing.
-    let others = match args.testbed {
-        Some(_) => None,
-        None => Some((delegated::find(&directory)?, cloned::find(&directory)?, function::find(&directory))),
-    };
+    // Of a testbed only the first part's parties are on hosts of their own.
+    let told = |part| args.only.map_or(args.testbed.is_none() || part == Part::Map, |only| only == part);
+    let story = Story::find(&directory, told)?;
+    let figures = args.figures.unwrap_or_else(|| directory.parent().unwrap_or(&directory).join("figures"));
+    let mut findings = Findings::new(figures)?;
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
-    let compared = tokio::select! {
-        compared = compare(&programs, others.as_ref(), &network) => compared,
+    let told = tokio::select! {
+        told = story.tell(&network, &mut findings) => told,
         // The run in progress is killed where it is dropped.
         stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
     };
     network.shutdown().await;
-    compared
+    told?;
+    let pictures = findings.close()?;
+    print(&format!("\n{END}{pictures}"))
+}
+
+/// What is told, one ability after the other, and then all together.
+struct Story {
+    mapped: Option<mapped::Demo>,
+    cloned: Option<cloned::Demo>,
+    delegated: Option<delegated::Demo>,
+    placed: bool,
+    function: Option<function::Demo>,
+    together: Option<together::Demo>,
+}
+
+impl Story {
+    /// With programs of this directory, all that are needed or none.
+    fn find(directory: &Path, told: impl Fn(Part) -> bool) -> Result<Self, Failure> {
+        Ok(Self {
+            mapped: told(Part::Map).then(|| mapped::find(directory)).transpose()?,
+            cloned: told(Part::Clone).then(|| cloned::find(directory)).transpose()?,
+            delegated: told(Part::Delegate).then(|| delegated::find(directory)).transpose()?,
+            placed: told(Part::Place),
+            function: told(Part::Function).then(|| function::find(directory)),
+            together: told(Part::Together).then(|| together::find(directory)).transpose()?,
+        })
+    }
+
+    /// Runs everything, and prints what came of it.
+    async fn tell(&self, network: &Network, findings: &mut Findings) -> Result<(), Failure> {
+        let (url, element) = (network.url(), network.element());
+        print(&format!("{BEGINNING}Started: a controller at {url}, and {element}.\n"))?;
+        if let Some(mapped) = &self.mapped {
+            mapped.run(network, findings).await?;
+        }
+        if let Some(cloned) = &self.cloned {
+            cloned.run(&url, findings).await?;
+        }
+        if let Some(delegated) = &self.delegated {
+            delegated.run(findings).await?;
+        }
+        if self.placed {
+            placed::tell(findings).await?;
+        }
+        if let Some(function) = &self.function {
+            function.run().await?;
+        }
+        match &self.together {
+            Some(together) => together.run(&url, findings).await,
+            None => Ok(()),
+        }
+    }
 }
 
 /// Where the applications are: beside this program, unless it is said otherwise.
@@ -101,73 +152,6 @@ fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Pr
         if path.is_file() { Ok((name, path)) } else { Err(Failure::Missing { path }) }
     };
     names.into_iter().map(find).collect()
-}
-
-/// Runs everything, prints the tables, and fails when results differ.
-async fn compare(
-    programs: &Programs,
-    others: Option<&(delegated::Demo, cloned::Demo, function::Demo)>,
-    network: &Network,
-) -> Result<(), Failure> {
-    let mut table = Table::new([
-        "application",
-        "path",
-        "result",
-        "calls/s",
-        "p50 us",
-        "p99 us",
-        "bytes at the server",
-        "in the element",
-    ]);
-    let mut differing = Vec::new();
-    for (name, program) in programs {
-        let plain = report(name, program, Way::Plain, network).await?;
-        for path in [Way::Element, Way::Software] {
-            let report = report(name, program, path, network).await?;
-            let equal = report.digest == plain.digest;
-            if !equal {
-                let (got, expected) = (&report.digest, &plain.digest);
-                differing.push(format!("{name} ({}): expected {expected} as plain gRPC, got {got}", path.name()));
-            }
-            table.row(row(name, path, if equal { "equal" } else { "DIFFERS" }, &report));
-        }
-        table.row(row(name, Way::Plain, "reference", &plain));
-    }
-    print(&table.to_string())?;
-    if let Some((delegated, cloned, function)) = others {
-        differing.extend(delegated.run().await?);
-        differing.extend(cloned.run(&network.url()).await?);
-        function.run().await?;
-        let placed = tokio::task::spawn_blocking(placed::run).await;
-        differing.extend(placed.map_err(|error| Failure::Place(error.to_string()))??);
-    }
-    if differing.is_empty() { Ok(()) } else { Err(Failure::Differ(differing.join("; "))) }
-}
-
-fn row(name: &str, path: Way, result: &str, report: &Report) -> [String; 8] {
-    [
-        name.to_owned(),
-        path.name().to_owned(),
-        result.to_owned(),
-        format!("{:.0}", report.calls_per_s),
-        report.p50_us.to_string(),
-        report.p99_us.to_string(),
-        report.server_bytes.to_string(),
-        report.element_share.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
-    ]
-}
-
-/// One run of one application.
-async fn report(name: &str, program: &Path, path: Way, network: &Network) -> Result<Report, Failure> {
-    let run = format!("{name} ({})", path.name());
-    let mut command = Command::new(program);
-    command.arg("--json").args(network.places());
-    match path {
-        Way::Element => command.args(["--controller", &network.url()]),
-        Way::Software => &mut command,
-        Way::Plain => command.arg("--plain"),
-    };
-    said(run, command, program).await
 }
 
 /// What a program says of its run.
@@ -188,14 +172,4 @@ async fn said<R: DeserializeOwned>(run: String, mut command: Command, program: &
 fn last_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Element => "element",
-            Self::Software => "software",
-            Self::Plain => "plain gRPC",
-        }
-    }
 }

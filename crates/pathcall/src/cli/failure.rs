@@ -51,6 +51,9 @@ pub(crate) enum Failure {
     /// The paths of the demo differ in their results.
     #[error("results differ: {0}")]
     Differ(String),
+    /// A picture of the demo can't be written.
+    #[error(transparent)]
+    Draw(#[from] pathcall_plot::DrawError),
     /// Somebody stopped the demo.
     #[error("interrupted")]
     Interrupted,

@@ -1,11 +1,12 @@
-//! The demo's third part: a key-value service whose calls the element clones, beside itself without that and beside
+//! The demo's part of *clone*: a key-value service whose calls the element clones, beside itself without that and beside
 //! plain gRPC; results compared, latencies as bars.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
+use super::findings::Findings;
 use super::{Programs, find as find_programs, said};
 use crate::cli::failure::Failure;
 use crate::cli::print;
@@ -15,10 +16,15 @@ const KV: &str = "kv";
 /// Letters of the longest bar.
 const BAR: f64 = 48.0;
 
-/// The program, and where its picture goes.
+const STORY: &str = "
+clone: a call that may be done twice goes to two servers at once, if the element knows two that are idle, and the first
+answer counts: a server that is slow just then holds nobody up. Reads of a replicated store, four servers; one call in a
+hundred takes 15 times as long.
+";
+
+/// The program.
 pub(super) struct Demo {
     programs: Programs,
-    picture: PathBuf,
 }
 
 /// What the application says: the same calls, one way after the other, plain gRPC last.
@@ -43,16 +49,17 @@ struct Way {
 
 /// The application in this directory.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
-    Ok(Demo { programs: find_programs(directory, [KV])?, picture: directory.join("kv.svg") })
+    Ok(Demo { programs: find_programs(directory, [KV])? })
 }
 
 impl Demo {
-    /// Runs it, prints the table and the bars, and says which results differ.
-    pub(super) async fn run(&self, controller: &str) -> Result<Vec<String>, Failure> {
-        let mut differing = Vec::new();
+    /// Runs it, and prints the table and the bars.
+    pub(super) async fn run(&self, controller: &str, findings: &mut Findings) -> Result<(), Failure> {
+        print(STORY)?;
         for (name, program) in &self.programs {
             let mut command = Command::new(program);
-            command.args(["demo", "--json", "--controller", controller, "--picture"]).arg(&self.picture);
+            let picture = findings.picture("kv-latency.svg", "latencies of reads, cloned and not");
+            command.args(["demo", "--json", "--controller", controller, "--picture"]).arg(picture);
             let report: Report = said((*name).to_owned(), command, program).await?;
             let reference = report.ways.last().map(|way| way.digest.clone()).unwrap_or_default();
             let mut table =
@@ -62,16 +69,17 @@ impl Demo {
                     _ if i + 1 == report.ways.len() => "reference",
                     true => "equal",
                     false => {
-                        differing.push(format!("{name} ({}): expected {reference}, got {}", way.name, way.digest));
+                        let Way { name: by, digest, .. } = way;
+                        findings.differs(format!("{name} ({by}): expected {reference}, got {digest}"));
                         "DIFFERS"
                     }
                 };
                 table.row(row(name, result, way));
+                findings.rate(name, &way.name, way.calls_per_s);
             }
-            let picture = self.picture.display();
-            print(&format!("\n{table}\n{}all of the latencies: {picture}\n", bars(&report.ways)))?;
+            print(&format!("{table}{}", bars(&report.ways)))?;
         }
-        Ok(differing)
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
-//! The demo's second part: applications whose servers pass calls on, beside their twins, hub and spoke on the same
+//! The demo's part of *delegate*: applications whose servers pass calls on, beside their twins, hub and spoke on the same
 //! nodes; results compared.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 use tokio::process::Command;
 
+use super::findings::Findings;
 use super::{Programs, find as find_programs, said};
 use crate::cli::failure::Failure;
 use crate::cli::print;
@@ -15,10 +16,15 @@ const LOOKUP: &str = "lookup";
 const RAYS: &str = "rays";
 const PROXY: &str = "proxy";
 
-/// The programs, and where the image goes.
+const STORY: &str = "
+delegate: a server passes a call on to another, and the last one answers the caller: fewer messages, and the caller is no
+hub. A search over words of these sources, an image of 480 x 300 from a scene on four servers, a middlebox; beside the
+same servers, where each answers whoever asked it.
+";
+
+/// The programs.
 pub(super) struct Demo {
     programs: Programs,
-    image: PathBuf,
 }
 
 /// What an application says of a run.
@@ -48,12 +54,15 @@ enum Way {
 
 /// The applications in this directory, all of them or none.
 pub(super) fn find(directory: &Path) -> Result<Demo, Failure> {
-    Ok(Demo { programs: find_programs(directory, [LOOKUP, RAYS, PROXY])?, image: directory.join("rays.png") })
+    Ok(Demo { programs: find_programs(directory, [LOOKUP, RAYS, PROXY])? })
 }
 
 impl Demo {
-    /// Runs them, prints the table, and says which results differ.
-    pub(super) async fn run(&self) -> Result<Vec<String>, Failure> {
+    /// Runs them, and prints the table.
+    pub(super) async fn run(&self, findings: &mut Findings) -> Result<(), Failure> {
+        print(STORY)?;
+        // The application fails where a pixel differs.
+        let image = findings.picture("rays.png", "the image, bit for bit the one of a single machine");
         let mut table = Table::new([
             "application",
             "path",
@@ -65,40 +74,38 @@ impl Demo {
             "messages",
             "at the caller",
         ]);
-        let (mut differing, mut traces) = (Vec::new(), String::new());
+        let mut traces = String::new();
         for (name, program) in &self.programs {
-            let rpc = self.report(name, program, Way::Rpc).await?;
-            let delegate = self.report(name, program, Way::Delegate).await?;
+            let rpc = report(name, program, Way::Rpc, &image).await?;
+            let delegate = report(name, program, Way::Delegate, &image).await?;
             let equal = delegate.digest == rpc.digest;
             if !equal {
                 let (got, expected) = (&delegate.digest, &rpc.digest);
-                differing.push(format!("{name} (delegate): expected {expected} as by RPC, got {got}"));
+                findings.differs(format!("{name} (delegate): expected {expected} as by RPC, got {got}"));
             }
             if let Some(trace) = &delegate.trace {
                 traces += &format!("one of {name}'s calls, traced:\n{trace}");
             }
             table.row(row(name, Way::Delegate, if equal { "equal" } else { "DIFFERS" }, &delegate));
             table.row(row(name, Way::Rpc, "reference", &rpc));
+            for (way, report) in [(Way::Delegate, &delegate), (Way::Rpc, &rpc)] {
+                findings.rate(name, way.name(name), report.calls_per_s);
+            }
         }
-        // The application fails where a pixel differs.
-        let image = self.image.display();
-        print(&format!(
-            "\n{table}{traces}image, equal bit for bit to the one that a single machine renders: {image}\n"
-        ))?;
-        Ok(differing)
+        print(&format!("{table}{traces}"))
     }
+}
 
-    /// One run of one application.
-    async fn report(&self, name: &str, program: &Path, way: Way) -> Result<Report, Failure> {
-        let mut command = Command::new(program);
-        command.args([if name == RAYS { "render" } else { "demo" }, "--json"]);
-        match way {
-            Way::Rpc => drop(command.arg("--rpc")),
-            Way::Delegate if name == RAYS => drop(command.arg("--image").arg(&self.image)),
-            Way::Delegate => {}
-        }
-        said(format!("{name} ({})", way.name(name)), command, program).await
+/// One run of one application.
+async fn report(name: &str, program: &Path, way: Way, image: &Path) -> Result<Report, Failure> {
+    let mut command = Command::new(program);
+    command.args([if name == RAYS { "render" } else { "demo" }, "--json"]);
+    match way {
+        Way::Rpc => drop(command.arg("--rpc")),
+        Way::Delegate if name == RAYS => drop(command.arg("--image").arg(image)),
+        Way::Delegate => {}
     }
+    said(format!("{name} ({})", way.name(name)), command, program).await
 }
 
 fn row(name: &str, way: Way, result: &str, report: &Report) -> [String; 9] {

@@ -1,4 +1,4 @@
-//! The demo's last part: source NAT over a capture of TCP connections, split between an element of few entries and three
+//! The demo's part of *function*: source NAT over a capture of TCP connections, split between an element of few entries and three
 //! servers, and what ran where.
 
 use std::path::{Path, PathBuf};
@@ -16,6 +16,12 @@ const CAPTURE: &[u8] = include_bytes!("../../../../../functions/tcp.pcap");
 /// The capture's client is the network inside.
 const INSIDE: [&str; 4] = ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00"];
 
+const STORY: &str = "
+function: what a packet meets on its way can be written once and be worked on at two places. Source NAT over a capture of
+TCP connections: an element with room for four entries of each table works on the flows that fit, three servers on the
+rest.
+";
+
 /// Where it finds and leaves its files.
 pub(super) struct Demo {
     directory: PathBuf,
@@ -29,6 +35,7 @@ pub(super) fn find(directory: &Path) -> Demo {
 impl Demo {
     /// Runs it as a user would, and prints what it says.
     pub(super) async fn run(&self) -> Result<(), Failure> {
+        print(STORY)?;
         let at = |name: &str| self.directory.join(name);
         let write = |name: &str, bytes: &[u8]| {
             std::fs::write(at(name), bytes).map_err(|source| Failure::File { path: at(name), source })
@@ -51,9 +58,6 @@ impl Demo {
             return Err(Failure::Run { run, status: done.status, said: last_line(&done.stderr) });
         }
         let said = String::from_utf8_lossy(&done.stdout);
-        print(&format!(
-            "\nfunction: source NAT, an element of 4 entries and three servers; {}\n{said}",
-            at("out.pcap").display()
-        ))
+        print(&format!("{said}what left is in {}\n", at("out.pcap").display()))
     }
 }

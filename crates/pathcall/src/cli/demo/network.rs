@@ -37,6 +37,15 @@ impl Network {
         }
     }
 
+    /// What the element is, in words.
+    pub(crate) fn element(&self) -> &'static str {
+        match self {
+            Self::Loopback(_) => "an element, a process of a user, which frames are sent to",
+            #[cfg(target_os = "linux")]
+            Self::Testbed(_) => "an element on the testbed, which has a host for each party",
+        }
+    }
+
     /// What an application is told of where its parties are.
     pub(crate) fn places(&self) -> Vec<OsString> {
         match self {

@@ -16,8 +16,10 @@ use pathcall_place::context::{Answer, Builder, Context, Event, Message};
 use pathcall_place::device::discover::open;
 use pathcall_place::device::{AppError, Code, Device};
 use pathcall_place::{Application, Hardware, PathId, Role, Why};
+use pathcall_plot::{Axis, Chart, Line};
 
 use super::RUN_MAX;
+use super::findings::Findings;
 use crate::cli::failure::Failure;
 use crate::cli::print;
 use crate::cli::table::Table;
@@ -61,6 +63,8 @@ const RECORDS: usize = 64;
 const WRITES: u64 = 50;
 /// Messages on their way at the same time.
 const WINDOW: u64 = 48;
+/// After so many messages it is noted who has done how many.
+const SAMPLED: u64 = 250;
 /// Requests of which what is told is chosen.
 const EXPLAINED: usize = 1024;
 
@@ -74,16 +78,54 @@ struct Expected {
     checked: Arc<HashMap<u64, u64>>,
 }
 
+/// How many messages were done at some time.
+struct Sample {
+    at: Duration,
+    processor: u64,
+    accelerator: u64,
+}
+
 /// One run.
 struct Run {
     wrong: usize,
+    samples: Vec<Sample>,
     per_second: f64,
     telemetry: Telemetry,
     why: String,
 }
 
-/// Works on the messages three times, prints what came of it, and says which results differ.
-pub(super) fn run() -> Result<Vec<String>, Failure> {
+/// Works on the messages, prints what came of it, and draws where they went.
+pub(super) async fn tell(findings: &mut Findings) -> Result<(), Failure> {
+    print(&format!(
+        "\nplace: inside a host a message goes where it is done sooner. {MESSAGES} messages about {RECORDS} records, one in \
+         {WRITES} a write;\na check takes a thread {} us, an accelerator (emulated) 120 us, and that does two at a \
+         time.\n",
+        CHECK.as_micros()
+    ))?;
+    let done = tokio::task::spawn_blocking(run).await.map_err(|error| Failure::Place(error.to_string()))?;
+    let (differing, samples) = done?;
+    differing.into_iter().for_each(|what| findings.differs(what));
+    let points = |of: fn(&Sample) -> u64| -> Vec<(f64, f64)> {
+        samples.iter().map(|sample| (sample.at.as_secs_f64() * 1e3, of(sample) as f64)).collect()
+    };
+    let path = findings.picture("place.svg", "where placed messages went over time");
+    Chart {
+        title: "place: where messages went",
+        about: "messages done so far by a thread and by an accelerator that takes twice as long and does two at a time",
+        x: Axis::from_zero("time, ms"),
+        y: Axis::from_zero("messages"),
+        lines: &[
+            Line { name: "by the processor".to_owned(), points: points(|sample| sample.processor) },
+            Line { name: "by the accelerator".to_owned(), points: points(|sample| sample.accelerator) },
+        ],
+    }
+    .draw(&path)?;
+    Ok(())
+}
+
+/// Works on the messages three times, prints what came of it, and says which results differ, and where messages went
+/// that could go both ways.
+fn run() -> Result<(Vec<String>, Vec<Sample>), Failure> {
     let expected = Expected::new();
     let mut table =
         Table::new(["place", "result", "messages/s", "p50 us", "p99 us", "by the processor", "by the accelerator"]);
@@ -97,21 +139,18 @@ pub(super) fn run() -> Result<Vec<String>, Failure> {
         }
         runs.push(run);
     }
-    let [processor, accelerator, both] = &runs[..] else { return Ok(differing) };
+    let [processor, accelerator, both] = &runs[..] else { return Ok((differing, Vec::new())) };
     let times = both.per_second / processor.per_second.max(accelerator.per_second);
     let lefts = |path: usize| both.telemetry.paths[path].state.lefts;
     print(&format!(
-        "\nplace: {MESSAGES} messages about {RECORDS} records, one in {WRITES} a write; a check takes a thread {} us, the \
-         accelerator 120 us,\nand that does two at a time\n\
-         {table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
+        "{table}both together: {times:.2} times as many as the better one; ways left for a while because nothing came or \
          it came late:\nthe processor's {} times, the accelerator's {} times\nwhat a way costs is the time that it takes, \
          and that it makes others wait:\n{}",
-        CHECK.as_micros(),
         lefts(0),
         lefts(1),
         both.why
     ))?;
-    Ok(differing)
+    Ok((differing, runs.pop().map(|both| both.samples).unwrap_or_default()))
 }
 
 fn row(name: &str, run: &Run) -> [String; 7] {
@@ -138,9 +177,9 @@ fn row(name: &str, run: &Run) -> [String; 7] {
 fn play(without: &str, expected: &Expected) -> Result<Run, Failure> {
     let mut context = context(without, expected)?;
     let began = Instant::now();
-    let wrong = work(&mut context, &expected.answers)?;
+    let (wrong, samples) = work(&mut context, &expected.answers)?;
     let per_second = MESSAGES as f64 / began.elapsed().as_secs_f64();
-    Ok(Run { wrong, per_second, telemetry: context.telemetry(), why: why(&context) })
+    Ok(Run { wrong, samples, per_second, telemetry: context.telemetry(), why: why(&context) })
 }
 
 fn context(without: &str, expected: &Expected) -> Result<Context, Failure> {
@@ -218,8 +257,8 @@ impl Expected {
     }
 }
 
-/// Sends all messages; how many answers are not what the records were when they were sent.
-fn work(context: &mut Context, expected: &[u64]) -> Result<usize, Failure> {
+/// Sends all messages; how many answers are not what the records were when they were sent, and who had done how many.
+fn work(context: &mut Context, expected: &[u64]) -> Result<(usize, Vec<Sample>), Failure> {
     let [Some(check), Some(write)] = ["CHECK", "WRITE"].map(|name| context.kind(name)) else {
         return Err(failed("the application lacks a type of request"));
     };
@@ -227,8 +266,11 @@ fn work(context: &mut Context, expected: &[u64]) -> Result<usize, Failure> {
         let right = expected.get(answer.tag as usize).map(|value| value.to_be_bytes());
         !matches!((&answer.result, right), (Ok(bytes), Some(right)) if bytes[..] == right)
     };
-    let mut wrong = 0;
+    let (began, mut wrong, mut samples) = (Instant::now(), 0, Vec::new());
     for tag in 0..MESSAGES + WINDOW {
+        if tag.is_multiple_of(SAMPLED) || tag + 1 == MESSAGES + WINDOW {
+            samples.push(sample(context, began.elapsed()));
+        }
         if tag >= WINDOW {
             wrong += usize::from(is_wrong(&answer(context)?));
         }
@@ -240,7 +282,13 @@ fn work(context: &mut Context, expected: &[u64]) -> Result<usize, Failure> {
             context.send(Message { kind, address: record, message: 0, tag, payload }).map_err(failed)?;
         }
     }
-    Ok(wrong)
+    Ok((wrong, samples))
+}
+
+fn sample(context: &Context, at: Duration) -> Sample {
+    let paths = context.telemetry().paths;
+    let done = |name: &str| paths.iter().filter(|path| path.name == name).map(|path| path.state.done).sum();
+    Sample { at, processor: done("cpu-cpu"), accelerator: done("cpu-acc") }
 }
 
 fn answer(context: &mut Context) -> Result<Answer, Failure> {
@@ -332,7 +380,10 @@ mod tests {
 
     #[test]
     fn answers_are_what_the_records_were_and_both_ways_are_taken() {
-        assert_eq!(run().expect("it runs"), Vec::<String>::new());
+        let (differing, samples) = run().expect("it runs");
+        assert_eq!(differing, Vec::<String>::new());
+        let last = samples.last().expect("some");
+        assert!(samples.len() > 40 && last.processor + last.accelerator >= MESSAGES - WINDOW, "{}", samples.len());
         let expected = Expected::new();
         let both = play("", &expected).expect("it runs");
         let done: Vec<_> = both.telemetry.paths.iter().map(|path| path.state.done).collect();

@@ -1,0 +1,102 @@
+//! Bars: ways to do the same, beside each other.
+
+use std::error::Error;
+use std::path::Path;
+
+use plotters::prelude::*;
+
+use crate::{COLORS, DrawError};
+
+const WIDTH: u32 = 900;
+const TOP: i32 = 64;
+const BAR: i32 = 18;
+/// Between two groups.
+const GAP: i32 = 14;
+/// Where names of ways begin, and bars; and where the longest of a group ends.
+const WAYS: i32 = 150;
+const LEFT: i32 = 270;
+const RIGHT: i32 = 760;
+
+/// Bars in a picture.
+#[derive(Debug, Clone, Copy)]
+pub struct Bars<'a> {
+    /// What it is called.
+    pub title: &'a str,
+    /// What is seen, in a line; the longest bar of each group is as long as of any other.
+    pub about: &'a str,
+    /// What each value is of.
+    pub unit: &'a str,
+    /// From above.
+    pub groups: &'a [Group],
+}
+
+/// What is compared.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// What was done.
+    pub name: String,
+    /// Ways to do it, and what each came to.
+    pub bars: Vec<(String, f64)>,
+}
+
+impl Bars<'_> {
+    /// Draws them to `path`.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn draw(&self, path: &Path) -> Result<(), DrawError> {
+        self.draw_to(path).map_err(DrawError::at(path))
+    }
+
+    fn draw_to(&self, path: &Path) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let bars = self.groups.iter().map(|group| group.bars.len() as i32);
+        let height = TOP + bars.map(|bars| bars * BAR + GAP).sum::<i32>();
+        let area = SVGBackend::new(path, (WIDTH, u32::try_from(height)?)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let text = |size: u32| ("sans-serif", size).into_text_style(&area).color(&BLACK);
+        area.draw_text(self.title, &text(18), (16, 12))?;
+        area.draw_text(self.about, &text(12), (16, 36))?;
+        let mut top = TOP;
+        for group in self.groups {
+            area.draw_text(&group.name, &text(13), (16, top + 2))?;
+            let longest = group.bars.iter().map(|bar| bar.1).filter(|at| at.is_finite()).fold(0.0, f64::max);
+            for ((name, value), color) in group.bars.iter().zip(COLORS.iter().cycle()) {
+                area.draw_text(name, &text(12), (WAYS, top + 2))?;
+                let share = if longest > 0.0 { (value / longest).clamp(0.0, 1.0) } else { 0.0 };
+                let end = LEFT + (f64::from(RIGHT - LEFT) * share) as i32;
+                area.draw(&Rectangle::new([(LEFT, top + 2), (end, top + BAR - 2)], color.filled()))?;
+                area.draw_text(&format!("{} {}", shown(*value), self.unit), &text(12), (end + 6, top + 2))?;
+                top += BAR;
+            }
+            top += GAP;
+        }
+        area.present()?;
+        Ok(())
+    }
+}
+
+/// With as many digits as say something.
+fn shown(value: f64) -> String {
+    if value.abs() < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_drawn_whatever_their_values() {
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path().join("bars.svg");
+        let bar = |name: &str, value| (name.to_owned(), value);
+        let groups = [
+            Group { name: "sums".to_owned(), bars: vec![bar("one way", 1234.5), bar("another", 2.25)] },
+            Group { name: "nothing".to_owned(), bars: vec![bar("empty", 0.0), bar("odd", f64::NAN)] },
+        ];
+        Bars { title: "ways", about: "to do the same", unit: "calls/s", groups: &groups }.draw(&path).expect("drawn");
+        let svg = std::fs::read_to_string(&path).expect("a picture");
+        for text in ["ways", "to do the same", "one way", "1234 calls/s", "2.2 calls/s", "0.0 calls/s"] {
+            assert!(svg.contains(text), "{text}: {svg}");
+        }
+    }
+}
