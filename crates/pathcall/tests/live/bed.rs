@@ -35,8 +35,12 @@ impl Process {
         Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Starts one that says when it is ready.
+    /// Starts one that says when it is ready: the line.
     fn ready(command: &mut Command) -> Self {
+        Self::said(command).0
+    }
+
+    fn said(command: &mut Command) -> (Self, String) {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it is built");
         let stdout = child.stdout.take().expect("piped");
         let process = Self(child);
@@ -44,7 +48,7 @@ impl Process {
         BufReader::new(stdout).read_line(&mut ready).expect("a line");
         assert!(ready.starts_with("ready"), "{command:?}: {ready:?}");
         println!("{}", ready.trim_end());
-        process
+        (process, ready)
     }
 
     /// Has it end by itself.
@@ -167,6 +171,34 @@ impl Bed {
         let output = output.expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("a report")
+    }
+
+    /// A service that uses map, clone, delegate and place, on the servers' hosts, by the same element: what three callers
+    /// report, who hold each answer against what it has to be; and what they do of plain gRPC.
+    pub fn share_photos(&self) -> [Value; 2] {
+        let program = Path::new(PATHCALL).with_file_name("photos");
+        assert!(program.is_file(), "{}: build it first (`cargo build -p photos`)", program.display());
+        let host = |at: usize| self.bed.host(FIRST + at).expect("a host");
+        let serve = |(at, name): (usize, &str)| {
+            let mut command = host(at).command(&program);
+            command.args(["serve", name, "--at", &format!("{}:0", host(at).address())]);
+            Process::said(command.args(["--controller", &self.map_url()]))
+        };
+        let servers: Vec<_> = ["front", "index", "archive"].into_iter().enumerate().map(serve).collect();
+        until("the pool has not all three servers", || {
+            let mut status = self.node.command(PATHCALL);
+            let output = status.args(["status", "--json", "--controller", &self.map_url()]).output().expect("it runs");
+            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+            (status["pools"][0]["servers"].as_array()?.len() == servers.len()).then_some(())
+        });
+        let front = servers[0].1.trim_start_matches("ready ").trim();
+        [&["--front", front][..], &["--plain"]].map(|way| {
+            let mut command = host(2).command(&program);
+            command.args(["demo", "--json", "--callers", "3", "--calls", "60"]).args(way).stdin(Stdio::null());
+            let output = command.output().expect("it runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_slice(&output.stdout).expect("a report")
+        })
     }
 
     fn element_command(&self) -> Command {

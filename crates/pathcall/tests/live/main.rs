@@ -91,6 +91,43 @@ fn snat_passes_connections_while_servers_come_and_go() {
 }
 
 #[test]
+fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
+    if !root_tests("one_service_uses_all_abilities_by_an_element_that_carries_a_function") {
+        return;
+    }
+    let mut bed = Bed::start();
+    for name in ["s1", "s2"] {
+        bed.serve(name);
+        bed.change("add-server", name);
+    }
+    bed.until_group(&["s1", "s2"]);
+    let traffic = Traffic::start(&bed);
+    traffic.until_short(5);
+    let [photos, plain] = bed.share_photos();
+    traffic.until_short(5);
+    let counted = traffic.end();
+
+    assert_eq!(photos["digest"], plain["digest"], "{photos:#}");
+    let share = |name: &str| photos[name].as_f64().expect("a share");
+    assert!(share("likes_in_element") > 0.3 && share("cloned") > 0.1, "{photos:#}");
+    let made = ["cpu", "acc"].map(|role| photos["thumbnails"][role].as_u64().expect("a count"));
+    assert!(made[0] > 0 && made[1] > 0, "{photos:#}");
+    let trace = photos["trace"].as_str().expect("a trace");
+    assert!(["/Find: ", "/LookUp: ", "/Fetch ("].iter().all(|part| trace.contains(part)), "{trace}");
+
+    let status = bed.status();
+    println!(
+        "{counted}\nbeside them: {} calls of {} kinds",
+        photos["calls"],
+        photos["methods"].as_array().map_or(0, Vec::len)
+    );
+    assert_eq!(counted.broken, [""; 0], "connections were broken");
+    assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
+    let count = |name: &str| status["counters"][name].as_u64().expect("a count");
+    assert!(count("requests") > 0, "{status:#}");
+}
+
+#[test]
 fn what_a_user_gets_wrong_is_said_in_one_line() {
     if !root_tests("what_a_user_gets_wrong_is_said_in_one_line") {
         return;
