@@ -19,7 +19,8 @@ const COLORS: [RGBColor; 4] =
     [RGBColor(46, 125, 80), RGBColor(70, 110, 170), RGBColor(190, 90, 50), RGBColor(130, 90, 150)];
 
 /// Why a picture is not there.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw {}: {said}", path.display())]
 pub struct DrawError {
     /// Where it should be.
     pub path: PathBuf,
@@ -32,11 +33,3 @@ impl DrawError {
         |error| Self { path: path.to_owned(), said: error.to_string() }
     }
 }
-
-impl fmt::Display for DrawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot draw {}: {}", self.path.display(), self.said)
-    }
-}
-
-impl std::error::Error for DrawError {}

@@ -170,6 +170,20 @@ async fn a_refusal_of_the_controller_is_the_builders() {
 }
 
 #[tokio::test]
+async fn a_server_without_maps_asks_for_none_and_sends_callers_to_their_owner() {
+    let controller = FakeController::default();
+    controller.book().refuse = true;
+    let address = controller.start("127.0.0.1:0").await;
+    let builder = Server::builder(&PATHCALL).controller(format!("http://{address}"));
+    let server = Running::start_with(builder.without_maps().build().await.unwrap(), 0).await;
+    let error = WordsClient::new(server.channel().await).reduce(counts(&[("a", 1)], "")).await.unwrap_err();
+    assert_eq!(error.code(), tonic::Code::FailedPrecondition);
+    let says = "this server does not have the application \"T-WORDS\": connect to the one that owns its map";
+    assert!(error.message().contains(says), "{error}");
+    assert_eq!(controller.book().registered.len(), 0);
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_said() {
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // One port can't do for all applications.
