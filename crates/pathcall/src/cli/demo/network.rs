@@ -40,9 +40,9 @@ impl Network {
     /// What the element is, in words.
     pub(crate) fn element(&self) -> &'static str {
         match self {
-            Self::Loopback(_) => "an element, a process of a user, which frames are sent to",
+            Self::Loopback(_) => "an element in user space, to which frames are addressed",
             #[cfg(target_os = "linux")]
-            Self::Testbed(_) => "an element on the testbed, which has a host for each party",
+            Self::Testbed(_) => "an element between the hosts of the testbed",
         }
     }
 
