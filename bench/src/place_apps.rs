@@ -1,7 +1,6 @@
 //! `place-apps`: whole applications of *place* on this machine (LEO §V-B): each message where it is done sooner, beside the
-//! better of all on the processor and all on the accelerator. A processor for the processor's role, and one for who asks and
-//! the accelerator: it is emulated, as fast as the former in each task, and waits; or it is OpenCL's first device. Every
-//! answer is checked.
+//! better of all on the processor and all on the accelerator. One core for the processor's role; the accelerator is emulated,
+//! as fast as that core in each task, and waits; or it is OpenCL's first device. Every answer is checked.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use pathcall_place::model::{Preset, Task};
 use pathcall_place::{Application, Hardware, Paths, Role, Strategy};
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::round_trip::Pinned;
 
 pub(crate) const FIGURE: Figure = Figure {
     name: "place-apps",
@@ -22,9 +20,6 @@ pub(crate) const FIGURE: Figure = Figure {
     run,
 };
 
-/// Where who asks runs, and the accelerator's thread; and where the processor's role is done.
-const ASKS_CPU: usize = 0;
-const ROLE_CPU: usize = 1;
 /// Messages under way.
 const WINDOW: usize = 16;
 /// What is to be reached, beside the better single path.
@@ -52,8 +47,6 @@ const APPS: [App; 6] = [
 ];
 
 fn run(bench: &mut Bench) -> Result<()> {
-    // Threads begin where those run that start them.
-    let _pinned = Pinned::to(ASKS_CPU).context("this figure takes two processors")?;
     for app in &APPS {
         row(bench, app, "emulated", |per_task| Choice::Emulated(Rate { per_task, ..Rate::default() }))?;
     }
@@ -72,7 +65,7 @@ fn row(bench: &mut Bench, app: &App, named: &str, device: fn(Vec<(String, Durati
     let mut load = (app.load)(&application, bench.size(ROUNDS, ROUNDS_QUICK))?;
     let hardware = || Hardware::preset(app.hardware);
     let plan = |application, acc| {
-        let devices = [Choice::Cpu { threads: 1, processors: vec![ROLE_CPU] }, acc];
+        let devices = [Choice::cpu(1), acc];
         let (requester, responder) = (hardware(), hardware());
         Plan { application, requester, responder, devices, between: Between::Itself, window: WINDOW }
     };
