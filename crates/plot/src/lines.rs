@@ -113,6 +113,8 @@ impl Chart<'_> {
             .x_desc(self.x.name)
             .y_desc(self.y.name)
             .label_style(("sans-serif", 13))
+            .x_label_formatter(&number)
+            .y_label_formatter(&number)
             .draw()?;
         let has_place = |(x, y): &(f64, f64)| {
             x.is_finite() && y.is_finite() && (*x > 0.0 || !self.x.by_factors) && (*y > 0.0 || !self.y.by_factors)
@@ -128,6 +130,11 @@ impl Chart<'_> {
         labels.background_style(WHITE.mix(0.8)).draw()?;
         Ok(())
     }
+}
+
+/// As people write it: 10000, 2.5, 0.01.
+fn number(value: &f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
 }
 
 #[cfg(test)]
@@ -146,6 +153,7 @@ mod tests {
             let path = directory.path().join(format!("{at}.svg"));
             Chart { title: "what was seen", about: "in a line", x, y, lines: &lines }.draw(&path).expect("drawn");
             let svg = std::fs::read_to_string(&path).expect("a picture");
+            assert!(!svg.contains(".0\n"), "{svg}");
             for text in ["what was seen", "in a line", x.name, y.name, "of 2", "of 0"] {
                 assert!(svg.contains(text), "{text}: {svg}");
             }

@@ -51,7 +51,7 @@ pub(crate) async fn reply(
 ) -> Result<http::Response<Body>, Status> {
     let (mut head, message, trailers) = match response {
         None => (HeaderMap::new(), Bytes::new(), ok_trailers()),
-        Some(response) => match taken_apart(method, response).await? {
+        Some(response) => match Box::pin(taken_apart(method, response)).await? {
             Handled::Done { headers, message, trailers } => (headers, message, trailers),
             Handled::Failed(response) => return Ok(response),
         },

@@ -22,6 +22,11 @@ const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 /// What tonic's server says when a timeout strikes there.
 const TONIC_TIMEOUT: &str = "Timeout expired";
 
+/// What comes of a call.
+type Replied = Result<http::Response<Body>, Status>;
+/// A call under way.
+pub(crate) type Calling = Pin<Box<dyn Future<Output = Replied> + Send>>;
+
 /// When a call must be over; never, if its caller did not say.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
@@ -44,12 +49,15 @@ impl Deadline {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits for `work`, but no longer than the deadline.
-    pub(crate) async fn limit<T>(self, work: impl Future<Output = T>) -> Result<T, Status> {
-        match self.0 {
-            Some(at) => tokio::time::timeout_at(at, work).await.map_err(|_| deadline_exceeded()),
-            None => Ok(work.await),
-        }
+    /// A call that ends at the deadline, with its response's body. Its future goes to the heap as it is: one that waits
+    /// for another has room for that twice, and moves it.
+    pub(crate) fn bound(self, call: impl Future<Output = Replied> + Send + 'static) -> Calling {
+        let mut call = Box::pin(call);
+        let Some(at) = self.0 else { return call };
+        Box::pin(async move {
+            let replied = tokio::time::timeout_at(at, call.as_mut()).await;
+            self.guard(replied.map_err(|_| deadline_exceeded())??)
+        })
     }
 
     /// Tells the next host how much time is left.

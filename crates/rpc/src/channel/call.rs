@@ -1,5 +1,7 @@
 //! Takes a call of a method with a filter through: the map first, then the handler, then the reply.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
 use pathcall_endpoint::map::Key;
@@ -16,12 +18,14 @@ use crate::request::{Answer, Request, Typed, Work};
 use crate::{assemble, headers, names, status};
 
 impl Inner {
+    /// What takes long, or happens once in a while, waits in a future of its own: this one is moved with each call.
     pub(super) async fn filtered(
-        &self,
+        self: Arc<Self>,
         method: &Method,
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
+        self.counters.filtered.add();
         let (mut parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         let message = frame::open(&body).map_err(|error| {
@@ -39,12 +43,12 @@ impl Inner {
         };
         if let Some(id) = named::id_of(&parts.headers) {
             let work = request.typed.map(|typed| Work::new(method, typed));
-            let done = self.named(method, slot, &id, work.and_then(|work| work.operation)).await?;
+            let done = Box::pin(self.named(method, slot, &id, work.and_then(|work| work.operation))).await?;
             self.counters.named.add();
             // What was done before has had its handler.
             let handler = request.handler.filter(|_| done == Done::Now);
             let response = match handler {
-                Some(message) => Some(self.handler(method, parts, &message, deadline).await?),
+                Some(message) => Some(Box::pin(self.handler(method, parts, &message, deadline)).await?),
                 None => None,
             };
             return assemble::reply(method, response, &Answer::Done).await;
@@ -55,12 +59,12 @@ impl Inner {
         if method.kind == Kind::Query {
             mark(&mut parts.headers, headers::QUERY, deadline);
             let body = Body::new(Full::new(body));
-            return self.transport.call(http::Request::from_parts(parts, body)).await;
+            return Box::pin(self.transport.call(http::Request::from_parts(parts, body))).await;
         }
 
         let typed = match request.typed {
             Some(typed) => typed,
-            None => Typed::Pairs(self.all_keys(method, &parts, deadline).await?),
+            None => Typed::Pairs(Box::pin(self.all_keys(method, &parts, deadline)).await?),
         };
         let named = match (method.kind, &typed) {
             (Kind::Clear, Typed::Pairs(pairs)) => headers::tokens(&parts.headers, pairs.len())?,
@@ -81,7 +85,7 @@ impl Inner {
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let dropped = answer == Answer::Counted { forwarded: false };
         let response = match request.handler {
-            Some(message) if !dropped => Some(self.handler(method, parts, &message, deadline).await?),
+            Some(message) if !dropped => Some(Box::pin(self.handler(method, parts, &message, deadline)).await?),
             _ => None,
         };
         assemble::reply(method, response, &answer).await

@@ -1,6 +1,7 @@
 //! Calls that a pool of servers answers: by frames if they fit, else by gRPC to one of them.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,12 +32,12 @@ const AGAIN_PAUSE: Duration = Duration::from_millis(100);
 impl Inner {
     /// Makes a call of a method that may be done twice.
     pub(super) async fn cloned(
-        &self,
+        self: Arc<Self>,
         method: &'static Cloned,
-        pool: &Pool,
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
+        let Some(pool) = &self.pool else { return self.plain(request).await };
         let (parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
         while let State::Frames(session) = pool.state().await {
@@ -49,7 +50,7 @@ impl Inner {
                 Outcome::Again => {}
             }
         }
-        self.by_grpc(method, pool, &parts, body).await
+        Box::pin(self.by_grpc(method, pool, &parts, body)).await
     }
 
     async fn by_frames(

@@ -103,14 +103,14 @@ fn local_towards(there: SocketAddr) -> io::Result<IpAddr> {
 
 impl Inner {
     pub(super) async fn delegated(
-        self: &Arc<Self>,
+        self: Arc<Self>,
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
         match self.delegating.nodes(&self.transport).await? {
             Some((node, to)) => {
                 self.counters.delegated.add();
-                let inner = Arc::clone(self);
+                let inner = Arc::clone(&self);
                 respond(node, to, &self.habits, request, deadline, move || inner.delegating.forget()).await
             }
             None => {

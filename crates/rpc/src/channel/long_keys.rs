@@ -19,7 +19,17 @@ impl Slot {
         transport: &Transport,
         operation: &mut Operation,
     ) -> Result<(), Status> {
-        let mut long: Vec<_> = keys_of(operation).filter(|key| key.is_long()).collect();
+        let long: Vec<_> = keys_of(operation).filter(|key| key.is_long()).collect();
+        if long.is_empty() { Ok(()) } else { Box::pin(self.number(method, session, transport, long)).await }
+    }
+
+    async fn number(
+        &self,
+        method: &Method,
+        session: &Session,
+        transport: &Transport,
+        mut long: Vec<&mut Key>,
+    ) -> Result<(), Status> {
         // The server is asked for as many at a time as fit a request.
         while !long.is_empty() {
             let mut bytes = 0;

@@ -29,7 +29,6 @@ pub mod stats;
 mod transport;
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -47,7 +46,7 @@ use self::session::Slot;
 use self::stats::{ChannelStats, Counters};
 use self::transport::Transport;
 use crate::application::Catalogue;
-use crate::deadline::Deadline;
+use crate::deadline::{Calling, Deadline};
 use crate::delegate::respond::Habits;
 
 /// A connection to a server, for any number of stubs: cloning it is cheap.
@@ -159,7 +158,7 @@ impl Channel {
 impl tower::Service<http::Request<Body>> for Channel {
     type Response = http::Response<Body>;
     type Error = Status;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
+    type Future = Calling;
 
     /// Always: polling the connection here would hold one of its permits while the call is still
     /// being made up, and a few channels that wait like this would starve it.
@@ -169,30 +168,24 @@ impl tower::Service<http::Request<Body>> for Channel {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let inner = Arc::clone(&self.inner);
-        let deadline = Deadline::of(request.headers());
-        Box::pin(async move {
-            let method = inner.catalogue.method(request.uri().path());
-            let response = match method {
-                None if inner.catalogue.is_delegated(request.uri().path()) => {
-                    deadline.limit(inner.delegated(request, deadline)).await??
-                }
-                None => match (&inner.pool, inner.catalogue.cloned(request.uri().path())) {
-                    (Some(pool), Some(method)) => {
-                        deadline.limit(inner.cloned(method, pool, request, deadline)).await??
-                    }
-                    (pool, _) => {
-                        inner.counters.plain.add();
-                        // To one server, once: what it does is not known to be the same done twice.
-                        let transport = pool.as_ref().map_or_else(|| inner.transport.clone(), Pool::transport);
-                        deadline.limit(transport.call(request)).await??
-                    }
-                },
-                Some(method) => {
-                    inner.counters.filtered.add();
-                    deadline.limit(inner.filtered(method, request, deadline)).await??
-                }
-            };
-            deadline.guard(response)
-        })
+        let (deadline, path) = (Deadline::of(request.headers()), request.uri().path());
+        if let Some(method) = inner.catalogue.method(path) {
+            deadline.bound(inner.filtered(method, request, deadline))
+        } else if inner.catalogue.is_delegated(path) {
+            deadline.bound(inner.delegated(request, deadline))
+        } else if let Some(method) = inner.catalogue.cloned(path) {
+            deadline.bound(inner.cloned(method, request, deadline))
+        } else {
+            deadline.bound(inner.plain(request))
+        }
+    }
+}
+
+impl Inner {
+    /// By gRPC to one server, once: what it does is not known to be the same done twice.
+    async fn plain(self: Arc<Self>, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+        self.counters.plain.add();
+        let transport = self.pool.as_ref().map_or_else(|| self.transport.clone(), Pool::transport);
+        transport.call(request).await
     }
 }

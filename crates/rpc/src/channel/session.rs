@@ -72,9 +72,14 @@ impl Slot {
 
     /// The session, joined if need be for a call of `method`.
     pub(super) async fn session(&self, method: &Method, transport: &Transport) -> Result<Arc<Session>, Status> {
-        if let Some(session) = self.live() {
-            return Ok(session);
+        match self.live() {
+            Some(session) => Ok(session),
+            // Once for many calls, in a future of its own.
+            None => Box::pin(self.joined(method, transport)).await,
         }
+    }
+
+    async fn joined(&self, method: &Method, transport: &Transport) -> Result<Arc<Session>, Status> {
         let _joining = self.joining.lock().await;
         if let Some(session) = self.live() {
             return Ok(session);
