@@ -29,6 +29,13 @@ fn every_result_is_right() {
     assert!(tally.inline > tally.bare && tally.bare > 0, "{tally:?}");
 }
 
+/// Calls that each wait for the server to have what they add, one after the other over slow links, take longer than a
+/// minute together.
+#[test]
+fn many_slow_calls_are_no_stall() {
+    assert_eq!(run(7_001_812).failure, None);
+}
+
 #[test]
 fn a_sweep_does_not_depend_on_which_core_plays_what() {
     let timeless = |report: Report| Report { wall_time: Default::default(), ..report };

@@ -6,12 +6,15 @@ use pathcall_wire::Instant;
 
 use super::{EVENTS_MAX, Event, LAST_QUERY, World};
 use crate::judge::Failure;
+use crate::link::WireSpec;
 use crate::part::Part;
 use crate::party::{Node, Report};
 use crate::scenario::Scenario;
 
-/// Once there are no faults, all calls end within it.
+/// Once there are no faults, all calls end within it, and within the time that as many take one after the other.
 const BOUND: Duration = Duration::from_secs(60);
+/// Ways over a link that such a call takes at most: what it adds is the server's before it ends.
+const WAYS: u32 = 16;
 /// Late repeats arrive, and what was cancelled comes to its end, within it.
 const SETTLE: Duration = Duration::from_secs(30);
 
@@ -32,8 +35,17 @@ pub(super) enum Phase {
 
 impl Phase {
     pub(super) fn first(scenario: &Scenario) -> Self {
-        Self::Calls(scenario.faults_until + BOUND)
+        Self::Calls(scenario.faults_until + BOUND + one_by_one(scenario))
     }
+}
+
+/// The time that a caller's calls take one after the other.
+fn one_by_one(scenario: &Scenario) -> Duration {
+    let callers = scenario.applications.iter().flat_map(|application| &application.callers);
+    let rounds = callers.map(|caller| caller.steps.len().div_ceil(caller.outstanding.max(1))).max().unwrap_or(0);
+    let way = |wire: &WireSpec| wire.delay + wire.jitter;
+    let changed = scenario.wire_changes.iter().map(|change| way(&change.wire));
+    changed.fold(way(&scenario.wire), Duration::max) * WAYS * u32::try_from(rounds).unwrap_or(u32::MAX)
 }
 
 impl Part for World<'_> {
