@@ -22,7 +22,7 @@ use pathcall_wire::{MAX_FRAME, TokenKey, token};
 pub use worker::{Order, Replies, WorkerHandle, Works};
 
 use crate::clone::Pool;
-use crate::tables::ByNumber;
+use crate::tables::ByName;
 
 /// Endpoints whose addresses were learnt from their frames, at most; one more has another one forgotten.
 const LEARNT_MAX: usize = 16_384;
@@ -80,7 +80,7 @@ impl Desk {
 
 /// Addresses learnt from frames.
 #[derive(Debug, Default)]
-struct Learnt(ByNumber<u32, SocketAddr>);
+struct Learnt(ByName<u32, SocketAddr>);
 
 impl Learnt {
     /// The endpoint's frames come from there.
