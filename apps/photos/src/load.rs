@@ -1,8 +1,6 @@
 //! Several callers, each of which makes calls of all kinds at once, and holds each answer against what it has to be.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -58,7 +56,7 @@ pub struct Plan {
     /// And until this says true.
     pub until: watch::Receiver<bool>,
     /// Calls that are done, of all kinds and callers.
-    pub done: Arc<AtomicU64>,
+    pub done: watch::Sender<u64>,
 }
 
 /// A call that was answered, and rightly.
@@ -170,7 +168,7 @@ where
                 }
             }
             nth += 1;
-            plan.done.fetch_add(1, Ordering::Relaxed);
+            plan.done.send_modify(|done| *done += 1);
         }
         Ok(done)
     }

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use apps_report::nodes;
@@ -148,27 +146,27 @@ async fn trace(front: &mut PhotosClient<pathcall::Channel>) -> Result<Option<Str
 impl Demo {
     fn plan(&self) -> Plan {
         let (tell, until) = watch::channel(!self.until_told);
-        let done = Arc::new(AtomicU64::new(0));
+        let done = watch::Sender::new(0);
         if self.until_told {
-            tokio::spawn(until_told(tell, Arc::clone(&done), self.callers as u64 * KINDS.len() as u64));
+            tokio::spawn(until_told(tell, done.subscribe(), self.callers as u64 * KINDS.len() as u64));
         }
         Plan { calls: self.calls, until, done }
     }
 }
 
 /// Says that calls are under way when some are done, and ends them when the standard input does.
-async fn until_told(tell: watch::Sender<bool>, done: Arc<AtomicU64>, some: u64) {
-    let looks = async {
-        while done.load(Ordering::Relaxed) < some {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+async fn until_told(tell: watch::Sender<bool>, mut done: watch::Receiver<u64>, some: u64) {
+    let begins = async {
+        // They may have failed before.
+        if done.wait_for(|done| *done >= some).await.is_ok() {
+            eprintln!("under way");
         }
-        eprintln!("under way");
     };
     let ends = async {
         let mut input = tokio::io::stdin();
         // An input that can't be read has ended.
         while input.read(&mut [0; 64]).await.is_ok_and(|bytes| bytes > 0) {}
     };
-    tokio::join!(looks, ends);
+    tokio::join!(begins, ends);
     tell.send_replace(true);
 }
