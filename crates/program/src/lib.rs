@@ -38,6 +38,7 @@ pub use once::Profile;
 use std::num::NonZeroU16;
 
 use clone::Call;
+use pathcall_wire::clone::is_clone;
 use pathcall_wire::{BaseRepr, CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 use registers::Pass;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
@@ -150,7 +151,11 @@ impl Program {
         self.counters.frames_in += 1;
         let len = bytes.len();
         let mut verdict = Verdict { action: Action::Drop(Reason::Malformed), len };
-        if let Ok(frame) = MapFrame::new_checked(&mut *bytes) {
+        if is_clone(bytes) {
+            if let Ok(frame) = CloneFrame::new_checked(&mut *bytes) {
+                verdict.action = self.steer(now, Call::new(frame, congested));
+            }
+        } else if let Ok(frame) = MapFrame::new_checked(&mut *bytes) {
             let context = Context::new(frame, congested, &self.tables);
             let admission = admit::admit(&mut self.tables, now, &context);
             verdict = match admission.application {
@@ -163,8 +168,6 @@ impl Program {
             if let (Some(key), Action::Forward(_)) = (admission.key, verdict.action) {
                 key.sign(&mut bytes[..verdict.len]);
             }
-        } else if let Ok(frame) = CloneFrame::new_checked(&mut *bytes) {
-            verdict.action = self.steer(now, Call::new(frame, congested));
         }
         self.counters.verdict(verdict.action);
         verdict

@@ -137,6 +137,14 @@ pub struct CloneFrame<T> {
     start: usize,
 }
 
+/// Whether bytes that came say that they are a clone frame: which view is to check them.
+#[inline]
+#[must_use]
+pub fn is_clone(bytes: &[u8]) -> bool {
+    const KIND: usize = 3;
+    bytes.get(KIND).is_some_and(|&kind| Kind::parse(kind).is_ok_and(Kind::is_clone))
+}
+
 impl<T: AsRef<[u8]>> CloneFrame<T> {
     /// A view of `bytes`, after which no accessor panics.
     ///
@@ -192,8 +200,8 @@ impl<T: AsRef<[u8]>> CloneFrame<T> {
     /// The clone header.
     #[inline]
     #[must_use]
-    pub fn head(&self) -> CloneHeader<&[u8]> {
-        CloneHeader(&self.bytes.as_ref()[self.start..])
+    pub fn head(&self) -> CloneHeader<&[u8; CloneHeader::LEN]> {
+        CloneHeader(self.bytes.as_ref()[self.start..].first_chunk().expect("checked by new_checked"))
     }
 
     /// What the frame is.
@@ -220,8 +228,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> CloneFrame<T> {
 
     /// The clone header, to be changed. Parts and payload length stay.
     #[inline]
-    pub fn head_mut(&mut self) -> CloneHeader<&mut [u8]> {
-        CloneHeader(&mut self.bytes.as_mut()[self.start..])
+    pub fn head_mut(&mut self) -> CloneHeader<&mut [u8; CloneHeader::LEN]> {
+        CloneHeader(self.bytes.as_mut()[self.start..].first_chunk_mut().expect("checked by new_checked"))
     }
 
     /// Puts the token into the place for it, anew after a change; a frame without one stays as it is.

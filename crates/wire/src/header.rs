@@ -45,7 +45,12 @@ macro_rules! header {
 
             /// The plain struct with the same values.
             #[inline] #[must_use]
-            pub fn repr(&self) -> $repr { $repr { $( $field: self.$field(), )* } }
+            pub fn repr(&self) -> $repr {
+                let bytes: &[u8] = self.0.as_ref();
+                // One look at the length, not one for each field.
+                let view = $view(bytes.first_chunk::<$len>().expect("checked by new_checked"));
+                $repr { $( $field: view.$field(), )* }
+            }
         }
 
         impl<T: AsRef<[u8]> + AsMut<[u8]>> $view<T> {

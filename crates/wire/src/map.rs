@@ -302,8 +302,8 @@ impl<T: AsRef<[u8]>> MapFrame<T> {
     /// The map header.
     #[inline]
     #[must_use]
-    pub fn map(&self) -> MapHeader<&[u8]> {
-        MapHeader(&self.bytes.as_ref()[self.start..])
+    pub fn map(&self) -> MapHeader<&[u8; MapHeader::LEN]> {
+        MapHeader(self.bytes.as_ref()[self.start..].first_chunk().expect("checked by new_checked"))
     }
 
     /// What the frame is.

@@ -18,13 +18,13 @@ pub(super) fn to_server(frame: &mut CloneFrame<&mut [u8]>, entry: &Entry, endpoi
 
 /// A request for the very server that it is addressed to.
 pub(super) fn as_addressed(call: &Call<'_>, entry: &Entry, endpoints: &Endpoints) -> Action {
-    let is_server = entry.pool.servers.contains(&call.base.dst);
+    let is_server = entry.pool.servers.contains(&call.base().dst());
     if is_server { onward(call, endpoints) } else { Action::Drop(Reason::UnknownEndpoint) }
 }
 
 /// To the endpoint that it is addressed to, if that is one of the pool's.
 pub(super) fn onward(call: &Call<'_>, endpoints: &Endpoints) -> Action {
-    match of_pool(endpoints, call.base.dst, call.base.gaid) {
+    match of_pool(endpoints, call.base().dst(), call.base().gaid()) {
         Some(to) => Action::Forward(to.endpoint),
         None => Action::Drop(Reason::UnknownEndpoint),
     }

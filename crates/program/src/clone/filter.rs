@@ -17,7 +17,7 @@ use super::{Call, CloneRegisters};
 
 /// Whether an answer is stopped; notes it if it is the first.
 pub(super) fn stops(call: &mut Call<'_>, registers: &mut CloneRegisters) -> bool {
-    let head = &call.head;
+    let head = call.frame.head().repr();
     // Without an id there is nothing to remember it by.
     if head.clo == 0 || head.req_id == 0 || mutant::on(Mutant::CloneUnfiltered) {
         return false;
@@ -26,7 +26,7 @@ pub(super) fn stops(call: &mut Call<'_>, registers: &mut CloneRegisters) -> bool
     let table = usize::from(head.idx) % size.filters;
     let at = table * size.slots + place_of(head.req_id, size.slots);
     let slot = &mut registers.filters.visit(&mut call.pass, at, 1)[0];
-    let answer = Fingerprint { req_id: head.req_id, gaid: call.base.gaid, sid: head.sid };
+    let answer = Fingerprint { req_id: head.req_id, gaid: call.base().gaid(), sid: head.sid };
     if (slot.req_id, slot.gaid) != (answer.req_id, answer.gaid) {
         *slot = answer;
         return false;

@@ -14,9 +14,10 @@ pub(super) struct Pair {
 
 /// A request's pair, and whether it is the one that its caller drew. One of another version becomes some
 /// pair: any is right. `None`: the pool has no servers.
+#[inline]
 pub(super) fn of_request(call: &Call<'_>, pool: &Pool) -> Option<(Pair, bool)> {
-    let (grp, servers) = (call.head.grp, pool.servers.len());
-    let drawn = pair(grp, servers).filter(|_| call.base.epoch == pool.version);
+    let (grp, servers) = (call.head().grp(), pool.servers.len());
+    let drawn = pair(grp, servers).filter(|_| call.base().epoch() == pool.version);
     let (first, second) = match drawn {
         Some(pair) => pair,
         None => pair(grp.checked_rem(groups(servers))?, servers)?,
@@ -27,9 +28,9 @@ pub(super) fn of_request(call: &Call<'_>, pool: &Pool) -> Option<(Pair, bool)> {
 /// Who has the call that a cancel is about, beside the server that it names; `None`: that is not known
 /// any more, or nobody.
 pub(super) fn other(call: &Call<'_>, pool: &Pool) -> Option<u16> {
-    let current = call.base.epoch == pool.version || mutant::on(Mutant::CloneCancelStale);
-    let (first, second) = pair(call.head.grp, pool.servers.len()).filter(|_| current)?;
-    match call.head.sid {
+    let current = call.base().epoch() == pool.version || mutant::on(Mutant::CloneCancelStale);
+    let (first, second) = pair(call.head().grp(), pool.servers.len()).filter(|_| current)?;
+    match call.head().sid() {
         sid if first == second || (sid != first && sid != second) => None,
         sid => Some(if sid == first { second } else { first }),
     }

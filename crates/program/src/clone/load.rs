@@ -9,6 +9,7 @@ use super::{Call, CloneRegisters, Decision};
 
 /// Both idle: both get it, if it may be cloned (line 6). Else the shorter queue, if that is wanted (§3.7).
 /// Else the first.
+#[inline]
 pub(super) fn decide(call: &mut Call<'_>, pair: Pair, place: usize, registers: &mut CloneRegisters) -> Decision {
     let may_clone = call.has(CloneFlags::CLONE) || mutant::on(Mutant::CloneUnasked);
     let may_choose = call.has(CloneFlags::SHORTEST);
@@ -30,9 +31,10 @@ pub(super) fn decide(call: &mut Call<'_>, pair: Pair, place: usize, registers: &
 
 /// A server's word about itself (lines 15 and 16).
 pub(super) fn note(call: &mut Call<'_>, place: usize, registers: &mut CloneRegisters) {
-    let at = place * MAX_SERVERS + usize::from(call.head.sid).min(MAX_SERVERS - 1);
-    registers.loads.visit(&mut call.pass, at, 1)[0] = call.head.state;
+    let (sid, state) = (call.head().sid(), call.head().state());
+    let at = place * MAX_SERVERS + usize::from(sid).min(MAX_SERVERS - 1);
+    registers.loads.visit(&mut call.pass, at, 1)[0] = state;
     if !mutant::on(Mutant::CloneShadowKept) {
-        registers.shadows.visit(&mut call.pass, at, 1)[0] = call.head.state;
+        registers.shadows.visit(&mut call.pass, at, 1)[0] = state;
     }
 }

@@ -25,7 +25,7 @@ mod request;
 
 use group::Pair;
 use pathcall_wire::clone::{CLONE, ORIGINAL};
-use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Instant, Kind, Mutant, mutant};
+use pathcall_wire::{Base, CloneFlags, CloneFrame, CloneHeader, Flags, Instant, Kind, Mutant, mutant};
 pub use pools::Pool;
 pub use registers::{CloneRegisters, CloneSize};
 use request::Decision;
@@ -34,28 +34,36 @@ use crate::admit::Refused;
 use crate::registers::Pass;
 use crate::{Action, Program, Reason, Tables, Verdict};
 
-/// A frame on its way through the stages, its headers as they came.
+/// A frame on its way through the stages. What a stage reads of its headers no stage before has changed, but for
+/// the id that a request is given.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     frame: CloneFrame<&'a mut [u8]>,
-    base: BaseRepr,
-    head: CloneRepr,
+    /// As the frame leaves with them, if it is admitted.
+    flags: u16,
     congested: bool,
     pass: Pass,
 }
 
 impl<'a> Call<'a> {
-    /// A frame that has just come. Its base header is read without what only an element may say, and with
+    /// A frame that has just come. Its flags are read without what only an element may say, and with
     /// its mark; in the frame nothing changes before it is admitted.
     pub(crate) fn new(frame: CloneFrame<&'a mut [u8]>, congested: bool) -> Self {
-        let (mut base, head) = (frame.base().repr(), frame.head().repr());
-        base.flags &= !Flags::NOT_ADMITTED;
-        base.flags |= if congested { Flags::ECN } else { 0 };
-        Self { frame, base, head, congested, pass: Pass::default() }
+        let mark = if congested { Flags::ECN } else { 0 };
+        let flags = frame.base().flags() & !Flags::NOT_ADMITTED | mark;
+        Self { frame, flags, congested, pass: Pass::default() }
+    }
+
+    fn base(&self) -> Base<&[u8]> {
+        self.frame.base()
+    }
+
+    fn head(&self) -> CloneHeader<&[u8; CloneHeader::LEN]> {
+        self.frame.head()
     }
 
     fn has(&self, flag: u8) -> bool {
-        self.head.flags & flag != 0
+        self.head().flags() & flag != 0
     }
 }
 
@@ -71,7 +79,7 @@ impl Program {
     /// Takes a frame of a call through the pipeline.
     pub(crate) fn steer(&mut self, now: Instant, mut call: Call<'_>) -> Action {
         let Tables { pools, endpoints, clones: registers, .. } = &mut self.tables;
-        let mut gaid = call.base.gaid;
+        let mut gaid = call.base().gaid();
         if mutant::on(Mutant::TogetherApplicationSteered) && !pools.contains_key(&gaid) {
             gaid = pools.keys().min().copied().unwrap_or(gaid);
         }
@@ -82,7 +90,7 @@ impl Program {
         let action = match admit::admit(entry, endpoints, now, &call) {
             Err(refused) => call.refuse(refused, endpoints, key.is_some()),
             Ok(()) => {
-                call.frame.base_mut().set_flags(call.base.flags);
+                call.frame.base_mut().set_flags(call.flags);
                 Stages { entry, endpoints, registers, switch_id: self.switch_id.get() }.pass(&mut call)
             }
         };
@@ -118,10 +126,12 @@ impl Program {
 }
 
 impl Stages<'_> {
+    #[inline]
     fn pass(&mut self, call: &mut Call<'_>) -> Action {
         // NetClone §3.7: only one element on the way works on a call, the first.
-        let ours = call.head.switch_id == 0 || call.head.switch_id == self.switch_id;
-        if call.base.flags & Flags::CROSS != 0 || !(ours || mutant::on(Mutant::CloneSwitchIgnored)) {
+        let decided = call.head().switch_id();
+        let ours = decided == 0 || decided == self.switch_id;
+        if call.flags & Flags::CROSS != 0 || !(ours || mutant::on(Mutant::CloneSwitchIgnored)) {
             self.entry.counters.passed += 1;
             return address::onward(call, self.endpoints);
         }
@@ -135,12 +145,11 @@ impl Stages<'_> {
 
     /// Algorithm 1, lines 1 to 10.
     fn request(&mut self, call: &mut Call<'_>) -> Action {
-        let cloned = call.head.clo == CLONE && mutant::on(Mutant::CloneBelieved);
+        let cloned = call.head().clo() == CLONE && mutant::on(Mutant::CloneBelieved);
         if let Err(reason) = number::number(call, &mut self.registers.numbers) {
             return Action::Drop(reason);
         }
         let mut head = call.frame.head_mut();
-        head.set_req_id(call.head.req_id);
         head.set_switch_id(self.switch_id);
         head.set_clo(if cloned { CLONE } else { 0 });
         head.set_sid(0);
@@ -176,10 +185,10 @@ impl Stages<'_> {
     /// Which of the pair gets it. The first part of a request decides for all (NetClone §3.7).
     fn decide(&mut self, call: &mut Call<'_>, pair: Pair) -> Decision {
         let mut decision = Decision::First;
-        if call.head.part == 0 || mutant::on(Mutant::ClonePartsDecided) {
+        if call.head().part() == 0 || mutant::on(Mutant::ClonePartsDecided) {
             decision = load::decide(call, pair, self.entry.place, self.registers);
         }
-        if call.head.parts > 1 && !mutant::on(Mutant::ClonePartsDecided) {
+        if call.head().parts() > 1 && !mutant::on(Mutant::ClonePartsDecided) {
             decision = request::meet(call, decision, &mut self.registers.requests);
         }
         decision

@@ -1,5 +1,5 @@
 use pathcall_wire::clone::{caller_id, emit, groups, pair};
-use pathcall_wire::{Base, TokenKey};
+use pathcall_wire::{BaseRepr, CloneRepr, TokenKey};
 
 use super::*;
 use crate::{Application, CloneSize, Endpoint, PoolCounters, Profile, Size, TableError};
