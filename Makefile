@@ -67,14 +67,17 @@ xdp:
 	bpf/lacking
 	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
 	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test fib --test function --test packets \
-	  --test passing --test planted --test processors --test veth --test calls --test xdp --test live
+	  --test objects --test passing --test planted --test processors --test veth --test calls --test xdp --test live
 
-# The same as sim, more of it, for hours with SEEDS=1000000; and delegated calls for SOAK_S seconds, on servers that
-# are killed: flat memory, descriptors and tasks. `make test` has a short one of those.
+# The same as sim, more of it, for hours with SEEDS=1000000; then, for SOAK_S seconds each, delegated calls on servers
+# that are killed, and everything together on a testbed (root), where all but the caller and the front is killed:
+# memory, descriptors, threads and the kernel's tables stay flat. `make test` has a short one of each.
 SOAK_S ?= 600
 soak: SEEDS = 10000
 soak: sim
 	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test --release -p pathcall-rpc --test soak -- --nocapture
+	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
+	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test --workspace --features $(ALL_FEATURES) --test soak nothing_grows -- --nocapture
 
 # Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.
 SECONDS ?= 10

@@ -77,7 +77,8 @@ use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
-/// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate* come after them.
+/// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate*
+/// come after them.
 const FIGURES: [Figure; 49] = [
     program_frame::FIGURE,
     links::FIGURE,

@@ -57,13 +57,7 @@ enum Across {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match all(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("allreduce: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), all(Args::parse()).await)
 }
 
 async fn all(args: Args) -> Result<()> {

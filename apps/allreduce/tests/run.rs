@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
 use allreduce::run::{Plan, Way, run, value};
-use pathcall_element::Registration;
 use pathcall_place::Strategy;
 use pathcall_place::device::discover::{Choice, open};
 
@@ -113,22 +112,10 @@ fn through_map(extra: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn through_map_with_an_element_and_without() {
-    let listener = pathcall_control::bind(FREE).await.expect("a free port");
-    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
-    let config = pathcall_element::Config {
-        data: FREE,
-        control: FREE,
-        controller: Some(controller.url()),
-        ..Default::default()
-    };
-    let element = pathcall_element::run(config).await.expect("runs");
-    let mut registration = element.registration();
-    registration.wait_for(|it| matches!(it, Registration::Known { .. })).await.expect("the controller knows it");
-    let url = controller.url();
-    let both = tokio::task::spawn_blocking(move || [through_map(&[]), through_map(&["--controller", &url])]);
-    let [without, with] = both.await.expect("both run");
+    let both = |url: &str| [through_map(&[]), through_map(&["--controller", url])];
+    let [without, with] = apps_testing::by_element(both).await;
     assert_eq!(without["element_share"], 0.0, "{without}");
     assert!(with["element_share"].as_f64().is_some_and(|share| share > 0.5), "{with}");
     // Integers do not mind who adds them up, nor in which order: the sums of each host, rounded.
@@ -142,6 +129,4 @@ async fn through_map_with_an_element_and_without() {
     };
     let fixed = [fixed(0), fixed(1)].join("-");
     assert_eq!((with["digest"].as_str(), without["digest"].as_str()), (Some(&fixed[..]), Some(&fixed[..])));
-    element.shutdown().await;
-    controller.shutdown().await;
 }

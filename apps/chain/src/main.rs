@@ -123,13 +123,7 @@ struct Demo {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("chain: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), run(Cli::parse().command))
 }
 
 #[tokio::main]

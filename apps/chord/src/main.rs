@@ -71,13 +71,7 @@ async fn main() -> ExitCode {
         Command::Find(args) => find(args).await,
         Command::Demo(args) => demo(&args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("chord: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn run_node(args: Serve) -> Result<()> {

@@ -82,13 +82,7 @@ async fn main() -> ExitCode {
         Command::Ask(args) => ask(args).await,
         Command::Demo(args) => demo(&args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("graph: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(args: Serve) -> Result<()> {

@@ -2,14 +2,9 @@
 //! processes; a picture.
 
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 
-use pathcall_element::Registration;
-
 const KV: &str = env!("CARGO_BIN_EXE_kv");
-
-const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(KV).args(arguments).output().expect("the application starts")
@@ -21,24 +16,9 @@ fn fields(report: &str, name: &str) -> Vec<String> {
     report.split(&name).skip(1).map(|rest| rest.chars().take_while(|c| !",}".contains(*c)).collect()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn every_way_gives_the_same_result() {
-    let listener = pathcall_control::bind(FREE).await.expect("a free port");
-    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
-    let config = pathcall_element::Config {
-        data: FREE,
-        control: FREE,
-        controller: Some(controller.url()),
-        ..Default::default()
-    };
-    let element = pathcall_element::run(config).await.expect("runs");
-    let mut registration = element.registration();
-    let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
-    registration.wait_for(known).await.expect("the controller knows it");
-    let url = controller.url();
-    tokio::task::spawn_blocking(move || same_results(&url)).await.expect("the same");
-    element.shutdown().await;
-    controller.shutdown().await;
+    apps_testing::by_element(same_results).await;
 }
 
 fn same_results(controller: &str) {

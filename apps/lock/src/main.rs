@@ -107,13 +107,7 @@ async fn main() -> ExitCode {
         Some(url) => holder::hold(url, &args).await,
         None => run(&args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lock: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn run(args: &Args) -> Result<()> {

@@ -121,13 +121,7 @@ async fn main() -> ExitCode {
         What::Ask(args) => ask(args).await,
         What::Demo(args) => demo(args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("lookup: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, servers: Servers { servers }, documents }: Serve) -> Result<()> {

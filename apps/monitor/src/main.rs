@@ -90,13 +90,7 @@ impl Monitor for Handler {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("monitor: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), run(Args::parse()).await)
 }
 
 async fn run(args: Args) -> Result<()> {

@@ -81,7 +81,7 @@ pub struct Outcome {
     pub calls: Vec<Called>,
     /// All together.
     pub took: Duration,
-    /// Of all answers to the calls that each run makes, and of all likes.
+    /// Of all answers to the calls that each run makes, and of the likes that it adds.
     pub digest: String,
 }
 
@@ -94,6 +94,10 @@ where
     T: Transport<Error: Into<StdError>, ResponseBody = tonic::body::Body> + Sync,
     T::Future: Send,
 {
+    let first = &callers.first().context("no caller")?.front;
+    // Others may have called before.
+    let mut expected = likes(first).await?;
+    let before = expected.clone();
     let (began, mut running) = (Instant::now(), JoinSet::new());
     for (number, caller) in callers.iter().enumerate() {
         for kind in KINDS {
@@ -101,7 +105,7 @@ where
             running.spawn(one.run(plan.clone()));
         }
     }
-    let (mut calls, mut hash, mut expected) = (Vec::new(), 0_u64, BTreeMap::<String, i64>::new());
+    let (mut calls, mut hash) = (Vec::new(), 0_u64);
     while let Some(done) = running.join_next().await {
         let done = done.context("a caller ended")??;
         calls.extend(done.calls);
@@ -111,12 +115,22 @@ where
         }
     }
     let took = began.elapsed();
-    let counted = callers.first().context("no caller")?.front.clone().count(All {}).await.context("the likes")?;
-    let counted: BTreeMap<String, i64> = counted.into_inner().of.unwrap_or_default().map.into_iter().collect();
+    let counted = likes(first).await?;
     ensure!(counted == expected, "likes: expected {expected:?}, got {counted:?}");
-    let likes: Vec<String> = counted.iter().map(|(photo, likes)| format!("{photo} {likes}")).collect();
+    let ours = counted.iter().map(|(photo, likes)| (photo, likes - before.get(photo).unwrap_or(&0)));
+    let likes: Vec<String> = ours.map(|(photo, likes)| format!("{photo} {likes}")).collect();
     let digest = digest(likes.iter().map(String::as_bytes).chain([&hash.to_be_bytes()[..]]));
     Ok(Outcome { calls, took, digest })
+}
+
+/// What each photo has.
+async fn likes<T>(front: &PhotosClient<T>) -> Result<BTreeMap<String, i64>>
+where
+    T: Transport<Error: Into<StdError>, ResponseBody = tonic::body::Body> + Sync,
+    T::Future: Send,
+{
+    let counted = front.clone().count(All {}).await.context("the likes")?;
+    Ok(counted.into_inner().of.unwrap_or_default().map.into_iter().collect())
 }
 
 /// Calls of one kind by one caller, one after the other.

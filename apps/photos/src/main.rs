@@ -73,13 +73,7 @@ async fn main() -> ExitCode {
         What::Serve(args) => serve(args).await,
         What::Demo(args) => demo(args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("photos: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, at, controller }: Serve) -> Result<()> {

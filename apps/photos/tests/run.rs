@@ -1,13 +1,8 @@
 //! The application as a user runs it: every way the same result (it checks each answer itself, too).
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Command, Output};
 
-use pathcall_element::Registration;
-
 const PHOTOS: &str = env!("CARGO_BIN_EXE_photos");
-
-const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn run(arguments: &[&str]) -> Output {
     Command::new(PHOTOS).args(arguments).output().expect("the application starts")
@@ -20,24 +15,9 @@ fn report(way: &[&str]) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn every_way_gives_the_same_result() {
-    let listener = pathcall_control::bind(FREE).await.expect("a free port");
-    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
-    let config = pathcall_element::Config {
-        data: FREE,
-        control: FREE,
-        controller: Some(controller.url()),
-        ..Default::default()
-    };
-    let element = pathcall_element::run(config).await.expect("runs");
-    let mut registration = element.registration();
-    let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
-    registration.wait_for(known).await.expect("the controller knows it");
-    let url = controller.url();
-    tokio::task::spawn_blocking(move || same_results(&url)).await.expect("the same");
-    element.shutdown().await;
-    controller.shutdown().await;
+    apps_testing::by_element(same_results).await;
 }
 
 fn same_results(controller: &str) {

@@ -104,13 +104,7 @@ async fn main() -> ExitCode {
         What::Serve(args) => serve(args).await,
         What::Render(args) => render(args).await,
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("rays: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), done)
 }
 
 async fn serve(Serve { name, servers }: Serve) -> Result<()> {

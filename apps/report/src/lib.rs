@@ -8,9 +8,22 @@ pub mod nodes;
 pub mod place;
 pub mod way;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Serialize;
+
+/// How an application ends; what went wrong is said in one line.
+#[must_use]
+pub fn exit(application: &str, done: anyhow::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{application}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// A finished run.
 #[derive(Debug, Clone, Serialize)]

@@ -95,13 +95,7 @@ impl Vote for Handler {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Args::parse()).await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("vote: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    apps_report::exit(env!("CARGO_PKG_NAME"), run(Args::parse()).await)
 }
 
 async fn run(args: Args) -> Result<()> {

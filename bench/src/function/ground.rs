@@ -8,7 +8,8 @@
 //! packet's headers and sends it, 64 at a time. All of it, the middle and the other end included, happens on one processor:
 //! in the generator's thread, or in that processor's `ksoftirqd`, whose time is added. What the generator takes alone is
 //! found where the middle drops all, and is subtracted. The other end drops what comes as cheaply as it can: frames by XDP,
-//! and packets that the kernel's network has made a buffer for because they are not for it. No batch crosses a link: each packet is one (no GSO).
+//! and packets that the kernel's network has made a buffer for because they are not for it. No batch crosses a link:
+//! each packet is one (no GSO).
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -16,7 +16,8 @@
 //!
 //! In the order data meets them: [`serve`] listens; `service` takes calls; `engine` drives the
 //! [`state`], which decides everything; the [`store`] keeps it across restarts; `link` pushes it to
-//! one element. [`nodes`] is the directory of those that calls are passed on to. [`client`] is the other side: it keeps a server or an element registered.
+//! one element. [`nodes`] is the directory of those that calls are passed on to. [`client`] is the other side: it
+//! keeps a server or an element registered.
 
 #![warn(missing_docs)]
 

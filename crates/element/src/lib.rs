@@ -14,8 +14,8 @@
 //! order data meets them: [`run`] starts an element; `plane` is the data thread, the only one that
 //! touches program and socket, so frames and changes of the tables take effect one after the other
 //! and no frame takes a lock; `switch` is what it does to a frame and what commands change; `routes`
-//! its table of addresses; `kernel` the same program in the kernel, where that is asked for; `control` answers the calls of service `Element`; `register` keeps the
-//! element known to its controller.
+//! its table of addresses; `kernel` the same program in the kernel, where that is asked for; `control` answers the
+//! calls of service `Element`; `register` keeps the element known to its controller.
 
 #![warn(missing_docs)]
 

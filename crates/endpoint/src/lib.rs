@@ -2,8 +2,8 @@
 //!
 //! In the order data meets them: [`map`] turns a call into frames and frames into answers;
 //! [`flow`] sends each frame reliably under a window; `token` signs and checks frames, where an
-//! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the driver is free of I/O and clocks, so the
-//! simulator and the fuzzers run the very same code.
+//! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the
+//! driver is free of I/O and clocks, so the simulator and the fuzzers run the very same code.
 
 #![warn(missing_docs)]
 

@@ -7,8 +7,8 @@
 //! One module per stage, in packet order (NetRPC Fig. 15; App. C: `CntFwd` before the map, so that
 //! the frame that reaches the threshold reads the sums in its one visit). It may use only what a switch pipeline
 //! can: integers, and register arrays that a frame touches once each, in stage order; debug builds
-//! prove that ([`registers`]). Frames of calls to a pool of servers take the stages of [`clone`]. This program defines right and wrong for every other execution.
-//! It does no I/O, reads no clock and allocates nothing per frame.
+//! prove that ([`registers`]). Frames of calls to a pool of servers take the stages of [`clone`]. This program
+//! defines right and wrong for every other execution. It does no I/O, reads no clock and allocates nothing per frame.
 
 #![warn(missing_docs)]
 

@@ -7,6 +7,7 @@
 //! An ability says how plans come from seeds and how one is played; the rest is the same for all.
 
 use std::fmt;
+use std::mem::discriminant;
 use std::ops::AddAssign;
 use std::time::Duration;
 
@@ -81,11 +82,20 @@ pub trait Ability {
     /// Plays a plan; adds what happens, line by line, to the text, if there is one.
     fn play_in(plan: &Self::Plan, text: &mut Option<String>) -> Outcome<Self::Tally, Self::Wrong>;
 
-    /// The smallest plan found that fails as this one does; `None` when this one does not, or nobody has said how to
-    /// make plans of this ability smaller.
+    /// Whether two failures are of one kind.
+    fn alike(one: &Self::Wrong, other: &Self::Wrong) -> bool {
+        discriminant(one) == discriminant(other)
+    }
+
+    /// The smallest plan found of which `fails` says that it fails as this one does.
+    fn smallest(plan: &Self::Plan, fails: &mut dyn FnMut(&Self::Plan) -> bool) -> Self::Plan;
+
+    /// The smallest plan found that fails as this one does; `None` when this one does not.
     #[must_use]
-    fn shrink(_: &Self::Plan) -> Option<Self::Plan> {
-        None
+    fn shrink(plan: &Self::Plan) -> Option<Self::Plan> {
+        let (_, failure) = Self::play(plan).failure?;
+        let mut fails = |plan: &_| Self::play(plan).failure.is_some_and(|(_, wrong)| Self::alike(&wrong, &failure));
+        Some(Self::smallest(plan, &mut fails))
     }
 
     /// Plays a plan.

@@ -32,34 +32,21 @@ pub struct SimArgs {
 #[derive(Debug, Clone, Subcommand)]
 enum Ability {
     /// Sums, additions, counts and locks, worked on in an element
-    Map(MapArgs),
+    Map(Seeds),
     /// Calls that servers pass on to others
-    Delegate(DelegateArgs),
+    Delegate(Seeds),
     /// Calls that any of several servers can answer, steered and cloned on their way
-    Clone(MapArgs),
+    Clone(Seeds),
     /// Network functions that are split between an element and servers
-    Function(MapArgs),
+    Function(Seeds),
     /// Hosts that choose a path over processor or accelerator for each message
-    Place(MapArgs),
+    Place(Seeds),
     /// All of them at one time, on one element and the same machines
-    All(MapArgs),
+    All(Seeds),
 }
 
 #[derive(Debug, Clone, Args)]
-struct DelegateArgs {
-    /// How many seeds to play
-    #[arg(long, default_value_t = 2000)]
-    seeds: u64,
-    /// The first of them
-    #[arg(long, default_value_t = 1)]
-    first_seed: u64,
-    /// Play only this one
-    #[arg(long, conflicts_with_all = ["seeds", "first_seed"])]
-    seed: Option<u64>,
-}
-
-#[derive(Debug, Clone, Args)]
-struct MapArgs {
+struct Seeds {
     /// How many seeds to play
     #[arg(long, default_value_t = 2000)]
     seeds: u64,
@@ -80,37 +67,14 @@ struct MapArgs {
 /// When the standard output can't be written.
 pub fn run_cli(args: &SimArgs) -> io::Result<ExitCode> {
     let done = match &args.ability {
-        Ability::Map(MapArgs { seed: Some(seed), shrink: true, .. }) => replay_smallest(*seed),
-        Ability::Map(MapArgs { seed: Some(seed), .. }) => replay(&generate(*seed)),
-        Ability::Map(MapArgs { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
-        Ability::Delegate(DelegateArgs { seed: Some(seed), .. }) => {
-            ability::replay::<crate::delegate::Sim>(*seed, false)
-        }
-        Ability::Delegate(DelegateArgs { first_seed, seeds, .. }) => {
-            ability::sweep_seeds::<crate::delegate::Sim>(*first_seed, *seeds, delegate::counts)
-        }
-        Ability::Clone(MapArgs { seed: Some(seed), shrink, .. }) => {
-            ability::replay::<crate::clone::Sim>(*seed, *shrink)
-        }
-        Ability::Clone(MapArgs { first_seed, seeds, .. }) => {
-            ability::sweep_seeds::<crate::clone::Sim>(*first_seed, *seeds, clone::counts)
-        }
-        Ability::Function(MapArgs { seed: Some(seed), shrink, .. }) => {
-            ability::replay::<crate::function::Sim>(*seed, *shrink)
-        }
-        Ability::Function(MapArgs { first_seed, seeds, .. }) => {
-            ability::sweep_seeds::<crate::function::Sim>(*first_seed, *seeds, function::counts)
-        }
-        Ability::Place(MapArgs { seed: Some(seed), shrink, .. }) => {
-            ability::replay::<crate::place::Sim>(*seed, *shrink)
-        }
-        Ability::Place(MapArgs { first_seed, seeds, .. }) => {
-            ability::sweep_seeds::<crate::place::Sim>(*first_seed, *seeds, place::counts)
-        }
-        Ability::All(MapArgs { seed: Some(seed), shrink, .. }) => ability::replay::<crate::all::Sim>(*seed, *shrink),
-        Ability::All(MapArgs { first_seed, seeds, .. }) => {
-            ability::sweep_seeds::<crate::all::Sim>(*first_seed, *seeds, all::counts)
-        }
+        Ability::Map(Seeds { seed: Some(seed), shrink: true, .. }) => replay_smallest(*seed),
+        Ability::Map(Seeds { seed: Some(seed), .. }) => replay(&generate(*seed)),
+        Ability::Map(Seeds { first_seed, seeds, .. }) => sweep_seeds(*first_seed, *seeds),
+        Ability::Delegate(seeds) => ability::run::<crate::delegate::Sim>(seeds, delegate::counts),
+        Ability::Clone(seeds) => ability::run::<crate::clone::Sim>(seeds, clone::counts),
+        Ability::Function(seeds) => ability::run::<crate::function::Sim>(seeds, function::counts),
+        Ability::Place(seeds) => ability::run::<crate::place::Sim>(seeds, place::counts),
+        Ability::All(seeds) => ability::run::<crate::all::Sim>(seeds, all::counts),
     };
     match done {
         // Whoever read the output has seen enough.
@@ -251,7 +215,7 @@ mod tests {
         sim: SimArgs,
     }
 
-    fn parsed(line: &str) -> Result<MapArgs, clap::Error> {
+    fn parsed(line: &str) -> Result<Seeds, clap::Error> {
         match Wrapper::try_parse_from(line.split(' '))?.sim.ability {
             Ability::Map(args) => Ok(args),
             other => panic!("map was asked for, got {other:?}"),
@@ -269,7 +233,7 @@ mod tests {
         assert!(parsed("sim map --shrink").is_err(), "one seed is shrunk");
         assert!(parsed("sim").is_err(), "an ability is asked for");
         let all = Wrapper::try_parse_from("sim all --seed 9 --shrink".split(' ')).expect("valid").sim.ability;
-        assert!(matches!(all, Ability::All(MapArgs { seed: Some(9), shrink: true, .. })));
+        assert!(matches!(all, Ability::All(Seeds { seed: Some(9), shrink: true, .. })));
     }
 
     #[test]

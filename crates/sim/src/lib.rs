@@ -18,8 +18,8 @@
 //! Other abilities have worlds of their own: [`clone`], [`delegate`], [`function`], [`place`]. In [`all`] they meet.
 //!
 //! [`run`] plays one seed, [`play`] a scenario of one's own, [`sweep`] many seeds on all cores,
-//! [`shrink`] leaves out what a failure does not need, [`cli`] is `pathcall sim`. After the faults end everything must finish within a bound of
-//! virtual time; then late repeats come in, and the values of all keys must be exact.
+//! [`shrink`] leaves out what a failure does not need, [`cli`] is `pathcall sim`. After the faults end everything
+//! must finish within a bound of virtual time; then late repeats come in, and the values of all keys must be exact.
 
 #![warn(missing_docs)]
 
@@ -49,6 +49,7 @@ mod part;
 mod parties;
 mod party;
 mod shrink;
+mod smaller;
 mod sweep;
 mod switch;
 mod tally;

@@ -1,7 +1,6 @@
 //! The smallest scenario that still fails as one did: without whatever the failure does not need.
 //!
-//! Parts of the scenario are left out one after the other, many at a time and then fewer, and what still
-//! fails is gone on from. Calls in which all callers take part are left out at all of them.
+//! Calls in which all callers take part are left out at all of them.
 
 use std::mem::discriminant;
 use std::ops::Range;
@@ -10,6 +9,7 @@ use pathcall_endpoint::map::Operation;
 
 use crate::link::Faults;
 use crate::scenario::{Purpose, Work};
+use crate::smaller::{Fails, Smaller};
 use crate::{Node, Scenario, play};
 
 /// Runs at most.
@@ -24,20 +24,13 @@ pub fn shrink(scenario: &Scenario) -> Option<Scenario> {
 }
 
 /// The smallest scenario found of which `fails` says that it fails as this one does.
-pub(crate) fn smallest(scenario: &Scenario, fails: &mut dyn FnMut(&Scenario) -> bool) -> Scenario {
-    let mut shrinking = Shrinking { best: scenario.clone(), fails, runs: 0 };
+pub(crate) fn smallest(scenario: &Scenario, fails: Fails<'_, Scenario>) -> Scenario {
+    let mut smaller = Smaller::new(scenario, RUNS_MAX, fails);
     for change in CHANGES {
-        shrinking.attempt(change);
+        smaller.attempt(change);
     }
-    while shrinking.pass() {}
-    shrinking.best
-}
-
-struct Shrinking<'a> {
-    best: Scenario,
-    /// Whether a scenario fails as the first did.
-    fails: &'a mut dyn FnMut(&Scenario) -> bool,
-    runs: u32,
+    while pass(&mut smaller) {}
+    smaller.best
 }
 
 /// A list in a scenario of which some may be left out.
@@ -83,51 +76,20 @@ const CHANGES: [fn(&mut Scenario); 13] = [
     },
 ];
 
-impl Shrinking<'_> {
-    /// Tries to leave out each part once; whether something could be.
-    fn pass(&mut self) -> bool {
-        let mut any = false;
-        for application in 0..self.best.applications.len() {
-            let idle = self.best.applications[application].callers.iter().all(|caller| caller.steps.is_empty());
-            any |= !idle
-                && self.attempt(|scenario| {
-                    let plan = &mut scenario.applications[application];
-                    plan.queries.clear();
-                    plan.callers.iter_mut().for_each(|caller| caller.steps.clear());
-                });
-        }
-        for list in lists(&self.best) {
-            let mut many = list.len(&self.best);
-            while many > 0 {
-                let mut at = 0;
-                while at < list.len(&self.best) {
-                    let part = at..(at + many).min(list.len(&self.best));
-                    if self.attempt(|scenario| list.leave_out(scenario, part)) {
-                        any = true;
-                    } else {
-                        at += many;
-                    }
-                }
-                many /= 2;
-            }
-        }
-        any
+/// Tries to leave out each part once; whether something could be.
+fn pass(smaller: &mut Smaller<'_, Scenario>) -> bool {
+    let mut any = false;
+    for application in 0..smaller.best.applications.len() {
+        any |= smaller.attempt(|scenario| {
+            let plan = &mut scenario.applications[application];
+            plan.queries.clear();
+            plan.callers.iter_mut().for_each(|caller| caller.steps.clear());
+        });
     }
-
-    /// Makes a change, unless what fails is another thing then.
-    fn attempt(&mut self, change: impl FnOnce(&mut Scenario)) -> bool {
-        if self.runs >= RUNS_MAX {
-            return false;
-        }
-        self.runs += 1;
-        let mut smaller = self.best.clone();
-        change(&mut smaller);
-        let fails = (self.fails)(&smaller);
-        if fails {
-            self.best = smaller;
-        }
-        fails
+    for list in lists(&smaller.best) {
+        any |= smaller.leave_out(|scenario| list.len(scenario), |scenario, part| list.leave_out(scenario, part));
     }
+    any
 }
 
 /// The lists of a scenario, the larger things first.

@@ -50,11 +50,14 @@ impl Kernel {
         left.into_iter().try_for_each(|gaid| self.regroup(gaid))
     }
 
-    /// Leaves a group's copies to user space.
+    /// Leaves a group's copies to user space, and nothing by which the kernel made them.
     pub(crate) fn ungroup(&mut self, gaid: u32) -> Result<(), Error> {
         let (Some(index), Some(group)) = (self.index_of(gaid), self.groups.get_mut(&gaid)) else { return Ok(()) };
         let interfaces = std::mem::take(&mut group.interfaces);
         self.put("copied_here", &index.to_ne_bytes(), &0_u32.to_ne_bytes())?;
+        if !interfaces.is_empty() {
+            self.take("groups", &index.to_ne_bytes())?;
+        }
         interfaces.into_iter().try_for_each(|ifindex| self.take("group_members", Words::of(&[index, ifindex]).bytes()))
     }
 

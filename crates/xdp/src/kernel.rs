@@ -90,6 +90,8 @@ pub struct Kernel {
 pub(crate) struct Placed {
     pub(crate) pool: Pool,
     pub(crate) place: u32,
+    /// Entries of `pairs`: tables by which clones leave.
+    pub(crate) paired: Vec<u32>,
 }
 
 impl Kernel {

@@ -32,6 +32,8 @@ mod kernel;
 #[cfg(feature = "kernel")]
 mod layout;
 #[cfg(feature = "kernel")]
+mod objects;
+#[cfg(feature = "kernel")]
 mod packet;
 #[cfg(feature = "planted")]
 mod planted;
@@ -48,6 +50,8 @@ mod typical;
 pub use error::Error;
 #[cfg(feature = "kernel")]
 pub use kernel::{Config, Kernel, Mode};
+#[cfg(feature = "kernel")]
+pub use objects::Objects;
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_CLONE, SLOW_FORWARD, SLOW_MULTICAST};
 #[cfg(feature = "planted")]

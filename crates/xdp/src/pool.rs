@@ -56,7 +56,8 @@ impl Kernel {
             self.wait()?;
         }
         self.rearrange(place, &before, &pool.servers)?;
-        self.pools.insert(gaid, Placed { pool: pool.clone(), place });
+        self.unpair(gaid)?;
+        self.pools.insert(gaid, Placed { pool: pool.clone(), place, paired: Vec::new() });
         for endpoint in before.iter().chain(&pool.servers) {
             if let Some((entry, addr)) = self.endpoints.get(endpoint).copied()
                 && entry.gaid == gaid
@@ -72,9 +73,11 @@ impl Kernel {
 
     /// Takes a pool out; whether there was one.
     pub(crate) fn remove_pool(&mut self, gaid: u32) -> Result<bool, Error> {
-        let Some(placed) = self.pools.remove(&gaid) else { return Ok(false) };
+        self.unpair(gaid)?;
+        if self.pools.remove(&gaid).is_none() {
+            return Ok(false);
+        }
         self.take("pools", &gaid.to_ne_bytes())?;
-        self.put("cloned_here", &placed.place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
         if self.pools.is_empty() {
             self.wait()?;
             self.control("reset_calls", &mut Words::of(&[0, 0]), "forget calls")?;
@@ -127,7 +130,7 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn loads(&self, gaid: u32) -> Result<[Vec<u16>; 2], Error> {
-        let Some(Placed { pool, place }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
+        let Some(Placed { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(Default::default()) };
         let (at, count) = (*place as usize * MAX_SERVERS, pool.servers.len());
         let read = |array| Ok(self.all_loads(array)?[at..at + count].to_vec());
         Ok([read(LOADS[0])?, read(LOADS[1])?])
@@ -196,9 +199,9 @@ impl Kernel {
     }
 
     /// Has the kernel make a pool's clones, if each of its servers is behind an interface of its own.
-    fn pair(&self, gaid: u32) -> Result<(), Error> {
-        let Some(Placed { pool, place }) = self.pools.get(&gaid) else { return Ok(()) };
-        self.put("cloned_here", &place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
+    fn pair(&mut self, gaid: u32) -> Result<(), Error> {
+        self.unpair(gaid)?;
+        let Some(Placed { pool, place, .. }) = self.pools.get(&gaid) else { return Ok(()) };
         let mut behind = HashMap::new();
         let mut interfaces = Vec::new();
         for (sid, server) in pool.servers.iter().enumerate() {
@@ -215,14 +218,25 @@ impl Kernel {
         if !own || !(2..=PAIRED_MAX).contains(&interfaces.len()) {
             return Ok(());
         }
+        let (place, mut paired) = (*place, Vec::new());
         for (second, other) in interfaces.iter().enumerate() {
             for (first, one) in interfaces[..second].iter().enumerate() {
                 let map = self.table_of([*one, *other])?;
-                let pair = (*place * PAIRED_MAX as u32 + first as u32) * PAIRED_MAX as u32 + second as u32;
+                let pair = (place * PAIRED_MAX as u32 + first as u32) * PAIRED_MAX as u32 + second as u32;
                 self.put("pairs", &pair.to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes())?;
+                paired.push(pair);
             }
         }
+        self.pools.entry(gaid).and_modify(|placed| placed.paired = paired);
         self.put("cloned_here", &place.to_ne_bytes(), &1_u32.to_ne_bytes())
+    }
+
+    /// Leaves a pool's clones to user space, and nothing by which the kernel made them.
+    fn unpair(&mut self, gaid: u32) -> Result<(), Error> {
+        let Some(placed) = self.pools.get_mut(&gaid) else { return Ok(()) };
+        let (place, paired) = (placed.place, std::mem::take(&mut placed.paired));
+        self.put("cloned_here", &place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
+        paired.into_iter().try_for_each(|pair| self.take("pairs", &pair.to_ne_bytes()))
     }
 
     fn all_loads(&self, array: &'static str) -> Result<Vec<u16>, Error> {

@@ -11,8 +11,9 @@
 //! [`State::restore`] makes the same state of what was committed.
 //!
 //! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
-//! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of them), `element` keeps the tables of elements by `push`; `ranges` is the
-//! reservation itself, `quarantine` what delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
+//! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of
+//! them), `element` keeps the tables of elements by `push`; `ranges` is the reservation itself, `quarantine` what
+//! delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
 //! period everything stays as it is, and the same incarnation (element: boot id) gets it all back.

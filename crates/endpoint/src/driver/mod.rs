@@ -12,8 +12,8 @@
 //! [`carrier`] and come as commands.
 //!
 //! That is *map*: [`client`] and [`server`]; and [`mod@clone`]: callers and queues of servers. A [`node`] is
-//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a [`line`](mod@line) it tells who
-//! waits for a call.
+//! *delegate*'s, its messages carried by flows or by [`streams`]; [`turns`] are its task's, and by a
+//! [`line`](mod@line) it tells who waits for a call.
 
 pub mod carrier;
 pub mod client;

@@ -2,17 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use pathcall_testbed::{Node, Testbed};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::until;
+use super::common::{PATHCALL, Process, application, until};
 
-const PATHCALL: &str = env!("CARGO_BIN_EXE_pathcall");
 /// The function: inside is host 1's network. What is closed or silent is forgotten soon, so that groups can change.
 const DEFINES: [&str; 8] =
     ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00", "-D", "UDP_IDLE_MS=1500", "-D", "TCP_IDLE_MS=1500"];
@@ -26,50 +24,31 @@ const SERVER_MTU: u32 = 1700;
 pub const BLOCKS: usize = 4;
 pub const BLOCK: usize = 32;
 
-/// A process that is killed when it is dropped, as by `kill -9`.
-pub struct Process(Child);
-
-impl Process {
-    pub fn start(command: &mut Command) -> Self {
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
-    }
-
-    /// Starts one that says when it is ready: the line.
-    fn ready(command: &mut Command) -> Self {
-        Self::said(command).0
-    }
-
-    fn said(command: &mut Command) -> (Self, String) {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it is built");
-        let stdout = child.stdout.take().expect("piped");
-        let process = Self(child);
-        let mut ready = String::new();
-        BufReader::new(stdout).read_line(&mut ready).expect("a line");
-        assert!(ready.starts_with("ready"), "{command:?}: {ready:?}");
-        println!("{}", ready.trim_end());
-        (process, ready)
-    }
-
-    /// Has it end by itself.
-    fn stop(mut self) {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("it is there");
-        assert!(self.0.wait().expect("a child of ours").success());
-    }
+/// Has it end by itself.
+fn stop(mut process: Process) {
+    kill_process(Pid::from_child(&process.0), Signal::TERM).expect("it is there");
+    assert!(process.0.wait().expect("a child of ours").success());
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill().and_then(|()| self.0.wait());
-    }
+/// Starts one that says nothing.
+pub fn quiet(command: &mut Command) -> Process {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    Process(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+}
+
+/// Starts one that says when it is ready.
+fn ready(command: &mut Command) -> Process {
+    let (process, ready) = Process::ready(command);
+    println!("{}", ready.trim_end());
+    process
 }
 
 pub struct Bed {
     // Processes go before what they run on.
-    servers: BTreeMap<String, Process>,
-    element: Option<Process>,
-    _controller: Process,
+    pub servers: BTreeMap<String, Process>,
+    pub element: Option<Process>,
+    /// Of map and clone.
+    pub controller: Option<Process>,
     _outside: Vec<Process>,
     node: Node,
     pub inside: Node,
@@ -132,14 +111,10 @@ impl Bed {
         let file = std::env::temp_dir().join(format!("pathcall-{name}.toml"));
         std::fs::write(&file, topology).expect("a file");
         let (servers, outsiders) = (BTreeMap::new(), traffic_servers(&outside));
-        // Of map and clone.
-        let mut controller = node.command(PATHCALL);
-        controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
-        let controller = Process::ready(&mut controller);
         let mut bed = Self {
             servers,
             element: None,
-            _controller: controller,
+            controller: None,
             _outside: outsiders,
             node,
             inside,
@@ -147,7 +122,8 @@ impl Bed {
             topology: file,
             bed,
         };
-        bed.element = Some(Process::ready(&mut bed.element_command()));
+        bed.start_controller();
+        bed.start_element();
         bed
     }
 
@@ -155,50 +131,47 @@ impl Bed {
         format!("http://{}:7703", self.node.address())
     }
 
-    fn map_url(&self) -> String {
+    pub fn map_url(&self) -> String {
         format!("http://{}:7700", self.node.address())
     }
 
     /// An application of map between the servers' hosts, by the same element; what it reports.
     pub fn count_words(&self) -> Value {
-        let program = Path::new(PATHCALL).with_file_name("wordcount");
-        assert!(program.is_file(), "{}: build it first (`cargo build --release -p wordcount`)", program.display());
-        let host = |k| self.bed.host(k).expect("a host");
-        let hosts: Vec<OsString> = (FIRST..FIRST + SERVERS.len()).map(|k| host(k).file().into()).collect();
-        let mut command = Command::new(program);
-        command.args(["--json", "--controller", &self.map_url(), "--serve-at", &host(FIRST).address().to_string()]);
-        let output = command.arg("--namespaces").arg(hosts.join(",".as_ref())).stdin(Stdio::null()).output();
-        let output = output.expect("it runs");
+        let output = self.word_count().output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).expect("a report")
     }
 
-    /// A service that uses map, clone, delegate and place, on the servers' hosts, by the same element: what three callers
-    /// report, who hold each answer against what it has to be; and what they do of plain gRPC.
-    pub fn share_photos(&self) -> [Value; 2] {
-        let program = Path::new(PATHCALL).with_file_name("photos");
-        assert!(program.is_file(), "{}: build it first (`cargo build -p photos`)", program.display());
-        let host = |at: usize| self.bed.host(FIRST + at).expect("a host");
-        let serve = |(at, name): (usize, &str)| {
-            let mut command = host(at).command(&program);
-            command.args(["serve", name, "--at", &format!("{}:0", host(at).address())]);
-            Process::said(command.args(["--controller", &self.map_url()]))
-        };
-        let servers: Vec<_> = ["front", "index", "archive"].into_iter().enumerate().map(serve).collect();
-        until("the pool has not all three servers", || {
-            let mut status = self.node.command(PATHCALL);
-            let output = status.args(["status", "--json", "--controller", &self.map_url()]).output().expect("it runs");
-            let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-            (status["pools"][0]["servers"].as_array()?.len() == servers.len()).then_some(())
-        });
-        let front = servers[0].1.trim_start_matches("ready ").trim();
-        [&["--front", front][..], &["--plain"]].map(|way| {
-            let mut command = host(2).command(&program);
-            command.args(["demo", "--json", "--callers", "3", "--calls", "60"]).args(way).stdin(Stdio::null());
-            let output = command.output().expect("it runs");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            serde_json::from_slice(&output.stdout).expect("a report")
-        })
+    /// The same, to be run.
+    pub fn word_count(&self) -> Command {
+        let hosts: Vec<OsString> = (0..SERVERS.len()).map(|at| self.server_host(at).file().into()).collect();
+        let at = self.server_host(0).address().to_string();
+        let mut command = Command::new(application("wordcount"));
+        command.args(["--json", "--controller", &self.map_url(), "--serve-at", &at, "--namespaces"]);
+        command.arg(hosts.join(",".as_ref())).stdin(Stdio::null());
+        command
+    }
+
+    /// The host of the server with this number, from 0.
+    pub fn server_host(&self, at: usize) -> Node {
+        self.bed.host(FIRST + at).expect("a host")
+    }
+
+    /// What the controller of map and clone says.
+    pub fn map_status(&self) -> Option<Value> {
+        let mut status = self.node.command(PATHCALL);
+        let output = status.args(["status", "--json", "--controller", &self.map_url()]).output().expect("it runs");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    pub fn start_controller(&mut self) {
+        let mut controller = self.node.command(PATHCALL);
+        controller.args(["controller", "--listen", &format!("{}:7700", self.node.address())]);
+        self.controller = Some(ready(&mut controller));
+    }
+
+    pub fn start_element(&mut self) {
+        self.element = Some(ready(&mut self.element_command()));
     }
 
     fn element_command(&self) -> Command {
@@ -221,12 +194,12 @@ impl Bed {
     }
 
     pub fn serve(&mut self, name: &str) {
-        let process = Process::ready(&mut self.server_command(name, name, &[]));
+        let process = ready(&mut self.server_command(name, name, &[]));
         self.servers.insert(name.to_owned(), process);
     }
 
     pub fn stop(&mut self, name: &str) {
-        self.servers.remove(name).expect("it serves").stop();
+        stop(self.servers.remove(name).expect("it serves"));
     }
 
     pub fn kill(&mut self, name: &str) {
@@ -234,7 +207,7 @@ impl Bed {
     }
 
     pub fn stop_element(&mut self) {
-        self.element.take().expect("it runs").stop();
+        stop(self.element.take().expect("it runs"));
     }
 
     pub fn change(&self, verb: &str, name: &str) {
@@ -333,17 +306,17 @@ fn traffic_servers(outside: &Node) -> Vec<Process> {
     let mut servers = Vec::new();
     let mut ports = vec![super::traffic::HTTP, super::traffic::DNS];
     for port in super::traffic::IPERF {
-        servers.push(Process::start(outside.command("iperf3").args(["-s", "-p", &port.to_string()])));
+        servers.push(quiet(outside.command("iperf3").args(["-s", "-p", &port.to_string()])));
         ports.push(port);
     }
     let http = super::traffic::HTTP.to_string();
     let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions");
     let mut python = outside.command("python3");
-    servers.push(Process::start(python.args(["-m", "http.server", &http, "--directory", pages])));
+    servers.push(quiet(python.args(["-m", "http.server", &http, "--directory", pages])));
     let mut dns = outside.command("dnsmasq");
     dns.args(["--no-daemon", "--no-resolv", "--no-hosts", "--conf-file=/dev/null", "--pid-file=", "--user=root"]);
     dns.args(["--bind-interfaces", &format!("--listen-address={address}")]);
-    servers.push(Process::start(dns.arg(format!("--address=/pathcall.test/{}", super::traffic::ANSWER))));
+    servers.push(quiet(dns.arg(format!("--address=/pathcall.test/{}", super::traffic::ANSWER))));
     until("the programs outside do not listen", || {
         let listening = outside.command("cat").arg("/proc/net/tcp").arg("/proc/net/tcp6").output().expect("cat");
         let listening = String::from_utf8(listening.stdout).expect("text");

@@ -3,29 +3,21 @@
 #![cfg(target_os = "linux")]
 
 mod bed;
+#[path = "../common/mod.rs"]
+mod common;
+mod photos;
 mod traffic;
 
 use std::time::{Duration, Instant};
 
 use bed::Bed;
+use common::until;
 use pathcall_testbed::root_tests;
+use photos::Photos;
 use traffic::Traffic;
 
-/// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(60);
 /// A server is dead when it has reported nothing for a second; its flows are others' then.
 const NOTICED_WITHIN: Duration = Duration::from_secs(3);
-
-/// Waits until it is so.
-fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = so() {
-            return found;
-        }
-        assert!(began.elapsed() < LIMIT, "{what}");
-    }
-}
 
 #[test]
 fn snat_passes_connections_while_servers_come_and_go() {
@@ -103,7 +95,8 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
     bed.until_group(&["s1", "s2"]);
     let traffic = Traffic::start(&bed);
     traffic.until_short(5);
-    let [photos, plain] = bed.share_photos();
+    let service = Photos::start(&bed);
+    let [photos, plain] = [&["--front", &service.front][..], &["--plain"]].map(|way| service.call(way));
     traffic.until_short(5);
     let counted = traffic.end();
 

@@ -10,7 +10,7 @@ use pathcall_testbed::Node;
 use serde_json::Value;
 
 use super::bed::{BLOCKS, Bed, address};
-use super::until;
+use super::common::until;
 
 pub const HTTP: u16 = 8000;
 pub const DNS: u16 = 53;

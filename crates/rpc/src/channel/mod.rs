@@ -9,10 +9,10 @@
 //! stub ◄── assemble ◄── handler's reply and the map's answer
 //! ```
 //!
-//! `builder` opens a channel; `dial` knows how servers are connected to, `transport` is the gRPC connection beneath it; `session` is its
-//! part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered that
-//! no frame carries; `delegated` makes calls that servers may pass on; `cloned` those that a `pool` answers; `named` does calls with ids, by a `journal`; `call` takes a call through; `stats`
-//! counts.
+//! `builder` opens a channel; `dial` knows how servers are connected to, `transport` is the gRPC connection beneath
+//! it; `session` is its part in one application; `carry` has its frames go over HTTP/2; `long_keys` has keys numbered
+//! that no frame carries; `delegated` makes calls that servers may pass on; `cloned` those that a `pool` answers;
+//! `named` does calls with ids, by a `journal`; `call` takes a call through; `stats` counts.
 
 pub mod builder;
 mod call;

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A server that is cut off from the controller says so: then one is looked for that is not, and what is older than
-//! what is known is not taken. As long as it follows nobody, calls by frames go on as the pool was last. gRPC calls go to the server that is
-//! followed. A server that does not answer by frames is called by gRPC, and tried again after a while.
+//! what is known is not taken. As long as it follows nobody, calls by frames go on as the pool was last. gRPC calls
+//! go to the server that is followed. A server that does not answer by frames is called by gRPC, and tried again
+//! after a while.
 
 mod follow;
 

@@ -14,8 +14,9 @@
 //!
 //! `envelope` is how a request travels; [`directory`] finds servers by name and by key, `registry` keeps it
 //! as a controller has it; `handlers` runs handlers, which have a `call`; `respond` makes a stub's stream of a
-//! call, which is `ongoing` until it ends; `client` begins calls with several requests; `trace` says who did what. Who calls such a method without Pathcall gets the same
-//! from the [server's layer](crate::server::ServerLayer), which calls on its behalf.
+//! call, which is `ongoing` until it ends; `client` begins calls with several requests; `trace` says who did what.
+//! Who calls such a method without Pathcall gets the same from the [server's layer](crate::server::ServerLayer),
+//! which calls on its behalf.
 
 pub(crate) mod call;
 mod client;

@@ -209,7 +209,8 @@ impl Builder {
     }
 
     /// Calls of the pool that are worked on at once, at least one; others wait in the order in which they came. What
-    /// the methods' options say, or the slots of the host's processor and accelerator, or [`WORKERS`], unless given. Only a server where none waits is sent clones.
+    /// the methods' options say, or the slots of the host's processor and accelerator, or [`WORKERS`], unless given.
+    /// Only a server where none waits is sent clones.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
         self

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! `books` does calls with ids. `builder` starts it; `hosted` is an application and the truth of its map; `registration`
-//! speaks to the controller; `peer` lets callers in; `pool` has the queue of cloned calls; `carry` takes the frames of those that UDP does
-//! not reach; `layer` sorts the calls.
+//! speaks to the controller; `peer` lets callers in; `pool` has the queue of cloned calls; `carry` takes the frames
+//! of those that UDP does not reach; `layer` sorts the calls.
 
 mod books;
 pub mod builder;

@@ -107,7 +107,11 @@ impl Ability for Sim {
         outcome
     }
 
-    fn shrink(plan: &Plan) -> Option<Plan> {
-        shrink::shrink(plan)
+    fn alike(one: &Wrong, other: &Wrong) -> bool {
+        shrink::alike(one, other)
+    }
+
+    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
+        shrink::smallest(plan, fails)
     }
 }

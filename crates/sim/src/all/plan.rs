@@ -20,7 +20,7 @@ pub(super) const TROUBLE: Duration = Duration::from_millis(900);
 const REQUESTS_MAX: usize = 400;
 
 /// A run: without a part, where it was left out.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Plan {
     /// The seed.
     pub seed: u64,

@@ -1,12 +1,10 @@
-//! The smallest plan that still fails as one did: without whatever the failure does not need.
+//! What the smallest plan may do without.
 
-use std::mem::discriminant;
 use std::time::Duration;
 
-use super::Sim;
 use super::plan::Plan;
-use crate::ability::Ability;
 use crate::random::Chance;
+use crate::smaller::{Fails, List, Smaller};
 
 /// Runs at most.
 const RUNS_MAX: u32 = 1_000;
@@ -22,51 +20,22 @@ const CHANGES: [fn(&mut Plan); 7] = [
     |plan| plan.servers.iter_mut().for_each(|server| server.fails = Chance(0)),
 ];
 
-/// The smallest plan found that fails as this one does; `None` when this one does not fail.
-pub(super) fn shrink(plan: &Plan) -> Option<Plan> {
-    let failure = discriminant(&Sim::play(plan).failure?.1);
-    let alike = |plan: &Plan| Sim::play(plan).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
-    Some(smallest(plan, &mut &alike))
-}
+const LISTS: [List<Plan>; 2] = [
+    (|plan| plan.calls.len(), |plan, part| drop(plan.calls.drain(part))),
+    (|plan| plan.incidents.len(), |plan, part| drop(plan.incidents.drain(part))),
+];
 
 /// The smallest plan found of which `fails` says that it fails as this one does.
-pub(crate) fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-    let (mut best, mut runs) = (plan.clone(), 0);
-    let mut attempt = |best: &mut Plan, change: &dyn Fn(&mut Plan)| {
-        let mut smaller = best.clone();
-        change(&mut smaller);
-        runs += 1;
-        let fails = smaller != *best && runs <= RUNS_MAX && fails(&smaller);
-        if fails {
-            *best = smaller;
-        }
-        fails
-    };
+pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
+    let mut smaller = Smaller::new(plan, RUNS_MAX, fails);
     for change in CHANGES {
-        attempt(&mut best, &change);
+        smaller.attempt(change);
     }
-    let mut some = best.calls.len().max(best.incidents.len());
-    while some > 0 {
-        let mut at = 0;
-        while at < best.calls.len() {
-            let without = |plan: &mut Plan| drop(plan.calls.drain(at..(at + some).min(plan.calls.len())));
-            if best.calls.len() == 1 || !attempt(&mut best, &without) {
-                at += some;
-            }
-        }
-        let mut at = 0;
-        while at < best.incidents.len() {
-            let without = |plan: &mut Plan| drop(plan.incidents.drain(at..(at + some).min(plan.incidents.len())));
-            if !attempt(&mut best, &without) {
-                at += some;
-            }
-        }
-        some /= 2;
+    smaller.leave_out_all(&LISTS);
+    for at in 0..smaller.best.calls.len() {
+        smaller.attempt(|plan| plan.calls[at].request = 0);
+        smaller.attempt(|plan| plan.calls[at].reply = 0);
+        smaller.attempt(|plan| plan.calls[at].options.patience = Some(Duration::ZERO));
     }
-    for at in 0..best.calls.len() {
-        attempt(&mut best, &|plan: &mut Plan| plan.calls[at].request = 0);
-        attempt(&mut best, &|plan: &mut Plan| plan.calls[at].reply = 0);
-        attempt(&mut best, &|plan: &mut Plan| plan.calls[at].options.patience = Some(Duration::ZERO));
-    }
-    best
+    smaller.best
 }

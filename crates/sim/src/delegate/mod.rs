@@ -20,6 +20,7 @@ mod network;
 pub(crate) mod part;
 pub mod plan;
 pub mod shapes;
+mod shrink;
 mod stranger;
 pub mod twin;
 mod work;
@@ -106,5 +107,9 @@ impl Ability for Sim {
         let failure = wrong.map(|wrong| (world.now, wrong));
         *text = world.text;
         Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
+    }
+
+    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
+        shrink::smallest(plan, fails)
     }
 }

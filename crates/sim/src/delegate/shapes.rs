@@ -1,5 +1,5 @@
-//! The trees of requests that the thesis measured: hops (Fig. 6.1), fan-out (Fig. 6.2), rays (Fig. 6.4) and the LDBC short reads with
-//! the sizes that Table 6.2 assumes.
+//! The trees of requests that the thesis measured: hops (Fig. 6.1), fan-out (Fig. 6.2), rays (Fig. 6.4) and the LDBC
+//! short reads with the sizes that Table 6.2 assumes.
 
 /// A request: what it leads to, in the order in which its server says it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -19,7 +19,7 @@ pub mod performance;
 pub mod plan;
 mod program;
 mod server;
-pub(crate) mod shrink;
+mod shrink;
 pub(crate) mod world;
 
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl Ability for Sim {
         Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
     }
 
-    fn shrink(plan: &Plan) -> Option<Plan> {
-        shrink::shrink(plan)
+    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
+        shrink::smallest(plan, fails)
     }
 }

@@ -15,7 +15,7 @@ pub mod beds;
 mod judge;
 pub mod performance;
 pub mod plan;
-pub(crate) mod shrink;
+mod shrink;
 pub(crate) mod station;
 pub(crate) mod world;
 
@@ -93,7 +93,7 @@ impl Ability for Sim {
         Outcome { seed: plan.seed, trace_hash: world.hash, tally: world.tally, failure }
     }
 
-    fn shrink(plan: &Plan) -> Option<Plan> {
-        shrink::shrink(plan)
+    fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
+        shrink::smallest(plan, fails)
     }
 }

@@ -1,11 +1,8 @@
-//! The smallest plan that still fails as one did: without whatever the failure does not need.
+//! What the smallest plan may do without.
 
-use std::mem::discriminant;
-
-use super::Sim;
 use super::plan::Plan;
-use crate::ability::Ability;
 use crate::random::Chance;
+use crate::smaller::{Fails, List, Smaller};
 
 /// Runs at most.
 const RUNS_MAX: u32 = 1_000;
@@ -19,46 +16,17 @@ const CHANGES: [fn(&mut Plan); 5] = [
     |plan| plan.asks.iter_mut().for_each(|ask| ask.abandoned = None),
 ];
 
-/// The smallest plan found that fails as this one does; `None` when this one does not fail.
-pub(super) fn shrink(plan: &Plan) -> Option<Plan> {
-    let failure = discriminant(&Sim::play(plan).failure?.1);
-    let alike = |plan: &Plan| Sim::play(plan).failure.is_some_and(|(_, wrong)| discriminant(&wrong) == failure);
-    Some(smallest(plan, &mut &alike))
-}
+const LISTS: [List<Plan>; 2] = [
+    (|plan| plan.asks.len(), |plan, part| drop(plan.asks.drain(part))),
+    (|plan| plan.spells.len(), |plan, part| drop(plan.spells.drain(part))),
+];
 
 /// The smallest plan found of which `fails` says that it fails as this one does.
-pub(crate) fn smallest(plan: &Plan, fails: &mut dyn FnMut(&Plan) -> bool) -> Plan {
-    let (mut best, mut runs) = (plan.clone(), 0);
-    let mut attempt = |best: &mut Plan, change: &dyn Fn(&mut Plan)| {
-        let mut smaller = best.clone();
-        change(&mut smaller);
-        runs += 1;
-        let fails = smaller != *best && runs <= RUNS_MAX && fails(&smaller);
-        if fails {
-            *best = smaller;
-        }
-        fails
-    };
+pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
+    let mut smaller = Smaller::new(plan, RUNS_MAX, fails);
     for change in CHANGES {
-        attempt(&mut best, &change);
+        smaller.attempt(change);
     }
-    let mut some = best.asks.len().max(best.spells.len());
-    while some > 0 {
-        let mut at = 0;
-        while at < best.asks.len() {
-            let without = |plan: &mut Plan| drop(plan.asks.drain(at..(at + some).min(plan.asks.len())));
-            if best.asks.len() == 1 || !attempt(&mut best, &without) {
-                at += some;
-            }
-        }
-        let mut at = 0;
-        while at < best.spells.len() {
-            let without = |plan: &mut Plan| drop(plan.spells.drain(at..(at + some).min(plan.spells.len())));
-            if !attempt(&mut best, &without) {
-                at += some;
-            }
-        }
-        some /= 2;
-    }
-    best
+    smaller.leave_out_all(&LISTS);
+    smaller.best
 }

@@ -28,7 +28,7 @@ use crate::link::{Faults, Outage, WireSpec};
 use crate::party::Node;
 
 /// All of a run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Scenario {
     /// Seed of the links' chance.
     pub seed: u64,
@@ -104,7 +104,7 @@ pub struct WireChange {
 }
 
 /// An application.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ApplicationPlan {
     /// Its id.
     pub gaid: u32,
@@ -183,7 +183,7 @@ pub enum Doom {
 }
 
 /// A caller.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CallerPlan {
     /// Its endpoint.
     pub endpoint: u32,
@@ -219,7 +219,7 @@ pub struct Death {
 }
 
 /// One thing that a caller does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// What.
     pub work: Work,
@@ -232,7 +232,7 @@ pub struct Step {
 }
 
 /// What a step does.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// One call.
     Call(Operation),
@@ -246,7 +246,7 @@ pub enum Work {
 }
 
 /// A query of an owner.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     /// When it is asked.
     pub at: Instant,

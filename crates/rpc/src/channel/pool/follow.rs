@@ -32,8 +32,8 @@ const PLAIN_PAUSE: Duration = Duration::from_secs(10);
 /// When no server of the pool is reached for so long, calls by frames fail.
 const ALONE_MAX: Duration = Duration::from_secs(10);
 
-/// Extra requests of a method at one time, and in a second, that no calls have paid for: when a server dies, those that it had are
-/// to be sent again at once.
+/// Extra requests of a method at one time, and in a second, that no calls have paid for: when a server dies, those
+/// that it had are to be sent again at once.
 const BURST: f64 = 500.0;
 const PER_SECOND: f64 = 100.0;
 

@@ -6,9 +6,9 @@
 //! node ──► the same: a handler of the server's node, or the one that was given to `Placing`
 //! ```
 //!
-//! Both are ordinary services of the same generated kind, or handlers of a method that servers may pass on. A role works on as many calls at once as its node has
-//! slots; the others wait, and the selector knows of them. What the accelerator can't do (UNAVAILABLE) the processor
-//! does.
+//! Both are ordinary services of the same generated kind, or handlers of a method that servers may pass on. A role
+//! works on as many calls at once as its node has slots; the others wait, and the selector knows of them. What the
+//! accelerator can't do (UNAVAILABLE) the processor does.
 
 mod about;
 mod running;

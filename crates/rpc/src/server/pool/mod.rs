@@ -7,8 +7,9 @@
 //! ```
 //!
 //! It joins when its layer is put around services: before, there is nothing to answer with. While the controller
-//! can't be reached everything goes on as it was, and callers are told so: another server may know more. When it is known there under another endpoint than before it
-//! begins anew, with another socket; the queue before it is emptied.
+//! can't be reached everything goes on as it was, and callers are told so: another server may know more. When it is
+//! known there under another endpoint than before it begins anew, with another socket; the queue before it is
+//! emptied.
 
 mod answer;
 mod views;

@@ -1,0 +1,60 @@
+//! What applications and pools leave in the kernel when they go: nothing. In a process of its own, with nothing beside
+//! it, as objects are counted for the whole kernel. Needs root, and the program ip.
+
+mod common;
+#[path = "veth/hosts.rs"]
+#[allow(dead_code, reason = "the test `veth` uses the rest")]
+mod hosts;
+
+use std::time::{Duration, Instant};
+
+use common::frames::{self, GAID, SERVER, WORKERS};
+use common::{address, loaded};
+use hosts::{Host, Hosts};
+use pathcall_program::{Endpoint, Pool};
+use pathcall_xdp::{Kernel, Objects};
+
+const POOL: u32 = 70;
+/// Endpoints of the pool's servers.
+const SERVERS: [u32; 3] = [71, 72, 73];
+
+/// Waits until there are so many maps: the kernel frees them a while after the last who used them.
+fn maps(expected: usize) {
+    let began = Instant::now();
+    while Objects::now().maps != expected {
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}, expected {expected} maps", Objects::now());
+        std::thread::yield_now();
+    }
+}
+
+fn install(kernel: &mut Kernel, servers: &[u32]) {
+    kernel.install_pool(&Pool { gaid: POOL, version: 1, servers: servers.to_vec() }).expect("there is room");
+    for (server, at) in servers.iter().zip([WORKERS[0], WORKERS[1], SERVER]) {
+        let entry = Endpoint { endpoint: *server, incarnation: 1, gaid: POOL, slot_base: 0, slots: 0 };
+        kernel.set_endpoint(&entry, address(at)).expect("there is room");
+    }
+}
+
+#[test]
+fn groups_and_pools_that_go_leave_no_tables() {
+    if loaded(frames::kernel()).is_none() {
+        return;
+    }
+    let hosts = Hosts::up();
+    let mut attached = hosts.attached(true).unwrap_or_else(|error| panic!("{error}"));
+    let kernel = &mut attached.element;
+    assert!(hosts.reaches(Host::Server, *common::ELEMENT.ip()), "now the element's machine knows where the server is");
+    let none = Objects::now().maps;
+    hosts.within(Host::Element, || {
+        install(kernel, &SERVERS);
+        maps(none + 3);
+        install(kernel, &SERVERS[..2]);
+        maps(none + 1);
+        kernel.set_group(GAID, &WORKERS).expect("two interfaces");
+        maps(none + 2);
+        kernel.remove(POOL).expect("it is there");
+        maps(none + 1);
+        kernel.remove(GAID).expect("it is there");
+        maps(none);
+    });
+}
