@@ -24,7 +24,8 @@ use tonic::{Request, Response, Status};
 /// What a controller was asked, and how it answers.
 #[derive(Debug, Default)]
 struct Book {
-    refuse: bool,
+    /// Registrations that are refused, as another server owns the name.
+    refusals: usize,
     memory: Option<MemoryGrant>,
     registered: Vec<RegisterApplicationRequest>,
     endpoints: Vec<RegisterEndpointRequest>,
@@ -48,7 +49,8 @@ impl Controller for FakeController {
         request: Request<RegisterApplicationRequest>,
     ) -> Result<Response<Self::RegisterApplicationStream>, Status> {
         let mut book = self.0.lock().unwrap();
-        if book.refuse {
+        if book.refusals > 0 {
+            book.refusals -= 1;
             return Err(Status::failed_precondition("another server owns it"));
         }
         let request = request.into_inner();
@@ -163,16 +165,25 @@ async fn an_application_is_registered_with_what_it_needs() {
 #[tokio::test]
 async fn a_refusal_of_the_controller_is_the_builders() {
     let controller = FakeController::default();
-    controller.book().refuse = true;
+    controller.book().refusals = usize::MAX;
     let address = controller.start("127.0.0.1:0").await;
     let error = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap_err();
     assert_eq!(error.to_string(), format!("the controller at http://{address} refuses T-BUMP: another server owns it"));
 }
 
 #[tokio::test]
+async fn a_server_that_starts_before_its_predecessors_end_is_known_has_its_place() {
+    let controller = FakeController::default();
+    controller.book().refusals = 2;
+    let address = controller.start("127.0.0.1:0").await;
+    let built = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await;
+    assert!(built.is_ok() && controller.book().refusals == 0, "{built:?}");
+}
+
+#[tokio::test]
 async fn a_server_without_maps_asks_for_none_and_sends_callers_to_their_owner() {
     let controller = FakeController::default();
-    controller.book().refuse = true;
+    controller.book().refusals = usize::MAX;
     let address = controller.start("127.0.0.1:0").await;
     let builder = Server::builder(&PATHCALL).controller(format!("http://{address}"));
     let server = Running::start_with(builder.without_maps().build().await.unwrap(), 0).await;

@@ -43,23 +43,43 @@ impl<'a, P: Clone + PartialEq> Smaller<'a, P> {
     pub(crate) fn leave_out(&mut self, len: impl Fn(&P) -> usize, without: impl Fn(&mut P, Range<usize>)) -> bool {
         let (mut some, mut any) = (len(&self.best), false);
         while some > 0 {
-            let mut at = 0;
-            while at < len(&self.best) {
-                let part = at..(at + some).min(len(&self.best));
-                if self.attempt(|plan| without(plan, part)) {
-                    any = true;
-                } else {
-                    at += some;
-                }
-            }
+            any |= self.leave_out_some(some, &len, &without);
             some /= 2;
         }
         any
     }
 
-    /// The same of each of these, again and again until nothing more can be.
+    /// The same of all of these, the larger pieces of each first; again and again until nothing more can be.
     pub(crate) fn leave_out_all(&mut self, lists: &[List<P>]) {
-        while lists.iter().fold(false, |any, (len, without)| self.leave_out(len, without) | any) {}
+        let mut any = true;
+        while std::mem::take(&mut any) {
+            let mut some = lists.iter().map(|(len, _)| len(&self.best)).max().unwrap_or(0);
+            while some > 0 {
+                for (len, without) in lists {
+                    any |= self.leave_out_some(some, len, without);
+                }
+                some /= 2;
+            }
+        }
+    }
+
+    /// Leaves out of a list each piece of so many that it can; whether that was any.
+    fn leave_out_some(
+        &mut self,
+        some: usize,
+        len: impl Fn(&P) -> usize,
+        without: impl Fn(&mut P, Range<usize>),
+    ) -> bool {
+        let (mut at, mut any) = (0, false);
+        while at < len(&self.best) {
+            let part = at..(at + some).min(len(&self.best));
+            if self.attempt(|plan| without(plan, part)) {
+                any = true;
+            } else {
+                at += some;
+            }
+        }
+        any
     }
 }
 

@@ -101,7 +101,7 @@ impl State {
     /// Only the live owner itself, with the same filters, may register.
     fn refuse_another(&self, application: &Application, request: &RegisterApplicationRequest) -> Result<(), Refusal> {
         let record = &application.record;
-        let (name, owner) = (record.name.clone(), record.service_address.clone());
+        let (name, owner) = (record.name.clone(), record.owner());
         let same = record.incarnation == request.incarnation;
         match application.lease {
             Lease::Lapsing(until) if !same => Err(Refusal::Lapsing { name, owner, left: until.since(self.now) }),

@@ -68,6 +68,16 @@ pub struct ApplicationRecord {
     pub token_key: Option<TokenKey>,
 }
 
+impl ApplicationRecord {
+    /// Where its owner is, for people: not every server says where its gRPC calls go.
+    pub(super) fn owner(&self) -> String {
+        match &self.service_address[..] {
+            "" => format!("a server at {} (UDP)", self.data_address),
+            address => address.to_owned(),
+        }
+    }
+}
+
 /// A reserved piece of an element's memory: `rows` register rows and `rows * width` lanes.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct MemoryRecord {

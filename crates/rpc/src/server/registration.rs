@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pathcall_proto::LAPSES_IN_MS;
 use pathcall_proto::v1::controller_client::ControllerClient;
@@ -28,6 +28,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Longest time that a server waits for the end of its predecessor's lease before it starts: longer than
 /// any grace of a controller.
 const LAPSE_MAX: Duration = Duration::from_secs(12);
+/// How long a predecessor may seem to be alive: that it has ended may be known after its successor asks.
+const ALIVE_MAX: Duration = Duration::from_secs(1);
 /// Pauses between attempts to reach it: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -155,14 +157,18 @@ impl Owner {
 
     /// Takes ownership; while the lease of a predecessor that has died still holds the name, waits for its
     /// end. Whoever began without would not get the element: callers know an application by the id that
-    /// it was started with.
+    /// it was started with. That a predecessor is gone the controller may hear a moment after its successor.
     async fn first_attempt(&self) -> Result<Streaming<ApplicationGrant>, Status> {
-        let mut patience = LAPSE_MAX;
+        let (mut patience, began) = (LAPSE_MAX, Instant::now());
         loop {
             let error = match self.attempt().await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
+            if error.code() == Code::FailedPrecondition && began.elapsed() < ALIVE_MAX {
+                tokio::time::sleep(PAUSE_MIN).await;
+                continue;
+            }
             let Some(left) = lapses_in(&error).filter(|left| *left <= patience) else { return Err(error) };
             let (application, left_ms) = (self.hosted.application.name, left.as_millis());
             tracing::info!(application, left_ms, "waiting until the lease of the last owner is over");
