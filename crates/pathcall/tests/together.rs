@@ -73,33 +73,36 @@ impl House {
     }
 
     /// Waits until the controller says so.
-    fn until(&self, what: &str, so: impl Fn(&Value) -> bool) {
+    fn until(&self, what: &str, mut so: impl FnMut(&Value) -> bool) {
         until(what, || so(&self.status()).then_some(()));
     }
 
     /// Waits until the element has worked on so many more frames.
-    fn until_frames(&self, more: u64) {
+    fn until_frames(&self, calling: &mut Calling, more: u64) {
         let frames = |status: &Value| status["elements"][0]["counters"]["element"]["frames_in"].as_u64();
         let before = frames(&self.status()).unwrap_or(0);
-        self.until("frames at the element", |status| frames(status).is_some_and(|frames| frames >= before + more));
+        self.until("frames at the element", |status| {
+            calling.go_on();
+            frames(status).is_some_and(|frames| frames >= before + more)
+        });
     }
 }
 
 #[test]
 fn every_answer_is_right_while_a_server_and_the_element_are_killed_and_come_back() {
     let mut house = House::start();
-    let calling = Calling::start(Command::new(application("photos")), &house.front);
-    house.until_frames(300);
+    let mut calling = Calling::start(Command::new(application("photos")), &house.front);
+    house.until_frames(&mut calling, 300);
 
     // The last of a search, which is also one of three that reads and thumbnails go to.
     house.kill("archive");
-    house.until_frames(300);
+    house.until_frames(&mut calling, 300);
     house.serve("archive");
-    house.until_frames(300);
+    house.until_frames(&mut calling, 300);
 
     house.element = None;
     house.start_element();
-    house.until_frames(300);
+    house.until_frames(&mut calling, 300);
 
     let report = calling.end();
     let again = report["again"].as_u64().expect("a count");

@@ -23,6 +23,17 @@ impl Calling {
         calling
     }
 
+    /// Fails if they have ended: one of them had no answer, or a wrong one.
+    pub fn go_on(&mut self) {
+        let child = &mut self.0.0;
+        if child.try_wait().expect("a child of ours").is_none() {
+            return;
+        }
+        let mut why = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut why).expect("text");
+        panic!("the callers have ended: {why}");
+    }
+
     /// What came of them.
     pub fn end(mut self) -> Value {
         let child = &mut self.0.0;

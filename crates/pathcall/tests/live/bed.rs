@@ -59,7 +59,10 @@ pub struct Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.topology);
+        for file in [self.topology.clone(), self.topology.with_extension("store")] {
+            // There may be none.
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 
@@ -166,7 +169,8 @@ impl Bed {
 
     pub fn start_controller(&mut self) {
         let mut controller = self.node.command(PATHCALL);
-        controller.args(["controller", "--listen", &format!("{}:7700", self.node.address())]);
+        controller.args(["controller", "--listen", &format!("{}:7700", self.node.address()), "--store"]);
+        controller.arg(self.topology.with_extension("store"));
         self.controller = Some(ready(&mut controller));
     }
 
