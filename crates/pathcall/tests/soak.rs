@@ -298,7 +298,7 @@ fn until_some(so: impl Fn() -> bool) -> bool {
         if began.elapsed() > Duration::from_secs(30) {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(PAUSE);
     }
     true
 }

@@ -49,8 +49,12 @@ impl<'a, P: Clone + PartialEq> Smaller<'a, P> {
         any
     }
 
-    /// The same of all of these, the larger pieces of each first; again and again until nothing more can be.
-    pub(crate) fn leave_out_all(&mut self, lists: &[List<P>]) {
+    /// Tries these changes, then leaves out of all lists what it can, the larger pieces of each first, again and again
+    /// until nothing more can be.
+    pub(crate) fn without(&mut self, changes: &[fn(&mut P)], lists: &[List<P>]) {
+        for change in changes {
+            self.attempt(change);
+        }
         let mut any = true;
         while std::mem::take(&mut any) {
             let mut some = lists.iter().map(|(len, _)| len(&self.best)).max().unwrap_or(0);
@@ -92,7 +96,7 @@ mod tests {
         let fails = |plan: &Vec<u32>| plan.contains(&17) && plan.contains(&80);
         let mut fails = |plan: &Vec<u32>| fails(plan);
         let mut smaller = Smaller::new(&(0..100).collect(), 1_000, &mut fails);
-        smaller.leave_out_all(&[(Vec::len, |plan, part| drop(plan.drain(part)))]);
+        smaller.without(&[], &[(Vec::len, |plan, part| drop(plan.drain(part)))]);
         assert_eq!(smaller.best, [17, 80]);
     }
 

@@ -34,10 +34,7 @@ const LISTS: [List<Plan>; 4] = [
 /// The smallest plan found of which `fails` says that it fails as this one does.
 pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
     let mut smaller = Smaller::new(plan, RUNS_MAX, &mut *fails);
-    for change in PARTS {
-        smaller.attempt(change);
-    }
-    smaller.leave_out_all(&LISTS);
+    smaller.without(&PARTS, &LISTS);
     let mut best = smaller.best;
     of_part(&mut best, |plan| &mut plan.map, map::smallest, fails);
     of_part(&mut best, |plan| &mut plan.clone, clone::Sim::smallest, fails);

@@ -24,9 +24,6 @@ const LISTS: [List<Plan>; 3] = [
 /// The smallest plan found of which `fails` says that it fails as this one does.
 pub(super) fn smallest(plan: &Plan, fails: Fails<'_, Plan>) -> Plan {
     let mut smaller = Smaller::new(plan, RUNS_MAX, fails);
-    for change in CHANGES {
-        smaller.attempt(change);
-    }
-    smaller.leave_out_all(&LISTS);
+    smaller.without(&CHANGES, &LISTS);
     smaller.best
 }
