@@ -87,7 +87,7 @@ impl Engine {
             State::restore(timing, snapshot, now)?
         } else {
             // Small enough to grow for long, random enough not to be another controller's.
-            let mut state = State::new(timing, rand::random_range(1..1 << 30));
+            let mut state = State::new(timing, rand::random_range(1..1 << 30), rand::random_range(1..1 << 30));
             let effects = state.handle(now, Input::Tick);
             (state, effects)
         };

@@ -45,11 +45,8 @@ impl Service {
     }
 
     fn send(&self, message: Message) -> Result<(), Status> {
-        let sent = self.engine.upgrade().map(|engine| engine.send(message));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err(stopped()),
-        }
+        let engine = self.engine.upgrade().ok_or_else(stopped)?;
+        engine.send(message).map_err(|_| stopped())
     }
 
     /// Asks for something that is answered once.

@@ -204,7 +204,7 @@ mod tests {
     fn a_commit_is_kept_whole() {
         let store = Store::open(&Place::Memory).unwrap();
         assert_eq!(store.load().unwrap(), Snapshot::default());
-        let ids = IdsRecord { gaid: 3, endpoint: 9, element: 1, first_epoch: 77 };
+        let ids = IdsRecord { gaid: 3, endpoint: 9, element: 1, first_epoch: 77, first: 1 };
         let token_key = Some([77, 78].into());
         let application =
             |gaid| ApplicationRecord { gaid, name: format!("app-{gaid}"), token_key, ..Default::default() };

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, UdpSocket};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,9 +75,13 @@ impl Network {
         format!("http://127.0.0.1:{}", self.ports[0])
     }
 
+    fn store_file(&self) -> PathBuf {
+        self.store.path().join("store.redb")
+    }
+
     fn start_controller(&mut self) {
         let listen = format!("127.0.0.1:{}", self.ports[0]);
-        let store: &Path = &self.store.path().join("store.redb");
+        let store = self.store_file();
         let store = store.to_str().expect("a plain path");
         self.controller = Some(Process::start(&["controller", "--listen", &listen, "--store", store]));
     }
@@ -104,6 +108,8 @@ async fn server(network: &Network, authenticate: bool) -> Running {
 enum Victim {
     Element,
     Both,
+    /// The controller, with all that it has kept.
+    Store,
 }
 
 /// Kills and restarts while calls go on, twice; each step waits for calls, not for time.
@@ -114,16 +120,21 @@ async fn havoc(network: &mut Network, victim: Victim, done: &AtomicU64) {
             until(move || done.load(Ordering::Relaxed) >= goal)
         };
         calls(60).await;
-        network.element = None;
-        if victim == Victim::Both {
+        if victim != Victim::Element {
             network.controller = None;
+        }
+        match victim {
+            Victim::Store => std::fs::remove_file(network.store_file()).expect("the controller has written it"),
+            Victim::Element | Victim::Both => network.element = None,
         }
         // Calls get through without them, or wait until they are back: either is fine.
         let _ = tokio::time::timeout(Duration::from_millis(500), calls(200)).await;
-        if victim == Victim::Both {
+        if victim != Victim::Element {
             network.start_controller();
         }
-        network.start_element();
+        if victim != Victim::Store {
+            network.start_element();
+        }
         calls(60).await;
     }
 }
@@ -136,7 +147,7 @@ fn element_works(channel: &Channel, app: &str, before: u64) -> bool {
 
 async fn adding_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network, victim == Victim::Both).await;
+    let running = server(&network, victim != Victim::Element).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -185,7 +196,7 @@ async fn adding_goes_on(victim: Victim) {
 
 async fn summing_goes_on(victim: Victim) {
     let mut network = Network::start();
-    let running = server(&network, victim == Victim::Both).await;
+    let running = server(&network, victim != Victim::Element).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
     let callers = (0..CALLERS).map(|caller| {
         let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
@@ -207,6 +218,7 @@ async fn summing_goes_on(victim: Victim) {
     });
     let callers: Vec<_> = callers.collect();
     havoc(&mut network, victim, &done).await;
+    until(|| running.pathcall.stats().iter().any(|app| app.name == "T-SUM" && app.element)).await;
     stop.store(done.load(Ordering::Relaxed) / CALLERS + 400, Ordering::SeqCst);
     for caller in callers {
         let channel = caller.await.expect("every sum is right");
@@ -326,6 +338,16 @@ async fn keys_survive_the_element() {
 #[tokio::test]
 async fn keys_survive_element_and_controller() {
     tokio::time::timeout(LIMIT, adding_goes_on(Victim::Both)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn keys_survive_a_controller_that_forgets() {
+    tokio::time::timeout(LIMIT, adding_goes_on(Victim::Store)).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn sums_survive_a_controller_that_forgets() {
+    tokio::time::timeout(LIMIT, summing_goes_on(Victim::Store)).await.expect("it ends");
 }
 
 #[tokio::test]

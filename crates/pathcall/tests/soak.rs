@@ -128,6 +128,8 @@ struct Tally {
     calls: u64,
     again: u64,
     killed: BTreeMap<String, u64>,
+    /// How often the controller lost its store, too.
+    forgotten: u64,
 }
 
 struct Soak {
@@ -202,7 +204,13 @@ impl Soak {
             Victim::Function(name) => self.bed.kill(name),
             Victim::Application => self.application = None,
             Victim::Element => self.bed.element = None,
-            Victim::Controller => self.bed.controller = None,
+            Victim::Controller => {
+                self.bed.controller = None;
+                if self.random.random() {
+                    std::fs::remove_file(self.bed.store()).expect("it has one");
+                    self.tally.forgotten += 1;
+                }
+            }
         }
     }
 

@@ -251,8 +251,14 @@ async fn with_memory_a_caller_is_registered_and_released() {
     assert_eq!((grant.endpoint, grant.slot_base, grant.flows), (1000, 16, 2));
     assert_eq!((grant.element_address, grant.rows, grant.width), (element_address, 8, 256));
     let endpoints = controller.book().endpoints.clone();
-    let registered =
-        RegisterEndpointRequest { gaid: 4, incarnation: 5, data_address: "127.0.0.1:9".into(), flows: 3, server: 0 };
+    let registered = RegisterEndpointRequest {
+        gaid: 4,
+        incarnation: 5,
+        data_address: "127.0.0.1:9".into(),
+        flows: 3,
+        server: 0,
+        endpoint: 0,
+    };
     assert_eq!(endpoints, [registered]);
     drop(stream);
     until(|| !controller.book().released.is_empty()).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest, TokenKey};
 
+use super::ids::Kind;
 use super::{
     APPLICATIONS_MAX, Application, ApplicationRecord, CallId, Lease, MemoryRecord, Output, ROWS_MIN, Refusal,
     Registrant, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
@@ -51,10 +52,11 @@ impl State {
             let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
             self.forget_application(disowned.ok_or(full)?);
         }
-        let token_key = self.token_key(&request, None)?;
-        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
-        let gaid = self.next_id(|ids| &mut ids.gaid)?;
-        let epoch = self.ids.first_epoch;
+        let held = request.held.unwrap_or_default();
+        let token_key = self.token_key(&request, held.token_key)?;
+        let endpoint = self.kept_or_next_id(Kind::Endpoint, held.endpoint)?;
+        let gaid = self.kept_or_next_id(Kind::Application, held.gaid)?;
+        let epoch = self.ids.first_epoch.max(next_epoch(held.epoch));
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
         let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true };
@@ -72,7 +74,7 @@ impl State {
         // Another process is another endpoint.
         let same = application.record.incarnation == request.incarnation;
         let kept = application.record.token_key.filter(|_| same);
-        let endpoint = if same { application.record.endpoint } else { self.next_id(|ids| &mut ids.endpoint)? };
+        let endpoint = if same { application.record.endpoint } else { self.next_id(Kind::Endpoint)? };
         let token_key = self.token_key(&request, kept)?;
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let epoch = next_epoch(application.record.epoch);
@@ -283,6 +285,10 @@ fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
     }
     if request.rows > 0 && !(1..=u32::from(u16::MAX)).contains(&request.width) {
         return invalid("width", "1 to 65535 lanes", request.width.to_string());
+    }
+    // As many again are left.
+    if let Some(held) = request.held.filter(|held| held.epoch > u32::MAX / 2) {
+        return invalid("held.epoch", "at most 2147483647", held.epoch.to_string());
     }
     check_data_address(&request.data_address)
 }

@@ -2,6 +2,7 @@
 
 use pathcall_proto::v1::{EndpointGrant, RegisterEndpointRequest, ReleaseEndpointRequest};
 
+use super::ids::Kind;
 use super::{
     CALLERS_MAX, CallId, EndpointRecord, FLOWS_MAX, Output, Refusal, SlotsRecord, State, Waiting, check_data_address,
     record,
@@ -23,7 +24,7 @@ impl State {
         if self.pools.contains_key(&request.gaid) {
             return self.let_into_pool(request);
         }
-        let RegisterEndpointRequest { gaid, incarnation, data_address, flows, .. } = request;
+        let RegisterEndpointRequest { gaid, incarnation, data_address, flows, endpoint, .. } = request;
         let Some(application) = self.applications.get(&gaid) else {
             return Err(Refusal::UnknownApplication(gaid.to_string()));
         };
@@ -33,7 +34,10 @@ impl State {
         let known = application.callers.get(&(incarnation, data_address.clone())).copied();
         let endpoint = match known {
             Some(endpoint) => endpoint,
-            None => self.new_caller(EndpointRecord { gaid, incarnation, data_address, ..EndpointRecord::default() })?,
+            None => {
+                let record = EndpointRecord { endpoint, gaid, incarnation, data_address, ..EndpointRecord::default() };
+                self.new_caller(record)?
+            }
         };
         if self.lease_slots(endpoint, flows.min(FLOWS_MAX)) {
             self.push_endpoints(gaid, vec![endpoint]);
@@ -42,12 +46,13 @@ impl State {
         Ok(endpoint)
     }
 
+    /// A caller that is not known here; of its record the endpoint is what an earlier controller gave it.
     fn new_caller(&mut self, record: EndpointRecord) -> Result<u32, Refusal> {
         let callers = self.applications.get(&record.gaid).map_or(0, |application| application.callers.len());
         if callers >= CALLERS_MAX {
             return Err(Refusal::Full { what: "caller", limit: CALLERS_MAX as u32 });
         }
-        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+        let endpoint = self.kept_or_next_id(Kind::Endpoint, record.endpoint)?;
         if let Some(application) = self.applications.get_mut(&record.gaid) {
             application.callers.insert((record.incarnation, record.data_address.clone()), endpoint);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pathcall_proto::v1::{ElementApplication, ElementGrant, EndpointEntry, RegisterElementRequest};
 use pathcall_wire::Instant;
 
+use super::ids::Kind;
 use super::push::{ENTRIES_MAX, Subject};
 use super::{
     CallId, ELEMENTS_MAX, Element, ElementRecord, Lease, Output, PUSHES_MAX, Push, Ranges, Refusal, Registrant, State,
@@ -52,7 +53,7 @@ impl State {
                 record.stale_endpoints.clear();
                 record.quarantined.clear();
                 // Another process is another endpoint.
-                record.endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+                record.endpoint = self.next_id(Kind::Endpoint)?;
             }
             // Pushes are numbered on, so that what is said about an earlier one is known to be late.
             let pushed = self.elements.get(&id).map_or(0, |element| element.pushed);
@@ -72,8 +73,8 @@ impl State {
             self.elements.remove(&dead);
             self.changed.elements.insert(dead);
         }
-        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
-        let element = self.next_id(|ids| &mut ids.element)?;
+        let endpoint = self.next_id(Kind::Endpoint)?;
+        let element = self.next_id(Kind::Element)?;
         let record = registered(request, ElementRecord { element, endpoint, ..ElementRecord::default() });
         self.elements.insert(element, Element::new(record, self.now));
         self.changed.elements.insert(element);

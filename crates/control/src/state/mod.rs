@@ -12,7 +12,7 @@
 //!
 //! `event` is what comes in and goes out; `application` has owners and reserves memory, `caller`
 //! leases slots to callers, `pool` has servers that answer the same calls (`pool_tables`: what elements have of
-//! them), `element` keeps the tables of elements by `push`; `ranges` is the reservation itself, `quarantine` what
+//! them), `ids` names them all, `element` keeps the tables of elements by `push`; `ranges` is the reservation itself, `quarantine` what
 //! delays it, `record` what is kept, `restore` the way back from it, `view` what can be asked.
 //!
 //! **Leases.** Owners and elements hold a stream open. When it ends, the lease lapses: for a grace
@@ -28,6 +28,7 @@ mod application;
 mod caller;
 mod element;
 mod event;
+mod ids;
 mod pool;
 mod pool_tables;
 mod push;
@@ -54,6 +55,7 @@ pub use record::{
 pub use refusal::Refusal;
 pub use restore::Corrupt;
 
+use ids::Kept;
 use pool::Pool;
 use push::Subject;
 use ranges::Ranges;
@@ -108,6 +110,7 @@ pub struct State {
     timing: Timing,
     now: Instant,
     ids: IdsRecord,
+    kept: Kept,
     applications: BTreeMap<u32, Application>,
     names: BTreeMap<String, u32>,
     endpoints: BTreeMap<u32, EndpointRecord>,
@@ -203,14 +206,15 @@ struct Changed {
 }
 
 impl State {
-    /// A controller that nobody has registered with. New applications start with `first_epoch`,
-    /// which should be random.
+    /// A controller that nobody has registered with. New applications start with `first_epoch`, ids with `first_id`;
+    /// both should be random, and small enough to grow for long.
     #[must_use]
-    pub fn new(timing: Timing, first_epoch: u32) -> Self {
+    pub fn new(timing: Timing, first_epoch: u32, first_id: u32) -> Self {
         Self {
             timing,
             now: Instant::default(),
-            ids: IdsRecord { gaid: 1, endpoint: 1, element: 1, first_epoch },
+            ids: IdsRecord { gaid: first_id, endpoint: first_id, element: 1, first_epoch, first: first_id },
+            kept: Kept::default(),
             applications: BTreeMap::new(),
             names: BTreeMap::new(),
             endpoints: BTreeMap::new(),
@@ -324,18 +328,6 @@ impl State {
         if let Some(lease) = lease.filter(|lease| **lease == Lease::Held(call)) {
             *lease = Lease::Lapsing(until);
         }
-    }
-
-    /// The next id of a kind; none when all have been used.
-    fn next_id(&mut self, kind: impl FnOnce(&mut IdsRecord) -> &mut u32) -> Result<u32, Refusal> {
-        let next = kind(&mut self.ids);
-        let id = *next;
-        if id >= IDS_END {
-            return Err(Refusal::Full { what: "id: all have been used", limit: IDS_END - 1 });
-        }
-        *next += 1;
-        self.changed.ids = true;
-        Ok(id)
     }
 
     /// The records that have changed since, and the outputs.

@@ -22,6 +22,7 @@ use pathcall_proto::v1::{
 use pathcall_wire::clone::MAX_SERVERS;
 
 use super::application::next_epoch;
+use super::ids::Kind;
 use super::{
     CALLERS_MAX, CallId, EndpointRecord, Lease, Output, POOLS_MAX, PoolRecord, PoolServerRecord, Refusal, Registrant,
     State, TEXT_MAX, Waiting, check_data_address, shortened,
@@ -108,7 +109,7 @@ impl State {
             true => Some(self.fresh_key.take().ok_or_else(|| Refusal::NoKey(request.name.clone()))?),
             false => None,
         };
-        let gaid = self.next_id(|ids| &mut ids.gaid)?;
+        let gaid = self.next_id(Kind::Application)?;
         let version = self.ids.first_epoch;
         let record = PoolRecord { gaid, name: request.name.clone(), version, token_key, ..PoolRecord::default() };
         let pool = Pool { record, leases: BTreeMap::new(), callers: BTreeMap::new(), untold: true };
@@ -122,7 +123,7 @@ impl State {
         if servers >= MAX_SERVERS {
             return Err(Refusal::Full { what: "server of this pool", limit: MAX_SERVERS as u32 });
         }
-        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+        let endpoint = self.next_id(Kind::Endpoint)?;
         if let Some(pool) = self.pools.get_mut(&gaid) {
             pool.record.servers.push(PoolServerRecord {
                 endpoint,
@@ -252,7 +253,7 @@ impl State {
         if pool.callers.len() >= CALLERS_MAX {
             return Err(Refusal::Full { what: "caller", limit: CALLERS_MAX as u32 });
         }
-        let endpoint = self.next_id(|ids| &mut ids.endpoint)?;
+        let endpoint = self.next_id(Kind::Endpoint)?;
         if let Some(pool) = self.pools.get_mut(&gaid) {
             pool.callers.insert((incarnation, data_address.clone()), endpoint);
         }

@@ -6,7 +6,7 @@
 
 use pathcall_proto::v1::TokenKey;
 
-/// Where ids go on. None is ever used twice.
+/// Where ids began and go on. None is ever given out twice.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct IdsRecord {
     /// Next application.
@@ -22,6 +22,9 @@ pub struct IdsRecord {
     /// store does not repeat what elements and callers still hold.
     #[prost(uint32, tag = "4")]
     pub first_epoch: u32,
+    /// The first of each kind: random, too.
+    #[prost(uint32, tag = "5")]
+    pub first: u32,
 }
 
 /// An application and its owner. It is kept when its owner dies: its name keeps its GAID.

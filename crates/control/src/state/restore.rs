@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 
 use pathcall_wire::Instant;
 
+use super::ids::Kept;
 use super::pool::{NOBODY, Pool};
-use super::{Application, Effects, Element, Lease, Snapshot, State, Timing};
+use super::{Application, Effects, Element, IDS_END, Lease, Snapshot, State, Timing};
 
 /// Records that contradict each other: the store is not one that this controller wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the stored records contradict each other: {0}")]
 pub struct Corrupt(String);
+
+/// Whether a controller gives out such ids.
+fn is_id(id: u32) -> bool {
+    (1..IDS_END).contains(&id)
+}
 
 impl State {
     /// The state whose records are `snapshot`. Everything registered has the restart grace to come
@@ -22,8 +28,8 @@ impl State {
         let Some(ids) = snapshot.ids else {
             return Err(Corrupt("no record says where ids go on".into()));
         };
-        let mut state = Self::new(timing, ids.first_epoch);
-        state.ids = ids;
+        let mut state = Self::new(timing, ids.first_epoch, ids.first);
+        (state.ids, state.kept) = (ids, Kept::of(&snapshot, &ids));
         state.now = now;
         state.changed = super::Changed::default();
         let lapsing = Lease::Lapsing(now + timing.restart_grace);
@@ -43,7 +49,8 @@ impl State {
         }
         for record in snapshot.applications {
             let gaid = record.gaid;
-            if gaid >= ids.gaid || record.endpoint >= ids.endpoint {
+            // Maybe kept from an earlier controller, and not counted here.
+            if !is_id(gaid) || !is_id(record.endpoint) {
                 return Err(Corrupt(format!("application {gaid} has ids that were never given out")));
             }
             if let Some(memory) = record.memory {
@@ -91,7 +98,7 @@ impl State {
             let Some(application) = state.applications.get_mut(&record.gaid) else {
                 return Err(Corrupt(format!("endpoint {endpoint} belongs to no application")));
             };
-            if endpoint >= ids.endpoint {
+            if !is_id(endpoint) {
                 return Err(Corrupt(format!("endpoint {endpoint} was never given out")));
             }
             if record.slots > 0 {

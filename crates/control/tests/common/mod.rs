@@ -238,11 +238,19 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         incarnation,
         service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
         authenticate: false,
+        held: None,
     }
 }
 
 pub(crate) fn caller(gaid: u32, incarnation: u32) -> RegisterEndpointRequest {
-    RegisterEndpointRequest { gaid, incarnation, data_address: "127.0.0.1:9001".into(), flows: 4, server: 0 }
+    RegisterEndpointRequest {
+        gaid,
+        incarnation,
+        data_address: "127.0.0.1:9001".into(),
+        flows: 4,
+        server: 0,
+        endpoint: 0,
+    }
 }
 
 /// The next message of a stream that has not ended.

@@ -167,10 +167,15 @@ impl Bed {
         serde_json::from_slice(&output.stdout).ok()
     }
 
+    /// Where the controller keeps what it knows.
+    pub fn store(&self) -> PathBuf {
+        self.topology.with_extension("store")
+    }
+
     pub fn start_controller(&mut self) {
         let mut controller = self.node.command(PATHCALL);
         controller.args(["controller", "--listen", &format!("{}:7700", self.node.address()), "--store"]);
-        controller.arg(self.topology.with_extension("store"));
+        controller.arg(self.store());
         self.controller = Some(ready(&mut controller));
     }
 

@@ -14,7 +14,7 @@ use pathcall_endpoint::driver::server::{ServerHandle, Silence};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
 use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
-use pathcall_proto::v1::{ApplicationGrant, MemoryGrant};
+use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
@@ -148,9 +148,10 @@ impl Hosted {
             Phase::Waiting(_, latest) => *latest = Some(grant),
             Phase::Serving(serving) => {
                 let memory = self.usable_memory(&grant, serving.key);
-                // Callers know the application by the id that it was started with. An epoch in which
+                // Callers know the application by the ids that it was started with. An epoch in which
                 // the element was silent does not come back: nobody knows what it has.
-                let usable = serving.gaid == grant.gaid && serving.epoch != grant.epoch;
+                let same = (serving.gaid, serving.endpoint) == (grant.gaid, grant.endpoint);
+                let usable = same && serving.epoch != grant.epoch;
                 if !usable || (serving.memory.is_none() && memory.is_none()) {
                     return;
                 }
@@ -189,6 +190,12 @@ impl Hosted {
     /// Whether map frames are to carry tokens.
     pub(super) fn authenticates(&self) -> bool {
         self.own_key.is_some()
+    }
+
+    /// What callers know the application by, for a controller that does not know it.
+    pub(super) fn held(&self) -> Option<HeldGrant> {
+        let Serving { gaid, epoch, endpoint, key, .. } = self.running().filter(Serving::has_controller)?;
+        Some(HeldGrant { gaid, epoch, endpoint, token_key: key.map(|key| key.words().into()) })
     }
 
     /// Rows to ask the controller for, of `wished`: none if they can't be used, or not yet again.

@@ -195,7 +195,7 @@ impl Caller {
     async fn register(&self, inner: &Inner, serving: &Serving, place: &mut Place) -> Option<EndpointGrant> {
         // Also without memory: should there be some one day, the caller is known by the same id.
         let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
-        match controller.register(self.request_for(serving, self.address?)).await {
+        match controller.register(self.request_for(serving, self.address?, 0)).await {
             Ok(grant) => {
                 let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
                 place.registered = Some((controller.clone(), release));
@@ -225,13 +225,15 @@ impl Caller {
         }
     }
 
-    fn request_for(&self, serving: &Serving, address: SocketAddr) -> RegisterEndpointRequest {
+    /// `endpoint`: what the caller goes by already; 0: nothing.
+    fn request_for(&self, serving: &Serving, address: SocketAddr, endpoint: u32) -> RegisterEndpointRequest {
         RegisterEndpointRequest {
             gaid: serving.gaid,
             incarnation: self.request.incarnation,
             data_address: address.to_string(),
             flows: self.flows(),
             server: 0,
+            endpoint,
         }
     }
 
@@ -312,7 +314,8 @@ impl Following {
 
     async fn register(&self, serving: &Serving) -> Option<EndpointGrant> {
         let controller = self.inner.upgrade()?.controller.clone()?;
-        let grant = controller.register(self.caller.request_for(serving, self.caller.address?)).await;
+        let request = self.caller.request_for(serving, self.caller.address?, self.member.endpoint);
+        let grant = controller.register(request).await;
         grant.ok().filter(|grant| grant.endpoint == self.member.endpoint)
     }
 }

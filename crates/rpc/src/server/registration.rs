@@ -245,6 +245,7 @@ impl Owner {
             incarnation: self.hosted.incarnation,
             service_address: self.service_address.clone(),
             authenticate: self.hosted.authenticates(),
+            held: self.hosted.held(),
         };
         let (grant, stream) = self.controller.own(request).await?;
         self.hosted.granted(grant);

@@ -170,7 +170,7 @@ fn an_owner_can_give_its_memory_back_and_move() {
 #[test]
 fn what_can_not_be_used_is_refused_by_name() {
     let mut world = World::new();
-    let good = application("MR-1", 5, 10);
+    let (good, held) = (application("MR-1", 5, 10), HeldGrant::default());
     let bad = [
         ("name", RegisterApplicationRequest { name: String::new(), ..good.clone() }),
         ("name", RegisterApplicationRequest { name: "x".repeat(256), ..good.clone() }),
@@ -179,7 +179,8 @@ fn what_can_not_be_used_is_refused_by_name() {
         ("data_address", RegisterApplicationRequest { data_address: "localhost:1".into(), ..good.clone() }),
         ("data_address", RegisterApplicationRequest { data_address: "10.0.0.1:0".into(), ..good.clone() }),
         ("data_address", RegisterApplicationRequest { data_address: "0.0.0.0:5".into(), ..good.clone() }),
-        ("service_address", RegisterApplicationRequest { service_address: "x".repeat(256), ..good }),
+        ("service_address", RegisterApplicationRequest { service_address: "x".repeat(256), ..good.clone() }),
+        ("held.epoch", RegisterApplicationRequest { held: Some(HeldGrant { epoch: 1 << 31, ..held }), ..good }),
     ];
     for (expected, request) in bad {
         let call = world.register(request);
@@ -229,4 +230,74 @@ fn who_asks_again_waits_for_what_it_asked_for_last() {
     assert!(world.grants(call).is_empty(), "the element has its old address");
     world.deliver_all();
     assert_eq!(world.grants(call).len(), 1);
+}
+
+/// As its owner says that it is known.
+fn as_held(grant: &ApplicationGrant) -> Option<HeldGrant> {
+    let ApplicationGrant { gaid, epoch, endpoint, token_key, .. } = *grant;
+    Some(HeldGrant { gaid, epoch, endpoint, token_key })
+}
+
+#[test]
+fn a_controller_that_has_lost_its_store_leaves_everyone_what_they_go_by() {
+    let (first, second) = ("MR-1", "MR-2");
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let grants = [world.owner(first, 5, 10).1, world.owner(second, 6, 10).1];
+    let callers = grants.each_ref().map(|grant| world.caller(grant.gaid, 9, 4).endpoint);
+
+    // Both count from the same id, and the owners are back in another order.
+    for first_epoch in [1, FIRST_EPOCH, 1 << 30] {
+        let mut anew = World { state: State::new(TIMING, first_epoch, 1_000), ..World::new() };
+        anew.element(1024, 1 << 20, 64);
+        for (name, incarnation, at) in [(second, 6, 1), (first, 5, 0)] {
+            let held = as_held(&grants[at]);
+            let call = anew.register(RegisterApplicationRequest { held, ..application(name, incarnation, 10) });
+            anew.deliver_all();
+            let grant = anew.grants(call).pop().unwrap();
+            assert_eq!((grant.gaid, grant.endpoint), (grants[at].gaid, grants[at].endpoint), "{name}");
+            assert!(grant.epoch > grants[at].epoch && grant.memory.is_some(), "{grant:?}");
+            assert_eq!(anew.caller_held(grant.gaid, 9, 4, callers[at]).endpoint, callers[at]);
+        }
+        let (_, other) = anew.owner("MR-3", 7, 10);
+        assert!(other.gaid >= 1_000, "new ones are counted: {other:?}");
+        // What was kept is stored as all else is.
+        anew.restart_controller();
+        assert!(anew.owner("MR-4", 8, 0).1.gaid > other.gaid);
+    }
+}
+
+#[test]
+fn ids_that_are_taken_are_not_kept() {
+    let mut world = World::new();
+    let (_, grant) = world.owner("MR-1", 5, 0);
+    let register = |world: &mut World, name: &str, held: HeldGrant| {
+        let call = world.register(RegisterApplicationRequest { held: Some(held), ..application(name, 6, 0) });
+        world.grants(call).pop().unwrap()
+    };
+    // Somebody has it, somebody had it, and no controller gives it out.
+    let other = register(&mut world, "MR-2", as_held(&grant).unwrap());
+    assert!(other.gaid != grant.gaid && other.endpoint != grant.endpoint, "{other:?}");
+    let (gaid, endpoint) = (IDS_END, u32::MAX);
+    let other = register(&mut world, "MR-3", HeldGrant { gaid, endpoint, ..HeldGrant::default() });
+    assert!(other.gaid < IDS_END && other.endpoint < IDS_END, "{other:?}");
+
+    // What is kept ahead of the count is left out by it, also after a restart.
+    let ahead = other.gaid + 2;
+    let held = HeldGrant { gaid: ahead, endpoint: other.endpoint + 2, ..HeldGrant::default() };
+    assert_eq!(register(&mut world, "MR-4", held).gaid, ahead);
+    assert_ne!(register(&mut world, "MR-5", held).gaid, ahead, "once");
+    world.restart_controller();
+    let more = ["MR-6", "MR-7", "MR-8"].map(|name| world.owner(name, 6, 0).1);
+    assert!(more.iter().all(|more| more.gaid != ahead && more.endpoint != held.endpoint), "{more:?}");
+}
+
+#[test]
+fn frames_stay_signed_as_callers_know() {
+    let mut world = World::new();
+    world.input(Input::Key(TokenKey { k0: 1, k1: 2 }));
+    let held = HeldGrant { gaid: 7, epoch: 3, endpoint: 8, token_key: Some(TokenKey { k0: 3, k1: 4 }) };
+    let request = RegisterApplicationRequest { authenticate: true, held: Some(held), ..application("MR-1", 5, 0) };
+    let call = world.register(request);
+    assert_eq!(world.grants(call).pop().unwrap().token_key, held.token_key);
 }

@@ -226,8 +226,8 @@ fn records_that_contradict_each_other_are_refused() {
         |s| s.elements.clear(),
         |s| s.applications[1].memory = s.applications[0].memory,
         |s| s.applications[1].name = "MR-1".into(),
-        |s| s.applications[1].gaid = 99,
-        |s| s.endpoints[0].endpoint = 99,
+        |s| s.applications[1].gaid = IDS_END,
+        |s| s.endpoints[0].endpoint = 0,
         |s| s.endpoints[0].gaid = 99,
         |s| s.endpoints[0].slots = 65,
     ];

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use pathcall_proto::v1::{
-    ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, JoinPoolRequest, PoolGrant,
-    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, HeldGrant, JoinPoolRequest,
+    PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_wire::Instant;
 
@@ -63,7 +63,7 @@ struct FakeElement {
 
 impl World {
     fn new() -> Self {
-        let state = State::new(TIMING, FIRST_EPOCH);
+        let state = State::new(TIMING, FIRST_EPOCH, 1);
         let (store, elements) = (BTreeMap::new(), Vec::new());
         let now = Instant::default();
         let mut world = Self { state, now, calls: 0, store, database: None, elements, answers: Vec::new() };
@@ -225,10 +225,20 @@ impl World {
         self.endpoint(call).unwrap().unwrap()
     }
 
+    /// A caller that goes by an endpoint already.
+    fn caller_held(&mut self, gaid: u32, incarnation: u32, flows: u32, endpoint: u32) -> EndpointGrant {
+        let call = self.call();
+        let data_address = "10.1.0.1:9".into();
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0, endpoint };
+        self.input(Input::RegisterEndpoint(call, request));
+        self.deliver_all();
+        self.endpoint(call).unwrap().unwrap()
+    }
+
     fn register_caller(&mut self, gaid: u32, incarnation: u32, flows: u32) -> CallId {
         let call = self.call();
         let data_address = format!("10.1.0.1:{}", 1 + incarnation % 60_000);
-        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0 };
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows, server: 0, endpoint: 0 };
         self.input(Input::RegisterEndpoint(call, request));
         call
     }
@@ -412,5 +422,6 @@ fn application(name: &str, incarnation: u32, rows: u32) -> RegisterApplicationRe
         incarnation,
         service_address: format!("http://server-{incarnation}:50051"),
         authenticate: false,
+        held: None,
     }
 }

@@ -32,7 +32,7 @@ impl World {
     pub(super) fn register_follower(&mut self, gaid: u32, server: u32, incarnation: u32) -> CallId {
         let call = self.call();
         let data_address = format!("10.3.0.1:{}", 1 + incarnation % 60_000);
-        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows: 0, server };
+        let request = RegisterEndpointRequest { gaid, incarnation, data_address, flows: 0, server, endpoint: 0 };
         self.input(Input::RegisterEndpoint(call, request));
         call
     }

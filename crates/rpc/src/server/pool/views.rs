@@ -56,6 +56,7 @@ impl Views {
             data_address: udp.to_string(),
             flows: 0,
             server: grant.endpoint,
+            endpoint: 0,
         };
         let registered = controller.register(request).await;
         // Not UNAVAILABLE: this server is there.

@@ -1,0 +1,78 @@
+//! Ids: none is given out twice.
+//!
+//! A controller counts from a random id on, so that one that has lost its store does not give to somebody what another
+//! still has. Whoever had ids from an earlier controller says so when it registers here, and keeps them, unless they
+//! are taken: to callers an application *is* its GAID.
+
+use std::collections::BTreeSet;
+
+use super::{IDS_END, IdsRecord, Refusal, Snapshot, State};
+
+/// Ids of one kind that are kept from earlier controllers; whoever comes after gets new ones.
+const KEPT_MAX: usize = 1 << 16;
+
+/// What an id is of. Applications and pools share GAIDs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Application,
+    Endpoint,
+    Element,
+}
+
+/// Ids that were not counted here: kept from earlier controllers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Kept {
+    applications: BTreeSet<u32>,
+    endpoints: BTreeSet<u32>,
+}
+
+impl Kept {
+    /// Of stored records, those that were not counted.
+    pub(super) fn of(snapshot: &Snapshot, ids: &IdsRecord) -> Self {
+        let owners = snapshot.applications.iter().map(|application| application.endpoint);
+        let callers = snapshot.endpoints.iter().map(|caller| caller.endpoint);
+        let counted = |next: u32, id: u32| (ids.first..next).contains(&id);
+        let applications = snapshot.applications.iter().map(|application| application.gaid);
+        Self {
+            applications: applications.filter(|&id| !counted(ids.gaid, id)).collect(),
+            endpoints: owners.chain(callers).filter(|&id| !counted(ids.endpoint, id)).collect(),
+        }
+    }
+}
+
+impl State {
+    /// The next id of a kind; none when all have been used.
+    pub(super) fn next_id(&mut self, kind: Kind) -> Result<u32, Refusal> {
+        let (next, kept) = match kind {
+            Kind::Application => (&mut self.ids.gaid, Some(&self.kept.applications)),
+            Kind::Endpoint => (&mut self.ids.endpoint, Some(&self.kept.endpoints)),
+            Kind::Element => (&mut self.ids.element, None),
+        };
+        while kept.is_some_and(|kept| kept.contains(next)) {
+            *next += 1;
+        }
+        let id = *next;
+        if id >= IDS_END {
+            return Err(Refusal::Full { what: "id: all have been used", limit: IDS_END - 1 });
+        }
+        *next += 1;
+        self.changed.ids = true;
+        Ok(id)
+    }
+
+    /// The id that its holder had from an earlier controller, if it had one (0: none) and nobody was given it here; else
+    /// the next one.
+    pub(super) fn kept_or_next_id(&mut self, kind: Kind, held: u32) -> Result<u32, Refusal> {
+        let (next, kept) = match kind {
+            Kind::Application => (self.ids.gaid, &mut self.kept.applications),
+            Kind::Endpoint => (self.ids.endpoint, &mut self.kept.endpoints),
+            // Elements begin anew with each controller.
+            Kind::Element => return self.next_id(kind),
+        };
+        let counted = (self.ids.first..next).contains(&held);
+        if (1..IDS_END).contains(&held) && !counted && kept.len() < KEPT_MAX && kept.insert(held) {
+            return Ok(held);
+        }
+        self.next_id(kind)
+    }
+}
