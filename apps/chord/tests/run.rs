@@ -1,33 +1,25 @@
 //! The application as a user runs it. (It checks the owners itself, too.)
 
-use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use apps_testing::{Running, free_udp};
+
+const CHORD: &str = env!("CARGO_BIN_EXE_chord");
 
 fn chord(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_chord")).args(arguments).output().expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    apps_testing::says(CHORD, arguments)
 }
 
 /// A node: its process, name and URL.
-struct Server(Child, String, String);
+struct Server(#[expect(dead_code, reason = "killed with its test")] Running, String, String);
 
 impl Server {
     fn start(index: usize, nodes: &str) -> Self {
         let arguments = ["serve", "--index", &index.to_string(), "--nodes", nodes];
-        let child = Command::new(env!("CARGO_BIN_EXE_chord")).args(arguments).stdout(Stdio::piped()).spawn();
-        let mut child = child.expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let (name, url) = line.trim().split_once(": ").expect("a name and a URL");
-        Self(child, name.to_owned(), url.to_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("it was there");
+        let mut process = Running::start(Command::new(CHORD).args(arguments));
+        let line = process.line();
+        let (name, url) = line.split_once(": ").expect("a name and a URL");
+        Self(process, name.to_owned(), url.to_owned())
     }
 }
 
@@ -39,10 +31,7 @@ fn the_demo_finds_all_owners() {
 
 #[test]
 fn all_nodes_find_the_same_owner() {
-    // Ports that were free just now.
-    let sockets: Vec<_> = (0..4).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port")).collect();
-    let nodes: Vec<_> = sockets.iter().map(|socket| socket.local_addr().expect("bound").to_string()).collect();
-    drop(sockets);
+    let nodes = free_udp(4);
     let servers: Vec<_> = (0..4).map(|index| Server::start(index, &nodes.join(","))).collect();
     for key in ["a", "b", "c"] {
         let owners = servers.iter().map(|server| {

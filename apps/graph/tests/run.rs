@@ -1,33 +1,25 @@
 //! The application as a user runs it. (It checks the answers itself, too.)
 
-use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use apps_testing::{Running, free_udp};
+
+const GRAPH: &str = env!("CARGO_BIN_EXE_graph");
 
 fn graph(arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_graph")).args(arguments).output().expect("it starts");
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    apps_testing::says(GRAPH, arguments)
 }
 
-struct Server(Child, String);
+/// A node: its process and URL.
+struct Server(#[expect(dead_code, reason = "killed with its test")] Running, String);
 
 impl Server {
     fn start(index: usize, nodes: &str) -> Self {
-        let index = index.to_string();
-        let arguments = ["serve", "--index", &index, "--nodes", nodes, "--persons", "50", "--posts", "100"];
-        let child = Command::new(env!("CARGO_BIN_EXE_graph")).args(arguments).stdout(Stdio::piped()).spawn();
-        let mut child = child.expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let (_, url) = line.trim().split_once(": ").expect("a URL");
-        Self(child, url.to_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.kill().and_then(|()| self.0.wait()).expect("it was there");
+        let arguments = ["serve", "--index", &index.to_string(), "--nodes", nodes, "--persons", "50", "--posts", "100"];
+        let mut process = Running::start(Command::new(GRAPH).args(arguments));
+        let line = process.line();
+        let (_, url) = line.split_once(": ").expect("a URL");
+        Self(process, url.to_owned())
     }
 }
 
@@ -41,10 +33,7 @@ fn the_demo_compares_all_answers() {
 
 #[test]
 fn servers_and_callers_can_be_processes() {
-    // Ports that were free just now.
-    let sockets: Vec<_> = (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port")).collect();
-    let nodes: Vec<_> = sockets.iter().map(|socket| socket.local_addr().expect("bound").to_string()).collect();
-    drop(sockets);
+    let nodes = free_udp(3);
     let servers: Vec<_> = (0..3).map(|index| Server::start(index, &nodes.join(","))).collect();
     let urls: Vec<_> = servers.iter().map(|server| &*server.1).collect();
     let urls = urls.join(",");

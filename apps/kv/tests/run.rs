@@ -1,8 +1,9 @@
 //! The application as a user runs it: every way the same result (it checks each value itself, too); servers as
 //! processes; a picture.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
+
+use apps_testing::Running;
 
 const KV: &str = env!("CARGO_BIN_EXE_kv");
 
@@ -60,23 +61,10 @@ fn what_is_no_load_is_refused() {
     }
 }
 
-/// A process that is killed with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_server_says_where_it_is() {
     for way in [&["serve", "--plain"][..], &["serve"]] {
-        let server = Command::new(KV).args(way).stdout(Stdio::piped()).spawn().expect("starts");
-        let mut server = Running(server);
-        let mut ready = String::new();
-        BufReader::new(server.0.stdout.take().expect("piped")).read_line(&mut ready).expect("it says so");
+        let ready = Running::start(Command::new(KV).args(way)).line();
         assert!(ready.starts_with("ready http://127.0.0.1:"), "{ready:?}");
     }
 }

@@ -1,14 +1,7 @@
 //! The application as a user runs it. (It checks the result itself, too.)
 
-use std::process::Command;
-
 fn digest(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_lock")).args(["--sections", "40", "--json"]).args(arguments).output();
-    let output = output.expect("the application starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("JSON");
-    let (_, digest) = text.split_once("\"digest\":\"").expect("a digest");
-    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+    apps_testing::digest(env!("CARGO_BIN_EXE_lock"), &[&["--sections", "40", "--json"], arguments].concat())
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! The application as a user runs it: both ways, the same result (it checks each answer itself, too); servers as
 //! processes, and one that is killed.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
+use apps_testing::Running;
 use tempfile::TempDir;
 
 const LOOKUP: &str = env!("CARGO_BIN_EXE_lookup");
@@ -33,11 +32,7 @@ fn documents() -> (TempDir, String) {
 
 fn digest(documents: &str, way: &[&str]) -> String {
     let options = ["demo", "--json", "--queries", "100", "--each", "3", "--documents", documents];
-    let output = run(&[&options, way].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let line = text(&output.stdout);
-    let (_, digest) = line.split_once("\"digest\":\"").expect("a digest");
-    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+    apps_testing::digest(LOOKUP, &[&options, way].concat())
 }
 
 #[test]
@@ -48,41 +43,11 @@ fn both_ways_give_the_same_result() {
     assert_eq!(digest(&documents, &[]), rpc);
 }
 
-/// A process that is killed with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have been killed before.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Servers as processes, on free ports; and the list of them.
-fn servers(documents: &str) -> (Vec<Running>, String) {
-    let names = ["index-0", "index-1", "store-0", "store-1"];
-    let taken = names.map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    let at = taken.each_ref().map(|taken| taken.local_addr().expect("bound"));
-    let list: Vec<String> = names.iter().zip(at).map(|(name, at)| format!("{name}={at}")).collect();
-    let list = list.join(",");
-    drop(taken);
-    let start = |name| {
-        let mut server = Command::new(LOOKUP);
-        server.args(["serve", "--name", name, "--servers", &list, "--documents", documents]).stdout(Stdio::piped());
-        let mut server = Running(server.spawn().expect("starts"));
-        let mut ready = String::new();
-        BufReader::new(server.0.stdout.take().expect("piped")).read_line(&mut ready).expect("it says so");
-        assert!(ready.starts_with("ready http://127.0.0.1:"), "{name}: {ready:?}");
-        server
-    };
-    (names.map(start).into(), list)
-}
-
 #[test]
 fn servers_that_are_processes_answer_until_one_is_killed() {
     let (_directory, documents) = documents();
-    let (mut running, list) = servers(&documents);
+    let (mut running, list) =
+        apps_testing::servers(LOOKUP, &["index-0", "index-1", "store-0", "store-1"], &["--documents", &documents]);
     let ask = ["ask", "--servers", &list, "server", "hub", "spoke", "rarest"];
     let answer = run(&ask);
     assert!(answer.status.success(), "{}", text(&answer.stderr));
@@ -95,17 +60,11 @@ fn servers_that_are_processes_answer_until_one_is_killed() {
 
     let mut demo = Command::new(LOOKUP);
     demo.args(["demo", "--queries", "1000000", "--documents", &documents, "--servers", &list]);
-    demo.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut demo = Running(demo.spawn().expect("starts"));
-    let mut said = BufReader::new(demo.0.stdout.take().expect("piped"));
-    let mut first = String::new();
-    said.read_line(&mut first).expect("it says so");
-    assert!(first.ends_with("the first question is answered\n"), "{first:?}");
+    let mut demo = Running::start(demo.stderr(Stdio::piped()));
+    let first = demo.line();
+    assert!(first.ends_with("the first question is answered"), "{first:?}");
     running.remove(3);
-    let status = demo.0.wait().expect("it ends");
-    let (mut rest, mut why) = (String::new(), String::new());
-    said.read_to_string(&mut rest).expect("text");
-    demo.0.stderr.take().expect("piped").read_to_string(&mut why).expect("text");
+    let (status, rest, why) = demo.end();
     assert!(!status.success() && rest.is_empty(), "{status}: {rest}");
     assert!(why.starts_with("lookup: query [") && !why.contains("expected"), "{why}");
 }

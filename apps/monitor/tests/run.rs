@@ -9,11 +9,7 @@ fn monitor(arguments: &[&str]) -> Output {
 }
 
 fn digest(arguments: &[&str]) -> String {
-    let output = monitor(&[&["--json"], arguments].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("JSON");
-    let (_, digest) = text.split_once("\"digest\":\"").expect("a digest");
-    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+    apps_testing::digest(env!("CARGO_BIN_EXE_monitor"), &[&["--json"], arguments].concat())
 }
 
 /// A file of this test run.

@@ -1,9 +1,10 @@
 //! The application as a user runs it: both ways, the image that one machine renders (it compares them itself); servers
 //! as processes, and one that is killed in the middle.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::io::BufReader;
+use std::process::{Command, Output, Stdio};
+
+use apps_testing::Running;
 
 const RAYS: &str = env!("CARGO_BIN_EXE_rays");
 const SMALL: [&str; 9] = ["render", "--json", "--width", "64", "--height", "40", "--batch", "400", "--bounces"];
@@ -17,11 +18,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn digest(arguments: &[&str]) -> String {
-    let output = run(&[&SMALL[..], &["3"], arguments].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let line = text(&output.stdout);
-    let (_, digest) = line.split_once("\"digest\":\"").expect("a digest");
-    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+    apps_testing::digest(RAYS, &[&SMALL[..], &["3"], arguments].concat())
 }
 
 #[test]
@@ -41,40 +38,9 @@ fn both_ways_and_any_number_of_slabs_give_the_same_image() {
     assert_eq!(apps_report::digest(std::iter::once(&*rgb)), rpc, "the file has the pixels that were compared");
 }
 
-/// A process that is killed with its test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It may have been killed before.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Servers as processes, on free ports; and the list of them.
-fn servers() -> (Vec<Running>, String) {
-    let names = ["slab-0", "slab-1", "slab-2"];
-    let taken = names.map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    let at = taken.each_ref().map(|taken| taken.local_addr().expect("bound"));
-    let list: Vec<String> = names.iter().zip(at).map(|(name, at)| format!("{name}={at}")).collect();
-    let list = list.join(",");
-    drop(taken);
-    let start = |name| {
-        let mut server = Command::new(RAYS);
-        server.args(["serve", "--name", name, "--servers", &list]).stdout(Stdio::piped());
-        let mut server = Running(server.spawn().expect("starts"));
-        let mut ready = String::new();
-        BufReader::new(server.0.stdout.take().expect("piped")).read_line(&mut ready).expect("it says so");
-        assert!(ready.starts_with("ready http://127.0.0.1:"), "{name}: {ready:?}");
-        server
-    };
-    (names.map(start).into(), list)
-}
-
 /// Renders by servers of which the last is killed when the first rays are back.
 fn killed(way: &[&str]) {
-    let (mut running, list) = servers();
+    let (mut running, list) = apps_testing::servers(RAYS, &["slab-0", "slab-1", "slab-2"], &[]);
     let whole = run(&[&SMALL[..], &["3", "--servers", &list], way].concat());
     assert!(whole.status.success(), "{}", text(&whole.stderr));
 
@@ -83,17 +49,11 @@ fn killed(way: &[&str]) {
     let mut render = Command::new(RAYS);
     render.args(["render", "--servers", &list, "--batch", "400", "--image"]).arg(&path).args(way);
     // As many rays as take minutes, so that they are on their way when the server is killed.
-    render.args(["--width", "3000", "--height", "3000"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut render = Running(render.spawn().expect("starts"));
-    let mut said = BufReader::new(render.0.stdout.take().expect("piped"));
-    let mut first = String::new();
-    said.read_line(&mut first).expect("it says so");
-    assert_eq!(first, "3 servers, the first rays are back\n");
+    render.args(["--width", "3000", "--height", "3000"]);
+    let mut render = Running::start(render.stderr(Stdio::piped()));
+    assert_eq!(render.line(), "3 servers, the first rays are back");
     running.pop();
-    let status = render.0.wait().expect("it ends");
-    let (mut rest, mut why) = (String::new(), String::new());
-    said.read_to_string(&mut rest).expect("text");
-    render.0.stderr.take().expect("piped").read_to_string(&mut why).expect("text");
+    let (status, rest, why) = render.end();
     assert!(!status.success() && rest.is_empty() && !path.exists(), "{status}: {rest}");
     assert!(why.starts_with("rays: a batch of rays: "), "{why}");
 }

@@ -1,8 +1,12 @@
 //! What the tests of several applications share.
 
+mod process;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use pathcall_element::Registration;
+
+pub use process::{Running, digest, free_tcp, free_udp, says, servers};
 
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 

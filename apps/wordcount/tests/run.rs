@@ -1,15 +1,7 @@
 //! The application as a user runs it: both ways, the same result. (It checks the result itself, too.)
 
-use std::process::Command;
-
 fn digest(arguments: &[&str]) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_wordcount")).args(["--batch", "20000", "--json"]).args(arguments).output();
-    let output = output.expect("the application starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("JSON");
-    let (_, digest) = text.split_once("\"digest\":\"").expect("a digest");
-    digest.chars().take_while(char::is_ascii_hexdigit).collect()
+    apps_testing::digest(env!("CARGO_BIN_EXE_wordcount"), &[&["--batch", "20000", "--json"], arguments].concat())
 }
 
 #[test]

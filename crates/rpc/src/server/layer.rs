@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::{Kind, Method};
@@ -15,6 +14,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::Inner;
 use super::peer::PeerService;
+use super::services::Services;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
 use crate::message::frame;
@@ -37,14 +37,7 @@ impl ServerLayer {
     }
 }
 
-impl<S, B> Layer<S> for ServerLayer
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<S: Services> Layer<S> for ServerLayer {
     type Service = Layered<S>;
 
     fn layer(&self, services: S) -> Layered<S> {
@@ -69,14 +62,7 @@ pub struct Layered<S> {
     services: S,
 }
 
-impl<S, B> Service<http::Request<Body>> for Layered<S>
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<S: Services> Service<http::Request<Body>> for Layered<S> {
     type Response = http::Response<Body>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
@@ -142,14 +128,7 @@ struct Sited<S> {
     services: S,
 }
 
-impl<S, B> Service<http::Request<Body>> for Sited<S>
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<S: Services> Service<http::Request<Body>> for Sited<S> {
     type Response = http::Response<Body>;
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
@@ -229,12 +208,7 @@ impl Inner {
 
 impl Query {
     /// Runs the handler, if it has to, and puts the reply together.
-    async fn reply<S, B>(self, services: &mut S) -> Result<http::Response<Body>, S::Error>
-    where
-        S: Service<http::Request<Body>, Response = http::Response<B>>,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn reply<S: Services>(self, services: &mut S) -> Result<http::Response<Body>, S::Error> {
         let response = match self.handler {
             Some(request) => Some(services.call(request).await?.map(Body::new)),
             None => None,

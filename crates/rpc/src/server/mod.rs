@@ -24,6 +24,7 @@ mod peer;
 pub mod place;
 mod pool;
 mod registration;
+mod services;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,6 +45,7 @@ pub use self::place::{PlaceStats, Placing, PlacingError};
 use self::pool::Pooled;
 pub use self::pool::{PoolStats, WorkerStats};
 use self::registration::Controller;
+pub use self::services::Services;
 use crate::application::Catalogue;
 use crate::delegate::Serving;
 use crate::delegate::respond::Habits;

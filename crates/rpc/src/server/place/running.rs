@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tonic::{Code, Status};
-use tower::{Service, ServiceExt};
+use tower::ServiceExt;
 
 use super::PlaceStats;
 use super::about::About;
@@ -22,6 +22,7 @@ use super::turn::Place;
 use crate::delegate::call::Inner as Call;
 use crate::delegate::handlers::Handler;
 use crate::headers::ROLE;
+use crate::server::services::Services;
 
 /// All placed methods of a server.
 pub(in crate::server) struct Places {
@@ -103,16 +104,11 @@ impl Places {
     }
 
     /// Answers a call of a method that [is placed](Self::has): by `cpu`, or by the accelerator.
-    pub(in crate::server) async fn call<S, B>(
+    pub(in crate::server) async fn call<S: Services>(
         &self,
         cpu: S,
         request: http::Request<Body>,
-    ) -> Result<http::Response<Body>, S::Error>
-    where
-        S: Service<http::Request<Body>, Response = http::Response<B>> + Clone,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    ) -> Result<http::Response<Body>, S::Error> {
         let Some(method) = self.methods.get(request.uri().path()) else {
             return Ok(cpu.oneshot(request).await?.map(Body::new));
         };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Uri, Version};
 use http_body_util::Full;
@@ -15,7 +14,7 @@ use pathcall_proto::manifest::Cloned;
 use tokio::task::{AbortHandle, JoinSet};
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Service, ServiceExt};
+use tower::ServiceExt;
 
 use super::REPLY_MAX;
 use crate::application::Catalogue;
@@ -23,18 +22,12 @@ use crate::cloned::reply::{self, Sealed};
 use crate::cloned::request;
 use crate::deadline::Deadline;
 use crate::message::frame;
+use crate::server::services::Services;
 use crate::status::deadline_exceeded;
 
 /// Answers what the queue gives, each request in a task of its own, until the queue has stopped. It gives no more at
 /// one time than it has workers.
-pub(super) async fn all<S, B>(catalogue: Catalogue, services: S, mut works: Works)
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+pub(super) async fn all<S: Services>(catalogue: Catalogue, services: S, mut works: Works) {
     let mut tasks = JoinSet::new();
     let mut begun: HashMap<WorkId, Begun> = HashMap::new();
     while let Some(order) = works.next().await {
@@ -117,13 +110,7 @@ impl Drop for Pending {
 }
 
 /// The sealed reply to a request.
-async fn answer<S, B>(services: S, Prepared { request, left, .. }: Prepared) -> Sealed
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>> + Send,
-    S::Future: Send,
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+async fn answer<S: Services>(services: S, Prepared { request, left, .. }: Prepared) -> Sealed {
     let replied = async {
         match services.oneshot(request).await {
             Ok(response) => reply::of_response(response, REPLY_MAX).await,

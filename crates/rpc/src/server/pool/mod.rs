@@ -19,19 +19,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use pathcall_endpoint::clone::{MESSAGE_MAX, WorkerConfig};
 use pathcall_endpoint::driver::clone::{WorkerHandle, Works};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::v1::{JoinPoolRequest, PoolGrant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tonic::body::Body;
 use tonic::{Status, Streaming};
-use tower::Service;
 
 pub(super) use self::views::Views;
 use super::registration::Controller;
+use super::services::Services;
 use crate::application::Catalogue;
 use crate::cloned::table;
 pub use pathcall_endpoint::clone::WorkerStats;
@@ -112,14 +110,7 @@ impl Pooled {
     }
 
     /// Joins, with these services to answer by; once.
-    pub(super) fn start<S, B>(&self, services: S)
-    where
-        S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Send,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    pub(super) fn start<S: Services>(&self, services: S) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if !self.started.swap(true, Ordering::Relaxed) {
             let keep = Arc::clone(&self.shared).keep(services);
@@ -158,14 +149,7 @@ enum Ended {
 
 impl Shared {
     /// Is in the pool until the server is to end.
-    async fn keep<S, B>(self: Arc<Self>, services: S)
-    where
-        S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Send,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn keep<S: Services>(self: Arc<Self>, services: S) {
         // Requests that were begun are done, whoever has the queue by then.
         let mut working = JoinSet::new();
         loop {
@@ -183,14 +167,7 @@ impl Shared {
     }
 
     /// From binding a socket until its endpoint is another one.
-    async fn live<S, B>(&self, services: S, working: &mut JoinSet<()>) -> Ended
-    where
-        S: Service<http::Request<Body>, Response = http::Response<B>> + Clone + Send + 'static,
-        S::Future: Send,
-        S::Error: Send,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn live<S: Services>(&self, services: S, working: &mut JoinSet<()>) -> Ended {
         let mut pause = PAUSE_MIN;
         let link = loop {
             match super::builder::bind(self.terms.data_address, self.terms.shared_memory) {
