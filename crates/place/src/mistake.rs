@@ -23,9 +23,16 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// A mistake somewhere in a file.
-    pub(crate) fn new(file: &str, position: impl Into<Option<Position>>, said: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), position: position.into(), said: said.into() }
+    /// A mistake somewhere in a file. It is said in one line, also where it repeats what the file has in several.
+    pub(crate) fn new(file: &str, position: impl Into<Option<Position>>, said: impl AsRef<str>) -> Self {
+        let mut line = String::with_capacity(said.as_ref().len());
+        for character in said.as_ref().chars() {
+            match character.is_control() {
+                true => line.extend(character.escape_default()),
+                false => line.push(character),
+            }
+        }
+        Self { file: file.to_owned(), position: position.into(), said: line }
     }
 }
 

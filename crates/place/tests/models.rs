@@ -243,6 +243,8 @@ fn mistakes_in_applications_are_pointed_at() {
         wrong.extend(Some(said(APPLICATION, from, to, Application::parse)).filter(|line| line != expected));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let several = Application::parse("f.yaml", "\"ta\\nsks\\r\": 1").expect_err("no such key").to_string();
+    assert_eq!(several, r"f.yaml:1:1: there is no key `ta\nsks\r` here; keys are application, tasks, requests");
     let slow = APPLICATION.replace("cpu: 1 us", "cpu: 3600 s");
     let application = Application::parse("f.yaml", &slow).expect("an application");
     let hardware = Hardware::preset(Preset::Direct);

@@ -67,7 +67,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn wrong<T>(self, at: &Text, said: impl Into<String>) -> Result<T, Mistake> {
+    pub(super) fn wrong<T>(self, at: &Text, said: impl AsRef<str>) -> Result<T, Mistake> {
         Err(Mistake::new(self.file, position(&at.referenced), said))
     }
 
