@@ -84,10 +84,14 @@ fn stopped_in_the_middle_it_leaves_nothing() {
         assert!(began.elapsed() < LIMIT, "no application was started");
         std::thread::sleep(Duration::from_millis(5));
     }
+    let found = began.elapsed();
     kill_process(Pid::from_child(&child), Signal::INT).expect("it is there");
     let status = child.wait().expect("a child of ours");
     let mut why = String::new();
     child.stderr.take().expect("piped").read_to_string(&mut why).expect("text");
-    assert_eq!((status.code(), &*why), (Some(1), "pathcall: interrupted\n"));
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("text");
+    let when = format!("an application found after {found:?}, ended after {:?}: {rest}", began.elapsed());
+    assert_eq!((status.code(), &*why), (Some(1), "pathcall: interrupted\n"), "{when}");
     until_none_runs(&mark);
 }

@@ -166,6 +166,8 @@ async fn adding_goes_on(victim: Victim) {
                     let stats = channel.stats();
                     let now: u64 = stats.applications.iter().map(|app| app.map.lanes_element).sum();
                     if *lanes.get_or_insert(now) < now {
+                        // What the element alone has would be lost with it: a controller that forgets may empty it now.
+                        channel.close().await.expect("the server confirms");
                         return (
                             calls * (1 + caller as i64),
                             stats.applications.iter().map(|app| app.joins).sum::<u64>(),
@@ -177,6 +179,7 @@ async fn adding_goes_on(victim: Victim) {
     });
     let callers: Vec<_> = callers.collect();
     havoc(&mut network, victim, &done).await;
+    until(|| running.pathcall.stats().iter().any(|app| app.name == "T-WORDS" && app.element)).await;
     stop.store(1, Ordering::Relaxed);
     let mut expected = 0;
     for caller in callers {

@@ -80,9 +80,10 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let mut findings = Findings::new(figures)?;
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let told = tokio::select! {
-        told = story.tell(&network, &mut findings) => told,
+        biased;
         // The run in progress is killed where it is dropped.
         stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
+        told = story.tell(&network, &mut findings) => told,
     };
     network.shutdown().await;
     told?;
