@@ -58,6 +58,6 @@ impl FakeElement {
 }
 
 /// Whether two ranges share nothing.
-fn apart(a: u32, a_len: u32, b: u32, b_len: u32) -> bool {
+pub(super) fn apart(a: u32, a_len: u32, b: u32, b_len: u32) -> bool {
     a_len == 0 || b_len == 0 || a + a_len <= b || b + b_len <= a
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::fake_element::apart;
 use super::*;
 
 const NAMES: u32 = 3;
