@@ -1,9 +1,7 @@
 //! What is wrong with files: the `.proto`, the filter it names, the object meant in it; and with
 //! methods that share an application.
 
-mod common;
-
-use common::check_files;
+use crate::common::check_files;
 
 const HEAD: &str = r#"syntax = "proto3";
 package app;

@@ -1,8 +1,6 @@
 //! What filters mean for the methods that name them.
 
-mod common;
-
-use common::check_files;
+use crate::common::check_files;
 use pathcall_build::Method;
 use pathcall_build::resolve::Field;
 use pathcall_proto::manifest::{Kind, Modify, Op, Shape, Target};

@@ -1,9 +1,7 @@
 //! What is wrong between a filter and the method that names it: each mistake, its place, and what
 //! is said about it.
 
-mod common;
-
-use common::check_files;
+use crate::common::check_files;
 
 /// Line 1 to 30 are messages; the service is put after them.
 const MESSAGES: &str = r#"syntax = "proto3";

@@ -1,8 +1,6 @@
 //! Methods with the option `place`: what they come to, each mistake, its place, and what is said about it.
 
-mod common;
-
-use common::check_files;
+use crate::common::check_files;
 use pathcall_build::Report;
 
 const APPLICATION: &str = "application: kvs

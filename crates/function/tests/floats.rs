@@ -12,7 +12,6 @@ use pathcall_function::split::{Split, Target, split};
 use pathcall_function::{Report, Sources, compile};
 use pathcall_sandbox::{BuildError, Kind};
 
-#[path = "floats/bits.rs"]
 mod bits;
 
 use bits::{BITS, check, packet};

@@ -9,7 +9,7 @@ use pathcall_rpc_stubs::store_client::StoreClient;
 
 #[path = "../../rpc/tests/common/mod.rs"]
 mod common;
-#[path = "../../rpc/tests/common/store.rs"]
+#[path = "../../rpc/tests/store.rs"]
 mod store;
 
 use common::note;

@@ -1,7 +1,5 @@
 //! All-reduce against a plain loop over ranks: threads as ranks, of any number, types, operations and sizes.
 
-#![cfg(target_os = "linux")]
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};

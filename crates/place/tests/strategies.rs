@@ -1,10 +1,8 @@
 //! Strategies beside each other on plain hosts.
 
-mod plain;
-
+use crate::plain::{Load, play};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Config, Hardware, PathId, Paths, Selector, Strategy};
-use plain::{Load, play};
 
 fn paths(preset: Preset, application: &str) -> Paths {
     let hardware = Hardware::preset(preset);

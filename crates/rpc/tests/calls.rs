@@ -1,10 +1,8 @@
 //! Calls through unchanged stubs, a channel and a server's layer; everything in software.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
+use crate::common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
 use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
 use pathcall_rpc_stubs::locks_client::LocksClient;

@@ -1,13 +1,11 @@
 //! Where UDP does not get through, frames go over HTTP/2, and every result is the same.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::wall::Wall;
-use common::{Running, counts, gradient, int_fp, names, str_int, until};
+use crate::common::wall::Wall;
+use crate::common::{Running, counts, gradient, int_fp, names, str_int, until};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryRequest, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;

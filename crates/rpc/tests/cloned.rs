@@ -1,12 +1,9 @@
 //! Calls that a pool of servers answers, through the stubs that tonic generates.
 
-mod common;
-#[path = "common/store.rs"]
-mod store;
-
 use std::time::{Duration, Instant};
 
-use common::{note, until, within};
+use crate::common::{Running, note, start_plain, until, within};
+use crate::store::{LIMIT, Member, Pool, STORE, calls};
 use pathcall_control::Place;
 use pathcall_endpoint::clone::{Ask, CallerConfig, Options, Scheme};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
@@ -17,7 +14,6 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Pool, STORE, calls};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request};
@@ -195,13 +191,13 @@ async fn a_server_in_no_pool_is_called_by_grpc() {
     };
     // Without a controller, and with one that is not there.
     for controller in [None, Some("http://127.0.0.1:1")] {
-        let server = common::Running::start_with(alone(controller).build().await.unwrap(), 0).await;
+        let server = Running::start_with(alone(controller).build().await.unwrap(), 0).await;
         let channel = server.channel().await;
         let status = StoreClient::new(channel.clone()).get(note("hello")).await.unwrap_err();
         assert_eq!(status.code(), Code::Unimplemented, "it has no such service, as gRPC says");
         assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (0, 1));
     }
-    let (address, _) = common::start_plain().await;
+    let (address, _) = start_plain().await;
     let channel = Channel::connect(format!("http://{address}"), &STORE).await.unwrap();
     assert_eq!(StoreClient::new(channel).get(note("hello")).await.unwrap_err().code(), Code::Unimplemented);
 }

@@ -1,15 +1,12 @@
 //! Cloned calls through a real element, which fails and comes back, and to servers that are killed.
 
-mod common;
-#[path = "common/store.rs"]
-mod store;
-
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::note;
+use crate::common::note;
+use crate::store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
 use pathcall_control::{Handle, Place};
 use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::v1::controller_client::ControllerClient;
@@ -17,7 +14,6 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolStatus, PoolView, StatusRequest};
 use pathcall_rpc::Channel;
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";
@@ -150,7 +146,7 @@ impl Process {
     fn start(controller: &str) -> Self {
         let own = std::env::current_exe().expect("this test");
         let mut command = Command::new(own);
-        command.args(["--exact", "serves_until_it_is_killed", "--ignored", "--nocapture"]);
+        command.args(["--exact", "cloned_element::serves_until_it_is_killed", "--ignored", "--nocapture"]);
         command.env(CONTROLLER, controller).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("this test can be run");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();

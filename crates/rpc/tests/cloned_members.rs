@@ -1,21 +1,13 @@
 //! Cloned calls while servers and their controller come and go, or can't be reached.
 
-mod common;
-#[path = "common/cut.rs"]
-mod cut;
-#[path = "common/store.rs"]
-mod store;
-#[path = "common/tls.rs"]
-mod tls;
-
-use common::{note, until};
-use cut::Line;
+use crate::common::{note, until};
+use crate::cut::Line;
+use crate::store::{LIMIT, Member, Pool, STORE, calls, controller};
+use crate::tls::Authority;
 use pathcall_control::Place;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc_stubs::store_client::StoreClient;
-use store::{LIMIT, Member, Pool, STORE, calls, controller};
-use tls::Authority;
 use tokio::time::timeout;
 
 #[tokio::test]

@@ -1,18 +1,14 @@
 //! A server whose pool no frames reach: cloned calls go by gRPC.
 
-mod common;
-#[path = "common/store.rs"]
-mod store;
-
 use std::net::SocketAddr;
 
-use common::note;
+use crate::common::note;
+use crate::store::{Handler, LIMIT, STORE};
 use pathcall_proto::v1::peer_server::{Peer, PeerServer};
 use pathcall_proto::v1::*;
 use pathcall_rpc::Channel;
 use pathcall_rpc_stubs::store_client::StoreClient;
 use pathcall_rpc_stubs::store_server::StoreServer;
-use store::{Handler, LIMIT, STORE};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;

@@ -1,11 +1,9 @@
 //! What a server and the controller have to say to each other.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use common::{Running, counts, str_int, until};
+use crate::common::{Running, counts, str_int, until};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{

@@ -1,9 +1,7 @@
 //! How callers become members of an application, and cease to be.
 
-mod common;
-
+use crate::common::{Running, counts, gradient, note, str_int, until};
 use bytes::Bytes;
-use common::{Running, counts, gradient, note, str_int, until};
 use http_body_util::Full;
 use pathcall_proto::manifest::{Manifest, Method};
 use pathcall_proto::v1::JoinRequest;

@@ -1,10 +1,8 @@
 //! Calls with ids: each takes effect once, whoever repeats it, and what can't be known is said.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Running, counts, gradient, names, str_int, until};
+use crate::common::{Running, counts, gradient, names, str_int, until};
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc::channel::journal::JournalError;
 use pathcall_rpc::{CALL_ID, Channel, Server};

@@ -11,11 +11,7 @@ use pathcall_rpc_stubs::PATHCALL;
 use pathcall_rpc_stubs::docs_client::DocsClient;
 use tonic::Request;
 
-#[path = "delegated/house.rs"]
-#[allow(dead_code)]
-mod house;
-
-use house::{House, LIMIT, all, wish};
+use crate::delegated::house::{House, LIMIT, all, wish};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

@@ -1,7 +1,5 @@
 //! Mistakes planted in one ability, or in how several share an element, one at a time: each is caught where all play.
 
-mod planted;
-
 use pathcall_sim::all::Sim;
 use pathcall_sim::{Ability, clone, hunt};
 use pathcall_wire::{Mutant, mutant};

@@ -1,7 +1,5 @@
 //! Mistakes planted in clone, one at a time: each is caught.
 
-mod planted;
-
 use pathcall_sim::Ability;
 use pathcall_sim::clone::Sim;
 use pathcall_wire::{Mutant, mutant};

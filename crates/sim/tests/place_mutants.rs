@@ -1,7 +1,5 @@
 //! Mistakes planted in *place*, one at a time: each is caught.
 
-mod planted;
-
 use pathcall_sim::Ability;
 use pathcall_sim::place::Sim;
 use pathcall_wire::{Mutant, mutant};

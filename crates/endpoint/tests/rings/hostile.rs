@@ -8,7 +8,7 @@ use pathcall_shm::ring::Memory;
 use pathcall_shm::{Map, Peer, Side, pair};
 use pathcall_wire::link::{Link as Message, LinkRepr};
 
-use crate::{LOCAL, agreed, element, frame};
+use super::{LOCAL, agreed, element, frame};
 
 /// An offer for the address of a socket.
 async fn offer_to(element: &mut Link, socket: &tokio::net::UdpSocket) -> LinkRepr {

@@ -2,7 +2,7 @@
 
 mod calls;
 mod hard;
-mod house;
+pub(crate) mod house;
 mod once;
 mod process;
 mod several;

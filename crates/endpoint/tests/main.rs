@@ -1,0 +1,16 @@
+//! Endpoints held to one another, without a network unless a test says so.
+
+mod books;
+mod clone_driver;
+mod delegate;
+mod evict;
+mod failed;
+mod harvest;
+mod hostile;
+mod inline;
+mod link;
+mod locks;
+mod rings;
+mod rounds;
+mod token;
+mod votes;

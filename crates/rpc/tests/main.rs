@@ -1,0 +1,21 @@
+//! Calls through stubs, channels and servers; what is measured as a whole process has a target of its own.
+
+mod calls;
+mod carried;
+mod cloned;
+mod cloned_element;
+mod cloned_members;
+mod cloned_unreached;
+mod common;
+mod controller;
+mod cut;
+mod delegated;
+mod joining;
+mod message;
+mod named;
+#[cfg(feature = "otel")]
+mod otel;
+mod placed;
+mod placed_delegated;
+mod store;
+mod tls;

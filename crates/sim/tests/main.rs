@@ -1,0 +1,28 @@
+//! Seeds of all simulations, and mistakes planted in what they play.
+
+mod abilities;
+mod all;
+#[cfg(feature = "mutants")]
+mod all_mutants;
+mod clone;
+#[cfg(feature = "mutants")]
+mod clone_mutants;
+mod clone_performance;
+mod delegate;
+mod delegate_cost;
+mod delegate_loss;
+#[cfg(feature = "mutants")]
+mod delegate_mutants;
+mod drift;
+mod function;
+#[cfg(feature = "mutants")]
+mod function_mutants;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod place;
+#[cfg(feature = "mutants")]
+mod place_mutants;
+#[cfg(feature = "mutants")]
+mod planted;
+mod seeds;
+mod share;
