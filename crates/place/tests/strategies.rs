@@ -1,6 +1,6 @@
 //! Strategies beside each other on plain hosts.
 
-use crate::plain::{Load, play};
+use crate::plain::{Dice, Load, play};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Config, Hardware, PathId, Paths, Selector, Strategy};
 
@@ -17,7 +17,7 @@ const EBS: &str = include_str!("../models/applications/ebs.yaml");
 fn mean_ns(paths: &Paths, kind: &str, strategy: Strategy, gap_ns: f64, network_ns: (f64, f64)) -> f64 {
     let kind = paths.kind(kind).expect("a type");
     let mut selector = Selector::new(paths, strategy, Config { in_flight_max: 1 << 15, ..Config::default() });
-    let request = |dice: &mut plain::Dice| (kind, (dice.roll() * 1e6) as u64);
+    let request = |dice: &mut Dice| (kind, (dice.roll() * 1e6) as u64);
     play(paths, &mut selector, &Load { count: 20_000, gap_ns, network_ns, request: &request, slower: None, seed: 1 })
         .mean_ns()
 }

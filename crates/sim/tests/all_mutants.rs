@@ -1,5 +1,6 @@
 //! Mistakes planted in one ability, or in how several share an element, one at a time: each is caught where all play.
 
+use crate::planted;
 use pathcall_sim::all::Sim;
 use pathcall_sim::{Ability, clone, hunt};
 use pathcall_wire::{Mutant, mutant};

@@ -1,5 +1,6 @@
 //! Mistakes planted in clone, one at a time: each is caught.
 
+use crate::planted;
 use pathcall_sim::Ability;
 use pathcall_sim::clone::Sim;
 use pathcall_wire::{Mutant, mutant};

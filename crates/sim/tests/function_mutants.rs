@@ -1,5 +1,6 @@
 //! Mistakes planted in *function*, one at a time: each is caught.
 
+use crate::planted;
 use pathcall_sim::Ability;
 use pathcall_sim::function::Sim;
 use pathcall_wire::{Mutant, mutant};

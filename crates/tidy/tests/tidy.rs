@@ -5,8 +5,7 @@ use pathcall_tidy::tree::{read, tracked, words};
 /// A file should fit the head.
 const LINES_MAX: usize = 420;
 /// Longer ones, with the reason.
-const LONG: [(&str, &str); 1] =
-    [("crates/wire/src/mutant.rs", "one list: a mistake that is not in it is not planted")];
+const LONG: [(&str, &str); 1] = [("crates/wire/src/mutant.rs", "one list: a mistake that is not in it is not planted")];
 /// Crates that each crate may use, lowest first (the house's one-way arrows).
 const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
