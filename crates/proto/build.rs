@@ -1,5 +1,9 @@
 //! Generates the contracts of control from `proto/pathcall/{control,function}.proto` (no protoc needed).
 
+#[cfg(not(feature = "grpc"))]
+fn main() {}
+
+#[cfg(feature = "grpc")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto");
     let files = ["pathcall/control.proto", "pathcall/function.proto"];

@@ -14,6 +14,7 @@ pub mod types;
 pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
 
 /// Generated from `proto/pathcall/control.proto` and `function.proto`.
+#[cfg(feature = "grpc")]
 #[allow(missing_docs, clippy::all)]
 pub mod v1 {
     tonic::include_proto!("pathcall.v1");

@@ -14,9 +14,11 @@ use bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType};
 use prost::{DecodeError, Message, Name};
 
+#[cfg(feature = "grpc")]
 mod codec;
 mod packed;
 
+#[cfg(feature = "grpc")]
 pub use codec::{Codec, WholeEncoder};
 
 /// Integers, added lane by lane (`IntArray`).

@@ -31,6 +31,8 @@ const REFUSED: u32 = 7;
 const HEAD: usize = 32;
 /// How often the guest's time is looked at while it is waited for.
 const POLL: Duration = Duration::from_millis(5);
+/// After how many answers a guest's time is looked at, too: one that never stops asking is never waited for.
+const ANSWERS: u32 = 16;
 /// A guest that takes no processor's time and does not answer has ended for us.
 const SILENCE: Duration = Duration::from_secs(5);
 
@@ -104,11 +106,11 @@ impl Process {
     }
 
     fn call(&mut self, entry: u32, argument: u32, host: &mut dyn Host) -> Result<(), Trap> {
-        let started = watch::process_time(self.running.child.id()).unwrap_or_default();
-        let until = started + self.limit;
+        let until = self.running.spent() + self.limit;
         let message = Message { kind: ENTER, op: entry, which: argument, ..Message::default() };
         self.running.put(&message.bytes(), &self.area)?;
         let (mut input, mut output) = ([0; INPUT_BYTES_MAX], [0; OUTPUT_BYTES_MAX]);
+        let mut answered = 0u32;
         loop {
             let message = self.running.message(until)?;
             match message.kind {
@@ -120,6 +122,10 @@ impl Process {
                     let value = host.call(message.op, message.which, input, output, message.value);
                     let answer = Message { kind: ANSWER, value, ..Message::default() };
                     self.running.put(&answer.bytes(), output)?;
+                    answered = answered.wrapping_add(1);
+                    if answered.is_multiple_of(ANSWERS) && self.running.spent() >= until {
+                        return Err(Trap { reason: Reason::Time, at: 0 });
+                    }
                 }
                 DONE => return self.running.get(&mut self.area, until),
                 FAULT => return Err(Trap { reason: Reason::from_signal(message.op as i32), at: message.value }),
@@ -156,7 +162,7 @@ impl Running {
         let mut spent_before = Duration::MAX;
         while done < to.len() {
             if !readable(&self.from, POLL) {
-                let spent = watch::process_time(self.child.id()).unwrap_or(Duration::ZERO);
+                let spent = self.spent();
                 if spent != spent_before {
                     (spent_before, silent_since) = (spent, Instant::now());
                 }
@@ -173,6 +179,11 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// The processor's time that it has taken.
+    fn spent(&self) -> Duration {
+        watch::process_time(self.child.id()).unwrap_or_default()
     }
 
     /// Why the pipe has ended.

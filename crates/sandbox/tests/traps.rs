@@ -269,6 +269,19 @@ fn a_limit_is_of_the_processors_time() {
     assert!(began.elapsed() >= Duration::from_millis(40));
 }
 
+/// A guest whose host answers at once is never waited for: its time runs all the same.
+#[test]
+fn a_guest_that_never_stops_asking_has_its_time() {
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        let Some(built) = built(kind) else { continue };
+        let (mut guest, mut host) = (open(&built), Counting::default());
+        let trap = guest.enter(12, 0, &mut host).expect_err("it never returns");
+        assert_eq!(trap.reason, Reason::Time, "{kind:?}");
+        // Two system calls for each take a process at least 200 ns.
+        assert!(kind != Kind::Process || host.0 <= 100_000, "{} answers in {LIMIT:?}", host.0);
+    }
+}
+
 /// The watcher's signal, as fast as another thread can send it: calls return, and those that loop are left, as ever.
 #[test]
 fn signals_in_crowds_harm_nobody() {
