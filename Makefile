@@ -68,7 +68,8 @@ xdp:
 	bpf/lacking
 	$(CARGO) build --workspace --bins --features $(ALL_FEATURES)
 	$(CARGO) test --workspace --features $(ALL_FEATURES) --test cost --test differ --test fib --test function --test packets \
-	  --test objects --test passing --test planted --test processors --test veth --test calls --test xdp --test live
+	  --test objects --test passing --test planted --test processors --test veth --test xdp --test live
+	$(CARGO) test --workspace --features $(ALL_FEATURES) --test main program_in_the_kernel
 
 # The same as sim, more of it, for hours with SEEDS=1000000; then, for SOAK_S seconds each, delegated calls on servers
 # that are killed, and everything together on a testbed (root), where all but the caller and the front is killed:

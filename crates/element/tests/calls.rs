@@ -1,11 +1,9 @@
 //! Calls to a pool through an element on real sockets: cloned to two servers, answered once.
 
-mod common;
-
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use common::{World, config, world, world_of};
+use crate::common::{World, config, world, world_of};
 use pathcall_element::Config;
 use pathcall_proto::v1::{CountersReply, EndpointEntry, InstallPoolRequest, SetEndpointsRequest, TokenKey};
 use pathcall_wire::clone::{CLONE, ORIGINAL, emit};

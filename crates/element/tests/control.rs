@@ -1,8 +1,6 @@
 //! The control service, and starting and stopping.
 
-mod common;
-
-use common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world};
+use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world};
 use pathcall_element::{Config, run};
 use pathcall_proto::v1::{
     ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,

@@ -1,8 +1,6 @@
 //! Frames through an element on real sockets: what is worked on, passed on, copied and dropped.
 
-mod common;
-
-use common::{BANK, GAID, Host, SERVER, WIDTH, keyed, linear, values, world};
+use crate::common::{BANK, GAID, Host, SERVER, WIDTH, keyed, linear, values, world};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, MapRepr};
 

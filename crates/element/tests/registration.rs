@@ -1,13 +1,11 @@
 //! An element and its controller: found late, lost, and found again.
 
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{World, config, world_of};
+use crate::common::{World, config, world_of};
 use pathcall_element::{Config, Registration, run};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::{

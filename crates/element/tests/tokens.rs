@@ -1,9 +1,7 @@
 //! An application whose frames carry tokens, on real sockets: a hostile host that knows every name,
 //! and hears every frame, but has no key.
 
-mod common;
-
-use common::{BANK, GAID, Host, SERVER, World, application, keyed};
+use crate::common::{BANK, GAID, Host, SERVER, World, application, keyed};
 use pathcall_element::Handle;
 use pathcall_proto::v1::{CountersReply, ElementApplication, InstallRequest};
 use pathcall_wire::{Flags, Kind, MAX_FRAME, MapFlags, MapFrame, TokenKey};
