@@ -179,7 +179,7 @@ async fn a_pool_that_can_not_be_is_refused() {
     let right = pool(world.element.boot_id(), None);
     for (wrong, code) in [
         (InstallPoolRequest { boot_id: right.boot_id ^ 1, ..right.clone() }, Code::FailedPrecondition),
-        (InstallPoolRequest { gaid: common::GAID, ..right.clone() }, Code::AlreadyExists),
+        (InstallPoolRequest { gaid: crate::common::GAID, ..right.clone() }, Code::AlreadyExists),
         (InstallPoolRequest { servers: vec![1, 2, 1], ..right.clone() }, Code::InvalidArgument),
         (InstallPoolRequest { servers: (0..65).collect(), ..right.clone() }, Code::OutOfRange),
     ] {

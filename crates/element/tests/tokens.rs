@@ -13,7 +13,7 @@ const CALLER: u32 = 11;
 const TURNS: u32 = 600;
 
 async fn signed_world() -> World {
-    let mut world = common::world().await;
+    let mut world = crate::common::world().await;
     let application = ElementApplication { token_key: Some(KEY.words().into()), ..application() };
     let boot_id = world.element.boot_id();
     world.control.install(InstallRequest { boot_id, application: Some(application) }).await.unwrap();
