@@ -1,18 +1,38 @@
 //! Mistakes planted in the code under test, one at a time: each is caught. What the simulator
 //! could not see would be no proof of anything.
 
-use pathcall_sim::{hunt, run};
+use pathcall_sim::{Report, hunt, run};
 use pathcall_wire::Mutant;
 
 /// Seeds within which every mistake shows.
 const SEEDS: u64 = 2_000;
+
+/// Rare ones, with a seed within these that showed each: it is tried first, and all if it does so no more.
+const RARE: [(Mutant, u64); 11] = [
+    (Mutant::ClaimOfCleared, 1784),
+    (Mutant::ClaimTwice, 1384),
+    (Mutant::ElementApplication, 1188),
+    (Mutant::LocksAtOnce, 761),
+    (Mutant::LeaseWithoutDrift, 456),
+    (Mutant::VoteRenumbered, 428),
+    (Mutant::InlineUnmarked, 371),
+    (Mutant::BareSummed, 371),
+    (Mutant::LeaseNotChecked, 340),
+    (Mutant::GrantOfOldSession, 340),
+    (Mutant::BackupForAnybody, 284),
+];
+
+fn caught(mutant: Mutant) -> Report {
+    let rare = RARE.iter().find(|(rare, _)| *rare == mutant).map(|&(_, seed)| hunt(mutant, seed, 1));
+    rare.filter(|report| !report.findings.is_empty()).unwrap_or_else(|| hunt(mutant, 1, SEEDS))
+}
 
 #[test]
 fn every_planted_mistake_is_caught() {
     let mut missed = Vec::new();
     for &mutant in Mutant::MAP {
         let started = std::time::Instant::now();
-        let report = hunt(mutant, 1, SEEDS);
+        let report = caught(mutant);
         let seconds = started.elapsed().as_secs_f64();
         match report.findings.first() {
             Some(finding) => {
