@@ -1,5 +1,7 @@
 //! One call, and the parts of answers to it.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
 
@@ -145,6 +147,12 @@ impl Call {
     /// Whether everybody who was asked, as far as is known, has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.failures.len() as u32 >= self.requests + self.clones.count_ones()
+    }
+
+    /// The shortest pause with which its attempts, once `last` or fewer are left, last up to its deadline.
+    pub(super) fn spread(&self, now: Instant, last: u8) -> Duration {
+        let left = u8::MAX - self.attempt;
+        if left > last { Duration::ZERO } else { self.deadline.since(now) / (u32::from(left) + 1) }
     }
 
     /// Whether it may go to another server by its hedging policy.

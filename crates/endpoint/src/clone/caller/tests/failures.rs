@@ -132,3 +132,26 @@ fn a_call_is_sent_a_few_times_before_its_deadline() {
     let stats = caller.stats();
     assert_eq!((stats.repeated, stats.failed), (3, 1), "though nothing is known of how long answers take");
 }
+
+/// Servers say that they work on it, and all of their answers are lost: each begins the pauses anew.
+#[test]
+fn attempts_last_as_long_as_the_call_has_time() {
+    let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
+    ask(&mut caller, ms(0), Options::default());
+    let quick = sent(&mut caller).remove(0);
+    caller.receive(ms(1), &answer(&quick, 11, by_element(), b"this"));
+    assert!(answered(&mut caller).is_some());
+    ask(&mut caller, ms(1), Options { deadline: Duration::from_secs(4), ..Options::default() });
+    let mut sent_at = Vec::new();
+    for at in 1..=4_001 {
+        caller.poll(ms(at));
+        for request in sent(&mut caller) {
+            caller.receive(ms(at), &reply(Kind::CloneWorking, &request, 11, by_element(), b""));
+            sent_at.push(at);
+        }
+    }
+    assert!(matches!(caller.event(), Some(Event::Failed(..))) && sent_at.len() <= 256);
+    let late = sent_at.iter().filter(|at| **at > 3_000).count();
+    assert!(late >= 16, "{late} of {} in the last second", sent_at.len());
+}
