@@ -14,6 +14,9 @@ const PARTIAL_MAX: usize = 4;
 const ASKED_MAX: usize = 4;
 /// Failures of one call that are told from their repeats; more are taken for repeats.
 const FAILURES_MAX: usize = 16;
+/// The last attempts of a call are spread over the time that is left: whoever works on it begins the pauses anew, and if
+/// the answers are lost, attempts would be used up long before the deadline.
+const SPREAD: u8 = 128;
 
 /// A call that is not answered.
 #[derive(Debug)]
@@ -149,10 +152,10 @@ impl Call {
         self.failures.len() as u32 >= self.requests + self.clones.count_ones()
     }
 
-    /// The shortest pause with which its attempts, once `last` or fewer are left, last up to its deadline.
-    pub(super) fn spread(&self, now: Instant, last: u8) -> Duration {
+    /// The shortest pause with which its last attempts last up to its deadline.
+    pub(super) fn spread(&self, now: Instant) -> Duration {
         let left = u8::MAX - self.attempt;
-        if left > last { Duration::ZERO } else { self.deadline.since(now) / (u32::from(left) + 1) }
+        if left > SPREAD { Duration::ZERO } else { self.deadline.since(now) / (u32::from(left) + 1) }
     }
 
     /// Whether it may go to another server by its hedging policy.

@@ -37,7 +37,6 @@ use call::{Call, Said, bit};
 use frames::Outgoing;
 use latency::Latency;
 use purse::Purses;
-use route::SPREAD;
 use silence::Silence;
 
 /// Timers that may be of the past before they are swept out, beyond one for each call.
@@ -272,7 +271,7 @@ impl Caller {
 
     /// A server says that it works on a call.
     fn works_on(&mut self, now: Instant, seq: u32, server: u32) {
-        let pause = |call: &Call| self.pause(call, 1).max(call.spread(now, SPREAD));
+        let pause = |call: &Call| self.pause(call, 1).max(call.spread(now));
         let Some(pause) = self.calls.get(&seq).map(pause) else { return };
         let Some(call) = self.calls.get_mut(&seq) else { return };
         self.stats.working += 1;

@@ -11,9 +11,6 @@ use super::{Call, Caller};
 
 /// As often a call that nobody answers is sent before its deadline, if that leaves so much time.
 const SENDS_MIN: u32 = 4;
-/// The last attempts of a call are spread over the time that is left: whoever works on it begins the pauses anew, and if
-/// the answers are lost, attempts would be used up long before the deadline.
-pub(super) const SPREAD: u8 = 128;
 
 impl Caller {
     /// Sends a call for the first time.
@@ -49,7 +46,7 @@ impl Caller {
             return;
         }
         call.unanswered += 1;
-        let pause = self.pause(&call, call.unanswered).max(call.spread(now, SPREAD));
+        let pause = self.pause(&call, call.unanswered).max(call.spread(now));
         call.retry_at = (!mutant::on(Mutant::CloneNeverRepeated)).then(|| now + pause);
         if call.by_element && !std::mem::replace(&mut call.missed, true) && self.silence.missed(now) {
             self.stats.silent += 1;
