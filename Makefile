@@ -19,7 +19,7 @@ BUILD = $(CARGO) build --release $(PARTS)
 endif
 
 # The main job on embedded defaults, no root: everything on loopback, results compared, a table. As root,
-# TESTBED=1 puts every party on a host of its own, on links of 1 Gbit/s.
+# TESTBED=1 shows map, and all at once, with every party on a host of its own, on links of 1 Gbit/s.
 TESTBED ?=
 BED = demo$(shell echo $$PPID)
 demo:

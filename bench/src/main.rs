@@ -49,6 +49,7 @@ mod netclone_real;
 mod netrpc_async;
 mod netrpc_fig10;
 mod netrpc_fig11;
+mod netrpc_fig12;
 mod netrpc_fig8;
 mod netrpc_fig9;
 mod netrpc_sync;
@@ -69,17 +70,17 @@ mod testbed_lock;
 mod testbed_vote;
 mod traffic;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
 use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate*
 /// come after them.
-const FIGURES: [Figure; 49] = [
+const FIGURES: [Figure; 50] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
@@ -96,6 +97,7 @@ const FIGURES: [Figure; 49] = [
     netrpc_fig9::FIGURE,
     netrpc_fig10::FIGURE,
     netrpc_fig11::FIGURE,
+    netrpc_fig12::FIGURE,
     netclone_fig7::FIGURE,
     netclone_fig8::FIGURE,
     netclone_fig9::FIGURE,
@@ -204,21 +206,33 @@ fn run(args: &Args) -> Result<()> {
     }
     let reps = args.reps.map_or(if args.quick { REPS_QUICK } else { REPS }, usize::from);
     let (case, schemes) = (args.case.clone(), args.schemes.clone());
-    let settings = Settings { reps, quick: args.quick, case, only: args.only, schemes };
+    let settings =
+        Settings { reps, reps_asked: args.reps.is_some(), quick: args.quick, case, only: args.only, schemes };
+    let mut failed = Vec::new();
     for figure in chosen {
-        let mut bench = Bench::new(figure.name, settings.clone());
-        (figure.run)(&mut bench).with_context(|| format!("figure {}", figure.name))?;
-        let (rows, curves, panels) = bench.finish();
-        if rows.is_empty() {
-            continue;
+        // The others are worth having, too.
+        if let Err(error) = make(&figure, &settings, &numbers, &pictures) {
+            eprintln!("pathcall-bench: figure {}: {error:#}", figure.name);
+            failed.push(figure.name);
         }
-        println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
-        harness::write_json(&numbers.join(format!("{}.json", figure.name)), &rows)?;
-        harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
-        curves.iter().try_for_each(|curves| harness::write_curves(&numbers, &pictures, figure.name, curves))?;
-        panels.iter().try_for_each(|panels| harness::write_panels(&numbers, &pictures, figure.name, panels))?;
     }
+    ensure!(failed.is_empty(), "not made: {}", failed.join(", "));
     Ok(())
+}
+
+/// Makes a figure, and says and writes what came of it.
+fn make(figure: &Figure, settings: &Settings, numbers: &Path, pictures: &Path) -> Result<()> {
+    let mut bench = Bench::new(figure.name, settings.clone());
+    (figure.run)(&mut bench)?;
+    let (rows, curves, panels) = bench.finish();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    println!("\n{}: {}\n\n{}", figure.name, figure.about, harness::table(&rows));
+    harness::write_json(&numbers.join(format!("{}.json", figure.name)), &rows)?;
+    harness::draw(&pictures.join(format!("{}.svg", figure.name)), figure.name, &rows)?;
+    curves.iter().try_for_each(|curves| harness::write_curves(numbers, pictures, figure.name, curves))?;
+    panels.iter().try_for_each(|panels| harness::write_panels(numbers, pictures, figure.name, panels))
 }
 
 fn figures() -> impl Iterator<Item = Figure> {

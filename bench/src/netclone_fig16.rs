@@ -75,7 +75,7 @@ fn in_real_time(bench: &mut Bench) -> Result<Line> {
     let plan = Plan { rate, warm: Duration::ZERO, measured: duration, in_flight_max: 10_000, seed: 1 };
     let ground = Ground::of(bench, REAL.servers);
     let seen = REAL.run(&ground, Load { outage: Some(outage), ..Load::new(Scheme::Clone, Budget::default(), plan) })?;
-    ensure!(seen.answers.failed == 0, "{} calls failed", seen.answers.failed);
+    seen.answers.all()?;
     let step = duration / STEPS;
     let rates = per_second(&seen.answers.timeline(step), step);
     rows(bench, "in real time: calls answered a second", &rates, (duration, outage))?;

@@ -41,6 +41,7 @@ const WORDS: &str = "The paper (§5.2, §5.3.1): \"C-Clone shows limited through
     short of processors: what it takes of one is a row.";
 
 fn run(bench: &mut Bench) -> Result<()> {
+    bench.turns_are_long();
     let ground = Ground::of(bench, SERVERS);
     let mut panels = Vec::new();
     for (name, service) in [("Exp(5 ms)", EXP), ("Bimodal(5 ms, 50 ms)", BIMODAL)] {
@@ -83,7 +84,7 @@ fn beside_random(bench: &mut Bench, ground: &Ground, name: &str, bed: &Bed) -> R
         let time = time(bench);
         let turn = |scheme, seed: &Cell<u64>| {
             let seen = bed.run(ground, Load::new(scheme, budget(), plan(bed, LOAD_OF_ROWS, time, next(seed))))?;
-            ensure!(seen.answers.failed == 0, "{} calls failed", seen.answers.failed);
+            seen.answers.all()?;
             let extra = seen.extra();
             let Budget { burst, per_second, .. } = budget();
             let bursts = (burst + per_second * (WARM + time).as_secs_f64()) / seen.answers.stats.calls.max(1) as f64;

@@ -46,6 +46,17 @@ fn a_quick_figure_has_a_table_numbers_and_a_picture() {
 }
 
 #[test]
+fn a_figure_that_fails_is_named_and_the_others_are_made() {
+    let out = directory("failing");
+    // No file can be written there.
+    std::fs::create_dir_all(out.join("bench/program-frame.json")).expect("a folder");
+    let (done, stdout, stderr) = bench(&["--quick", "program-frame", "netrpc-fig12"], &out);
+    assert!(!done && stderr.trim().ends_with("pathcall-bench: not made: program-frame"), "{stderr}");
+    assert!(stdout.contains("netrpc-fig12: ") && stdout.contains("first come"), "{stdout}");
+    assert!(out.join("bench/netrpc-fig12.json").is_file() && out.join("figures/netrpc-fig12-hits.svg").is_file());
+}
+
+#[test]
 fn figures_are_named_and_an_unknown_one_is_refused() {
     let out = directory("named");
     let (done, stdout, _) = bench(&["--list"], &out);

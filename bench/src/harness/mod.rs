@@ -25,6 +25,8 @@ pub(crate) use report::{Better, Row, table, write_json};
 
 /// Turns of each side unless told otherwise.
 pub(crate) const REPS: usize = 7;
+/// Turns of each side where one takes many seconds, unless told otherwise.
+const REPS_LONG: usize = 3;
 /// Turns of each side where it only matters that a figure can be made.
 pub(crate) const REPS_QUICK: usize = 2;
 
@@ -96,6 +98,8 @@ pub(crate) enum Side {
 pub(crate) struct Settings {
     /// Turns of each side.
     pub(crate) reps: usize,
+    /// Whether somebody asked for so many.
+    pub(crate) reps_asked: bool,
     /// Short turns.
     pub(crate) quick: bool,
     /// Only comparisons whose name has this in it.
@@ -123,6 +127,13 @@ impl Bench {
     /// Says why something of the figure is not made.
     pub(crate) fn says(&self, what: &str) {
         eprintln!("{}: {what}", self.figure);
+    }
+
+    /// A turn takes many seconds: there are fewer of them, unless their number was asked for.
+    pub(crate) fn turns_are_long(&mut self) {
+        if !self.settings.reps_asked {
+            self.settings.reps = self.settings.reps.min(REPS_LONG);
+        }
     }
 
     /// `full`, or `quick` where the figure only has to be made.

@@ -231,7 +231,9 @@ fn the_demo_runs_through_the_kernel() {
     let said = String::from_utf8_lossy(&output.stdout);
     // It fails when results differ.
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(said.matches("equal").count(), 10, "five applications on two paths: {said}");
+    let (equal, methods) = (said.matches("  equal  ").count(), ["Like ", "Get ", "Thumbnail ", "Find "]);
+    assert_eq!(equal, 14, "five applications on two paths, four methods of a service on one: {said}");
+    assert!(methods.iter().all(|method| said.contains(method)), "{said}");
 }
 
 #[test]

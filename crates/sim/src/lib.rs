@@ -15,6 +15,8 @@
 //!                      └─ judge: sums, values, locks; each call ends exactly once
 //! ```
 //!
+//! [`caching`] plays streams of words whose frequent ones change.
+//!
 //! Other abilities have worlds of their own: [`clone`], [`delegate`], [`function`], [`place`]. In [`all`] they meet.
 //!
 //! [`run`] plays one seed, [`play`] a scenario of one's own, [`sweep`] many seeds on all cores,
@@ -24,6 +26,7 @@
 #![warn(missing_docs)]
 
 pub mod all;
+pub mod caching;
 pub mod cli;
 pub mod clone;
 pub mod delegate;

@@ -1,13 +1,14 @@
 //! Open-loop load by one [`Caller`]: calls at their times, measured from those times on.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use apps_load::{Latencies, Random};
 use bytes::Bytes;
 use pathcall_endpoint::clone::{Ask, Caller, CallerConfig, CallerStats, Event, Options};
 use pathcall_wire::{Instant, MAX_FRAME};
-use std::time::Duration;
 
 use super::{Load, Party, Roads};
 
@@ -21,6 +22,8 @@ pub(crate) struct Answers {
     pub(crate) latencies: Latencies,
     /// Of them, those that failed, and those that there was no room for.
     pub(crate) failed: u64,
+    /// Why the first of them did.
+    why: Option<String>,
     /// For how long calls were made that count.
     pub(crate) time: Duration,
     pub(crate) stats: CallerStats,
@@ -29,6 +32,22 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// That no call has failed.
+    ///
+    /// # Errors
+    /// How many have, and why the first did.
+    pub(crate) fn all(&self) -> Result<()> {
+        ensure!(self.failed == 0, "{} calls failed: {}", self.failed, self.why.as_deref().unwrap_or_default());
+        Ok(())
+    }
+
+    fn fail(&mut self, calls: u64, why: &dyn Display) {
+        self.failed += calls;
+        if calls > 0 {
+            self.why.get_or_insert_with(|| why.to_string());
+        }
+    }
+
     /// Calls answered in a second, while calls were made.
     pub(crate) fn rate(&self) -> f64 {
         self.ended.iter().filter(|at| **at < self.time).count() as f64 / self.time.as_secs_f64()
@@ -74,13 +93,13 @@ pub(super) fn call(party: &Party, roads: &Roads, config: CallerConfig, load: &Lo
                     answers.latencies.record(now.since(meant));
                     answers.ended.push(now.since(counts_from));
                 }
-                Event::Failed(..) => answers.failed += 1,
+                Event::Failed(_, failure) => answers.fail(1, &failure),
             }
         }
         while next < end && next <= now {
             let ask = Ask { request: Bytes::from_static(&REQUEST), options };
             if made.len() >= plan.in_flight_max {
-                answers.failed += u64::from(next >= counts_from);
+                answers.fail(u64::from(next >= counts_from), &"more are under way than may be");
             } else {
                 made.insert(caller.ask(now, ask)?, next);
             }

@@ -6,7 +6,7 @@
 //! a more-specific prefix is to be added ─► recalled first, added when it is back
 //! ```
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pathcall_wire::{Mutant, mutant};
 
@@ -59,7 +59,10 @@ pub struct Holder {
     server: ServerId,
     leases: BTreeMap<EntryNumber, Lease>,
     /// By the server's own entry: the prefix in the element may be longer.
-    by_entry: BTreeMap<(TableId, Vec<Match>), Vec<EntryNumber>>,
+    by_entry: BTreeMap<(TableId, Vec<Match>), BTreeSet<EntryNumber>>,
+    /// By what the element's entry matches, in tables of prefixes. None is within another, so what is around a prefix,
+    /// or within it, stands next to it.
+    by_place: BTreeMap<Place, EntryNumber>,
     /// Additions that wait for entries to be back.
     additions: Vec<(TableId, Entry)>,
     outputs: VecDeque<HolderOutput>,
@@ -76,6 +79,9 @@ struct Lease {
     /// Packets that were worked on since, and so the server's values of mirrored registers; never 0.
     turn: u16,
 }
+
+/// The first key that a prefix matches: the values of the keys that are exact, then that of the prefix.
+type Place = (TableId, Vec<u128>);
 
 /// Turns have 14 bits.
 const TURN_MAX: u16 = (1 << 14) - 1;
@@ -118,14 +124,17 @@ impl Holder {
         }
         let known = match mirror.lpm(table) {
             None => self.is_leased(table, &held),
-            Some(_) => self.of(table).any(|(_, lease)| overlap(&lease.given, &entry.keys, mirror.widths(table))),
+            Some(lpm) => self.touching(mirror, table, &entry.keys, lpm).next().is_some(),
         };
         if known {
             return None;
         }
         let lease = Lease { table, held: held.clone(), given: entry.keys.clone(), recalled: false, turn: 1 };
         self.leases.insert(number, lease);
-        self.by_entry.entry((table, held)).or_default().push(number);
+        self.by_entry.entry((table, held)).or_default().insert(number);
+        if let Some(lpm) = mirror.lpm(table) {
+            self.by_place.insert(place(table, &entry.keys, lpm), number);
+        }
         Some(entry)
     }
 
@@ -157,15 +166,13 @@ impl Holder {
     /// The entry's number, if the element has it or part of it.
     #[must_use]
     pub fn number(&self, mirror: &impl Mirror, table: TableId, keys: &[Match], key: &[u128]) -> Option<EntryNumber> {
-        let covers = |number: &&EntryNumber| {
-            let given = &self.leases[*number].given;
-            given
-                .iter()
-                .zip(key)
-                .zip(mirror.widths(table))
-                .all(|((one, value), width)| prefix_match(*value, one.prefix_bits, *width).value == one.value)
+        let Some(lpm) = mirror.lpm(table) else {
+            return self.by_entry.get(&(table, keys.to_vec()))?.first().copied();
         };
-        self.by_entry.get(&(table, keys.to_vec()))?.iter().find(covers).copied()
+        let whole = |(value, width): (&u128, &u16)| Match { value: *value, prefix_bits: *width };
+        let key: Vec<_> = key.iter().zip(mirror.widths(table)).map(whole).collect();
+        let covers = |(_, lease): &(EntryNumber, &Lease)| lease.held == keys;
+        self.touching(mirror, table, &key, lpm).find(covers).map(|(number, _)| number)
     }
 
     /// The element no longer uses this entry, whose values were of this turn: whether they are newer than the server's
@@ -178,9 +185,12 @@ impl Holder {
     /// The entry is the server's again: it may expire from now on. What its addition waited for is added.
     pub fn released(&mut self, mirror: &impl Mirror, number: EntryNumber) {
         let Some(lease) = self.leases.remove(&number) else { return };
+        if let Some(lpm) = mirror.lpm(lease.table) {
+            self.by_place.remove(&place(lease.table, &lease.given, lpm));
+        }
         let held = (lease.table, lease.held);
         if let Some(numbers) = self.by_entry.get_mut(&held) {
-            numbers.retain(|other| *other != number);
+            numbers.remove(&number);
             if numbers.is_empty() {
                 self.by_entry.remove(&held);
             }
@@ -223,8 +233,7 @@ impl Holder {
 
     /// The server wants an entry back, though it is as it was.
     pub fn recall_entry(&mut self, table: TableId, keys: &[Match]) {
-        let numbers = self.by_entry.get(&(table, keys.to_vec())).cloned().unwrap_or_default();
-        numbers.into_iter().for_each(|number| self.recall(number));
+        self.of_entry(table, keys).into_iter().for_each(|number| self.recall(number));
     }
 
     /// Whether the element has this entry, or part of it: it does not expire then.
@@ -254,16 +263,38 @@ impl Holder {
     /// that cover it. One that is more specific goes before it as ever.
     fn overlapping(&self, mirror: &impl Mirror, table: TableId, keys: &[Match]) -> Vec<EntryNumber> {
         let Some(lpm) = mirror.lpm(table) else {
-            return self.by_entry.get(&(table, keys.to_vec())).cloned().unwrap_or_default();
+            return self.of_entry(table, keys);
         };
-        let hit = |lease: &Lease| {
-            lease.held[lpm].prefix_bits <= keys[lpm].prefix_bits && overlap(&lease.given, keys, mirror.widths(table))
-        };
-        self.of(table).filter(|(_, lease)| hit(lease)).map(|(number, _)| *number).collect()
+        let covers = |(_, lease): &(EntryNumber, &Lease)| lease.held[lpm].prefix_bits <= keys[lpm].prefix_bits;
+        let mut numbers: Vec<_> =
+            self.touching(mirror, table, keys, lpm).filter(covers).map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
-    fn of(&self, table: TableId) -> impl Iterator<Item = (&EntryNumber, &Lease)> {
-        self.leases.iter().filter(move |(_, lease)| lease.table == table)
+    /// Leases of a server's own entry.
+    fn of_entry(&self, table: TableId, keys: &[Match]) -> Vec<EntryNumber> {
+        self.by_entry.get(&(table, keys.to_vec())).into_iter().flatten().copied().collect()
+    }
+
+    /// Leases that match some key which `keys` match: the one around them, or those within.
+    fn touching(
+        &self,
+        mirror: &impl Mirror,
+        table: TableId,
+        keys: &[Match],
+        lpm: usize,
+    ) -> impl Iterator<Item = (EntryNumber, &Lease)> {
+        let widths = mirror.widths(table);
+        let first = place(table, keys, lpm);
+        let mut last = first.clone();
+        if let Some(value) = last.1.last_mut() {
+            *value |= low_bits(widths[lpm].saturating_sub(keys[lpm].prefix_bits));
+        }
+        let before = self.by_place.range(..&first).next_back();
+        let all = before.into_iter().chain(self.by_place.range(first..=last));
+        let leases = all.map(|(_, number)| (*number, &self.leases[number]));
+        leases.filter(move |(_, lease)| lease.table == table && overlap(&lease.given, keys, widths))
     }
 
     fn recall(&mut self, number: EntryNumber) {
@@ -297,6 +328,17 @@ pub fn clear_prefix(mirror: &impl Mirror, table: TableId, key: &[u128], held: &[
     }
     let keys = with(clear);
     (!mirror.beneath(table, &keys)).then_some(keys)
+}
+
+/// Where a prefix stands.
+fn place(table: TableId, keys: &[Match], lpm: usize) -> Place {
+    let exact = keys.iter().enumerate().filter(|(at, _)| *at != lpm).map(|(_, key)| key.value);
+    (table, exact.chain([keys[lpm].value]).collect())
+}
+
+/// The lowest bits, so many of them.
+fn low_bits(bits: u16) -> u128 {
+    if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
 }
 
 /// The highest `bits` of a value.

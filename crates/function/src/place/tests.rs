@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pathcall_wire::Instant;
+use proptest::prelude::{Strategy as _, any, prop_assert_eq, prop_oneof, proptest};
 
 use super::*;
 use crate::ir::ActionId;
@@ -249,4 +250,69 @@ fn who_does_not_answer_or_has_died_holds_nothing_up() {
     settle(&mut placer, at(2));
     placer.handle(at(2), Input::ServerDown(0));
     assert!(settle(&mut placer, at(2)).0.iter().any(|command| matches!(command, Command::Remove { .. })));
+}
+
+/// What may happen to leases.
+#[derive(Debug, Clone)]
+enum Step {
+    Lease(u128),
+    Change(u128, u16),
+    Release(usize),
+}
+
+fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..256_u128).prop_map(Step::Lease),
+        1 => (0..256_u128, 0..=8_u16).prop_map(|(key, bits)| Step::Change(key, bits)),
+        2 => any::<usize>().prop_map(Step::Release),
+    ];
+    proptest::collection::vec(step, 1..200)
+}
+
+proptest! {
+    /// The holder finds leases by where they stand; the model looks through all.
+    #[test]
+    fn leases_are_found_wherever_they_stand(
+        routes in proptest::collection::vec((0..256_u128, 0..=8_u16), 1..40), steps in steps(),
+    ) {
+        let routes: Vec<_> = routes.into_iter().map(|(key, bits)| (key >> (8 - bits) << (8 - bits), bits)).collect();
+        let (routes, mut holder) = (Routes::with(&routes), Holder::new(0));
+        // Number, the server's prefix and the element's.
+        let mut model: Vec<(u32, Match, Match)> = Vec::new();
+        let meet = |one: Match, other: Match| within(one.prefix_bits.min(other.prefix_bits), one.value, other.value);
+        for (number, step) in (1..).zip(steps) {
+            match step {
+                Step::Lease(key) => {
+                    let held = routes.lookup(TABLE, &[key]).map(|entry| entry.keys[0]);
+                    let given = held.and_then(|held| Some(clear_prefix(&routes, TABLE, &[key], &[held])?[0]));
+                    let free = |given: &Match| model.iter().all(|(.., other)| !meet(*given, *other));
+                    let expected = given.filter(free);
+                    let got = leased(&mut holder, &routes, key, number);
+                    prop_assert_eq!(got, expected.map(|given| (given.value, given.prefix_bits)));
+                    model.extend(held.zip(expected).map(|(held, given)| (number, held, given)));
+                }
+                Step::Change(key, prefix_bits) => {
+                    let changed = Match { value: key >> (8 - prefix_bits) << (8 - prefix_bits), prefix_bits };
+                    let hit = |(number, held, given): &(u32, Match, Match)| {
+                        (held.prefix_bits <= prefix_bits && meet(*given, changed)).then_some(*number)
+                    };
+                    let expected: Vec<_> = model.iter().filter_map(hit).collect();
+                    prop_assert_eq!(holder.changed(&routes, TABLE, &[changed]), expected);
+                    while holder.poll().is_some() {}
+                }
+                Step::Release(at) if !model.is_empty() => {
+                    let (number, ..) = model.remove(at % model.len());
+                    holder.released(&routes, number);
+                }
+                Step::Release(_) => {}
+            }
+            prop_assert_eq!(holder.leases(), model.len());
+            for key in 0..256 {
+                let whole = Match { value: key, prefix_bits: 8 };
+                let owner = model.iter().find(|(.., given)| meet(*given, whole));
+                let found = routes.lookup(TABLE, &[key]).and_then(|entry| holder.number(&routes, TABLE, &entry.keys, &[key]));
+                prop_assert_eq!(found, owner.map(|(number, ..)| *number));
+            }
+        }
+    }
 }

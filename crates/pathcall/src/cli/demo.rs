@@ -16,13 +16,15 @@ mod network;
 mod placed;
 mod together;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{self, Output, Stdio};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
 
 use crate::cli::failure::Failure;
 use crate::cli::{print, signal};
@@ -43,7 +45,8 @@ pub(crate) struct DemoArgs {
     /// Directory of the applications; without it, this program's
     #[arg(long, value_name = "PATH")]
     applications: Option<PathBuf>,
-    /// Testbed to run on: the server on host 1, clients on the others in turn; without it, the loopback
+    /// Testbed to run what has its parties on hosts of their own: the server, or the first of them, on host 1, clients
+    /// behind; without it, all of it on the loopback
     #[arg(long, value_name = "BED")]
     testbed: Option<String>,
     /// The testbed's element is in the kernel (XDP), at the end of every host's link
@@ -73,8 +76,9 @@ type Programs = Vec<(&'static str, PathBuf)>;
 
 pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let directory = directory(args.applications)?;
-    // Of a testbed only the first part's parties are on hosts of their own.
-    let told = |part| args.only.map_or(args.testbed.is_none() || part == Part::Map, |only| only == part);
+    // Other parts have all their parties in one process.
+    let on_hosts = |part| matches!(part, Part::Map | Part::Together);
+    let told = |part| args.only.map_or(args.testbed.is_none() || on_hosts(part), |only| only == part);
     let story = Story::find(&directory, told)?;
     let figures = args.figures.unwrap_or_else(|| directory.parent().unwrap_or(&directory).join("figures"));
     let mut findings = Findings::new(figures)?;
@@ -134,7 +138,7 @@ impl Story {
             function.run().await?;
         }
         match &self.together {
-            Some(together) => together.run(&url, findings).await,
+            Some(together) => together.run(network, findings).await,
             None => Ok(()),
         }
     }
@@ -153,6 +157,17 @@ fn find<const N: usize>(directory: &Path, names: [&'static str; N]) -> Result<Pr
         if path.is_file() { Ok((name, path)) } else { Err(Failure::Missing { path }) }
     };
     names.into_iter().map(find).collect()
+}
+
+/// Starts a program that says in a line that it is ready; `None` if it ended before. It is killed where it is dropped.
+async fn ready(command: process::Command) -> io::Result<(Child, Option<String>)> {
+    let mut command = Command::from(command);
+    let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let line = match process.stdout.take() {
+        Some(stdout) => BufReader::new(stdout).lines().next_line().await?,
+        None => None,
+    };
+    Ok((process, line))
 }
 
 /// What a program says of its run.

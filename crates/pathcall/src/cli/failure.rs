@@ -39,6 +39,9 @@ pub(crate) enum Failure {
     /// A program can't be run.
     #[error("{program} can't be run: {source}")]
     Spawn { program: String, source: io::Error },
+    /// A server of the demo ended before it was there.
+    #[error("{program} ended before it was ready")]
+    NotReady { program: String },
     /// A program of the demo failed.
     #[error("{run} failed ({status}): {said}")]
     Run { run: String, status: std::process::ExitStatus, said: String },

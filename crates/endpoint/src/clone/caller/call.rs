@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_wire::{CloneFrame, Instant, Mutant, mutant};
+use pathcall_wire::{CloneFlags, CloneFrame, Instant, Mutant, mutant};
 
 use super::super::Options;
 use super::super::assembly::{Assembly, Taken};
 
-/// Answers of one call that have come in part, at most; the oldest gives way.
+/// Answers of one call that have come in part, at most. Failures give way first, then the oldest.
 const PARTIAL_MAX: usize = 4;
 /// Servers that a call remembers to have asked itself.
 const ASKED_MAX: usize = 4;
@@ -75,7 +75,16 @@ pub(super) struct Said {
 struct Partial {
     attempt: u8,
     server: (u32, u32),
+    failed: bool,
     assembly: Assembly,
+}
+
+impl Partial {
+    /// The least gives way to what is greater, and does not come back meanwhile: all would be begun anew in turn, and
+    /// none be whole.
+    const fn rank(&self) -> (bool, u8) {
+        (!self.failed, self.attempt)
+    }
 }
 
 /// The bit of an attempt; 0 beyond the 64th.
@@ -125,14 +134,24 @@ impl Call {
         let (attempt, server) = (head.attempt(), (base.src(), base.src_incarnation()));
         let mixed = mutant::on(Mutant::CloneAnswerPatched);
         let known = |partial: &Partial| partial.attempt == attempt && partial.server == server || mixed;
-        let at = self.partial.iter().position(known).unwrap_or_else(|| {
-            if self.partial.len() == PARTIAL_MAX {
-                self.partial.remove(0);
-            }
-            self.partial.push(Partial { attempt, server, assembly: Assembly::new(head.parts()) });
-            self.partial.len() - 1
+        let at = self.partial.iter().position(known).or_else(|| {
+            let failed = head.flags() & CloneFlags::FAILED != 0;
+            self.begin(Partial { attempt, server, failed, assembly: Assembly::new(head.parts()) })
         });
-        self.partial[at].assembly.take(head.part(), head.parts(), frame.payload())
+        at.map_or(Taken::Part, |at| self.partial[at].assembly.take(head.part(), head.parts(), frame.payload()))
+    }
+
+    /// Finds a place for another answer in parts; `None`: those that are there come first.
+    fn begin(&mut self, partial: Partial) -> Option<usize> {
+        if self.partial.len() == PARTIAL_MAX {
+            let least = (0..PARTIAL_MAX).min_by_key(|at| self.partial[*at].rank())?;
+            if partial.rank() <= self.partial[least].rank() {
+                return None;
+            }
+            self.partial.remove(least);
+        }
+        self.partial.push(partial);
+        Some(self.partial.len() - 1)
     }
 
     /// Notes that an attempt has failed at a server, and how; false: that was known.

@@ -2,6 +2,9 @@
 //! the first element of a testbed, with the parties of an application on hosts of their own.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
 
 use crate::cli::controller::ControllerArgs;
 use crate::cli::element::SocketArgs;
@@ -55,6 +58,20 @@ impl Network {
         }
     }
 
+    /// A program, prepared to run on a host of the testbed, whose numbers begin anew after the last; and the host's address.
+    /// `None` on the loopback.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    pub(crate) fn on_host(&self, nth: usize, program: &Path) -> Option<(Command, IpAddr)> {
+        match self {
+            Self::Loopback(_) => None,
+            #[cfg(target_os = "linux")]
+            Self::Testbed(hosts) => {
+                let host = &hosts.hosts[nth % hosts.hosts.len()];
+                Some((host.command(program), host.address().into()))
+            }
+        }
+    }
+
     pub(crate) async fn shutdown(self) {
         match self {
             Self::Loopback(pair) => pair.shutdown().await,
@@ -67,12 +84,11 @@ impl Network {
 #[cfg(target_os = "linux")]
 mod testbed {
     use std::ffi::OsString;
-    use std::process::Stdio;
 
-    use pathcall_testbed::Testbed;
-    use tokio::io::{AsyncBufReadExt, BufReader};
-    use tokio::process::{Child, Command};
+    use pathcall_testbed::{Node, Testbed};
+    use tokio::process::Child;
 
+    use super::super::ready;
     use crate::cli::failure::Failure;
 
     /// On the element.
@@ -81,6 +97,8 @@ mod testbed {
     pub(crate) struct Hosts {
         pub(super) url: String,
         pub(super) places: Vec<OsString>,
+        /// Two at least.
+        pub(super) hosts: Vec<Node>,
         /// `pathcall up`, on the element.
         pair: Child,
     }
@@ -90,8 +108,8 @@ mod testbed {
             let bed = Testbed::open(name)?;
             let element = bed.element(1)?;
             let [server, _client] = [bed.host(1)?, bed.host(2)?];
-            let places = bed.nodes().filter(|node| node.name().is_host()).map(|node| node.file());
-            let places: Vec<OsString> = places.map(OsString::from).collect();
+            let hosts: Vec<Node> = bed.nodes().filter(|node| node.name().is_host()).collect();
+            let places: Vec<OsString> = hosts.iter().map(|node| node.file().into()).collect();
             let places = vec![
                 "--serve-at".into(),
                 server.address().to_string().into(),
@@ -106,19 +124,14 @@ mod testbed {
             }
             if xdp {
                 // The interfaces of the element are called as the hosts are.
-                for host in bed.nodes().filter(|node| node.name().is_host()) {
+                for host in &hosts {
                     up.arg("--xdp").arg(host.name().to_string());
                 }
             }
-            up.stdin(Stdio::null()).stdout(Stdio::piped());
             let spawn = |source| Failure::Spawn { program: "pathcall up, on the testbed's element".to_owned(), source };
-            let mut pair = Command::from(up).kill_on_drop(true).spawn().map_err(spawn)?;
-            if let Some(stdout) = pair.stdout.take() {
-                let ready = BufReader::new(stdout).lines().next_line().await.map_err(spawn)?;
-                // It has said itself why it does not run.
-                ready.ok_or(Failure::Unregistered)?;
-            }
-            Ok(Self { url: format!("http://{}:{}", element.address(), PORTS[0].1), places, pair })
+            // It has said itself why it does not run.
+            let (pair, Some(_)) = ready(up).await.map_err(spawn)? else { return Err(Failure::Unregistered) };
+            Ok(Self { url: format!("http://{}:{}", element.address(), PORTS[0].1), places, hosts, pair })
         }
 
         pub(super) async fn shutdown(mut self) {

@@ -155,3 +155,31 @@ fn attempts_last_as_long_as_the_call_has_time() {
     let late = sent_at.iter().filter(|at| **at > 3_000).count();
     assert!(late >= 16, "{late} of {} in the last second", sent_at.len());
 }
+
+/// Five long answers come at a time, of which one is none of a failure; each comes again until all parts are there.
+#[test]
+fn failures_in_parts_do_not_drive_out_the_answer() {
+    let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
+    let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
+    let options = Options { hedge: Some(hedge), ..hedged(Scheme::Random) };
+    let call = ask(&mut caller, ms(0), options);
+    let requests: Vec<_> = (0..100)
+        .flat_map(|at| {
+            caller.poll(ms(at));
+            sent(&mut caller)
+        })
+        .filter(|request| request.head.attempt < 5)
+        .collect();
+    assert!(requests.len() >= 5);
+    for part in 0..2 {
+        let payload = if part == 0 { &[7; PART][..] } else { b"end" };
+        for (i, request) in requests.iter().enumerate() {
+            let flags = if i == 0 { 0 } else { CloneFlags::FAILED };
+            let head = CloneRepr { flags, part, parts: 2, ..by_element() };
+            caller.receive(ms(100), &answer(request, request.base.dst, head, payload));
+        }
+    }
+    let (of, reply) = answered(&mut caller).expect("all parts of an answer have come");
+    assert_eq!((of, reply.len(), caller.stats().set_aside), (call, PART + 3, 0));
+}
