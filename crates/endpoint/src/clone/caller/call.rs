@@ -8,8 +8,12 @@ use pathcall_wire::{CloneFlags, CloneFrame, Instant, Mutant, mutant};
 use super::super::Options;
 use super::super::assembly::{Assembly, Taken};
 
-/// Answers of one call that have come in part, at most. Failures give way first, then the oldest.
+/// Answers of one call that have come in part, at most; the oldest gives way.
 const PARTIAL_MAX: usize = 4;
+/// The same of failures: these drive out no answer, and no answer them.
+const PARTIAL_FAILURES_MAX: usize = 2;
+/// Answers that gave way and are told from new ones.
+const GAVE_WAY_MAX: usize = 16;
 /// Servers that a call remembers to have asked itself.
 const ASKED_MAX: usize = 4;
 /// Failures of one call that are told from their repeats; more are taken for repeats.
@@ -53,6 +57,8 @@ pub(super) struct Call {
     /// Servers that it was sent to by name, the last few.
     pub(super) asked: [u32; ASKED_MAX],
     partial: Vec<Partial>,
+    /// The last answers that gave way to others, by attempt and server's process.
+    gave_way: Vec<(u8, (u32, u32))>,
     /// Attempts that have failed, each at a server.
     failures: Vec<(u8, u32)>,
     /// Requests that were sent for it by elements: clones of attempts that have failed, a bit each.
@@ -77,14 +83,6 @@ struct Partial {
     server: (u32, u32),
     failed: bool,
     assembly: Assembly,
-}
-
-impl Partial {
-    /// The least gives way to what is greater, and does not come back meanwhile: all would be begun anew in turn, and
-    /// none be whole.
-    const fn rank(&self) -> (bool, u8) {
-        (!self.failed, self.attempt)
-    }
 }
 
 /// The bit of an attempt; 0 beyond the 64th.
@@ -114,6 +112,7 @@ impl Call {
             working: None,
             asked: [0; ASKED_MAX],
             partial: Vec::new(),
+            gave_way: Vec::new(),
             failures: Vec::new(),
             clones: 0,
             failure: None,
@@ -141,14 +140,20 @@ impl Call {
         at.map_or(Taken::Part, |at| self.partial[at].assembly.take(head.part(), head.parts(), frame.payload()))
     }
 
-    /// Finds a place for another answer in parts; `None`: those that are there come first.
+    /// Finds a place for another answer in parts; `None`: it has given way before. What gives way does not come back: all
+    /// would be begun anew in turn, and none be whole.
     fn begin(&mut self, partial: Partial) -> Option<usize> {
-        if self.partial.len() == PARTIAL_MAX {
-            let least = (0..PARTIAL_MAX).min_by_key(|at| self.partial[*at].rank())?;
-            if partial.rank() <= self.partial[least].rank() {
-                return None;
+        if self.gave_way.contains(&(partial.attempt, partial.server)) {
+            return None;
+        }
+        let max = if partial.failed { PARTIAL_FAILURES_MAX } else { PARTIAL_MAX };
+        let alike = |other: &Partial| other.failed == partial.failed;
+        if self.partial.iter().filter(|other| alike(other)).count() == max {
+            let gone = self.partial.remove(self.partial.iter().position(alike)?);
+            if self.gave_way.len() == GAVE_WAY_MAX {
+                self.gave_way.remove(0);
             }
-            self.partial.remove(least);
+            self.gave_way.push((gone.attempt, gone.server));
         }
         self.partial.push(partial);
         Some(self.partial.len() - 1)

@@ -183,3 +183,25 @@ fn failures_in_parts_do_not_drive_out_the_answer() {
     let (of, reply) = answered(&mut caller).expect("all parts of an answer have come");
     assert_eq!((of, reply.len(), caller.stats().set_aside), (call, PART + 3, 0));
 }
+
+/// The answer to the first attempt comes last, when the others' have each lost a part.
+#[test]
+fn an_answer_to_an_early_attempt_may_come_late() {
+    let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
+    let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
+    let call = ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..hedged(Scheme::Random) });
+    let mut requests = Vec::new();
+    for at in 0..100 {
+        caller.poll(ms(at));
+        requests.extend(sent(&mut caller));
+    }
+    let part = |part| CloneRepr { part, parts: 2, ..by_element() };
+    for request in &requests[1..5] {
+        caller.receive(ms(100), &answer(request, request.base.dst, part(0), &[7; PART]));
+    }
+    let first = &requests[0];
+    caller.receive(ms(101), &answer(first, first.base.dst, part(0), &[7; PART]));
+    caller.receive(ms(101), &answer(first, first.base.dst, part(1), b"end"));
+    assert_eq!(answered(&mut caller).map(|(of, _)| of), Some(call));
+}
