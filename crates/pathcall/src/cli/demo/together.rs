@@ -71,6 +71,8 @@ const PLAIN: &str = "plain gRPC";
 /// The servers on hosts of a testbed, which are killed when this is dropped.
 struct Servers {
     front: String,
+    /// The program, prepared to run on a host beside theirs.
+    callers: StdCommand,
     _processes: Vec<Child>,
 }
 
@@ -87,7 +89,7 @@ impl Demo {
             let ways = match Servers::start(network, program).await? {
                 Some(servers) => {
                     print(ON_HOSTS)?;
-                    across_hosts(network, program, &servers).await?
+                    across_hosts(servers, program).await?
                 }
                 None => here(network, program).await?,
             };
@@ -123,12 +125,10 @@ async fn here(network: &Network, program: &Path) -> Result<Ways, Failure> {
     ])
 }
 
-/// Callers on a host beside those of the servers, and the reference in one process.
-async fn across_hosts(network: &Network, program: &Path, servers: &Servers) -> Result<Ways, Failure> {
-    let callers =
-        network.on_host(SERVERS.len(), program).map_or_else(|| StdCommand::new(program), |(callers, _)| callers);
+/// Callers and servers on hosts of their own, and the reference in one process.
+async fn across_hosts(servers: Servers, program: &Path) -> Result<Ways, Failure> {
     Ok(vec![
-        ("element", report("element", callers, &["--front", &servers.front], program).await?),
+        ("element", report("element", servers.callers, &["--front", &servers.front], program).await?),
         (PLAIN, report(PLAIN, StdCommand::new(program), &["--plain"], program).await?),
     ])
 }
@@ -142,6 +142,7 @@ async fn report(way: &str, program: StdCommand, options: &[&str], path: &Path) -
 impl Servers {
     /// All of them; `None` where there are no hosts.
     async fn start(network: &Network, program: &Path) -> Result<Option<Self>, Failure> {
+        let Some((callers, _)) = network.on_host(SERVERS.len(), program) else { return Ok(None) };
         let (mut front, mut processes) = (String::new(), Vec::new());
         // The last first: who starts knows whom it passes searches on to.
         for (nth, name) in SERVERS.into_iter().enumerate().rev() {
@@ -153,7 +154,7 @@ impl Servers {
             front = line.trim_start_matches("ready ").to_owned();
             processes.push(process);
         }
-        Ok(Some(Self { front, _processes: processes }))
+        Ok(Some(Self { front, callers, _processes: processes }))
     }
 }
 

@@ -156,24 +156,27 @@ fn attempts_last_as_long_as_the_call_has_time() {
     assert!(late >= 16, "{late} of {} in the last second", sent_at.len());
 }
 
-/// Five long answers come at a time, of which one is none of a failure; each comes again until all parts are there.
-#[test]
-fn failures_in_parts_do_not_drive_out_the_answer() {
+/// A call that was sent five times, and its requests.
+fn sent_five_times() -> (Caller, CallId, Vec<Sent>) {
     let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
     let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
     let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
-    let options = Options { hedge: Some(hedge), ..hedged(Scheme::Random) };
-    let call = ask(&mut caller, ms(0), options);
-    let requests: Vec<_> = (0..100)
-        .flat_map(|at| {
-            caller.poll(ms(at));
-            sent(&mut caller)
-        })
-        .filter(|request| request.head.attempt < 5)
-        .collect();
-    assert!(requests.len() >= 5);
-    for part in 0..2 {
-        let payload = if part == 0 { &[7; PART][..] } else { b"end" };
+    let call = ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..hedged(Scheme::Random) });
+    let mut requests = Vec::new();
+    for at in 0..100 {
+        caller.poll(ms(at));
+        requests.extend(sent(&mut caller));
+    }
+    requests.truncate(5);
+    assert_eq!(requests.len(), 5);
+    (caller, call, requests)
+}
+
+/// The parts of five long answers come in turn; one of them is no failure.
+#[test]
+fn failures_in_parts_do_not_drive_out_the_answer() {
+    let (mut caller, call, requests) = sent_five_times();
+    for (part, payload) in [(0, &[7; PART][..]), (1, b"end")] {
         for (i, request) in requests.iter().enumerate() {
             let flags = if i == 0 { 0 } else { CloneFlags::FAILED };
             let head = CloneRepr { flags, part, parts: 2, ..by_element() };
@@ -187,17 +190,9 @@ fn failures_in_parts_do_not_drive_out_the_answer() {
 /// The answer to the first attempt comes last, when the others' have each lost a part.
 #[test]
 fn an_answer_to_an_early_attempt_may_come_late() {
-    let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
-    let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
-    let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
-    let call = ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..hedged(Scheme::Random) });
-    let mut requests = Vec::new();
-    for at in 0..100 {
-        caller.poll(ms(at));
-        requests.extend(sent(&mut caller));
-    }
+    let (mut caller, call, requests) = sent_five_times();
     let part = |part| CloneRepr { part, parts: 2, ..by_element() };
-    for request in &requests[1..5] {
+    for request in &requests[1..] {
         caller.receive(ms(100), &answer(request, request.base.dst, part(0), &[7; PART]));
     }
     let first = &requests[0];
