@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context.h"
+#include "round.h"
 
 /* Whether a frame of pairs is counted at all. */
 static __always_inline int counts(struct context *c)
@@ -19,11 +20,14 @@ static __always_inline int count_pairs(struct row *row, struct context *c, int n
 }
 
 /* Counts a worker's part of a round; whether the round is complete. */
-static __always_inline int count_round(struct row *row, struct context *c, int apply)
+static __always_inline int count_round(struct row *row, struct context *c)
 {
 	int reached;
 
-	row->count += apply;
+	if (c->part == PART_OPENING)
+		row->count = 1;
+	else
+		row->count += c->part == PART_FIRST;
 	reached = row->count >= c->threshold;
 	if (reached && PLANTED(CLEAR_BEFORE_BACKUP))
 		row->count = 0;

@@ -9,6 +9,20 @@
 #include "once.h"
 #include "round.h"
 
+/* The sums of a round: on to the server; or, if their row clears itself, the result, for all when it is new, and for
+ * who asks again. */
+static __always_inline int reached(struct frame *frame, struct context *c)
+{
+	mark_all(frame, c);
+	say(frame, c, PC_MAP_REACHED);
+	if (!clears_itself(c))
+		return forward(c);
+	if (c->part == PART_AGAIN)
+		return reflect(frame, c, PC_KIND_MAP_RESULT, 0);
+	frame->base->kind = PC_KIND_MAP_RESULT;
+	return MULTICAST;
+}
+
 /* A worker's part of a round. */
 __noinline int linear(struct xdp_md *xdp, struct context *c)
 {
@@ -42,10 +56,13 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 	c->part = c->met == MET_STALE ? PART_NONE : round_enter(row, c, c->met == MET_NEW);
 	c->reached = 0;
 	forget();
-	if (c->part == PART_FIRST || c->part == PART_AGAIN)
-		c->reached = count_round(row, c, c->part == PART_FIRST);
+	if (c->part == PART_FIRST || c->part == PART_OPENING || c->part == PART_AGAIN)
+		c->reached = count_round(row, c);
 	forget();
-	if (c->part == PART_FIRST)
+	if (c->part == PART_OPENING && !PLANTED(LAST_ROUND_ADDED))
+		lanes_zero(cells, c->lanes);
+	forget();
+	if (c->part == PART_FIRST || c->part == PART_OPENING)
 		lanes_add(&frame, c, cells);
 	forget();
 	if (c->reached)
@@ -68,6 +85,7 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 		counters->diverted++;
 		return divert(&frame, c);
 	case PART_FIRST:
+	case PART_OPENING:
 		counters->applied++;
 		counters->lanes_added += c->lanes;
 		break;
@@ -75,13 +93,10 @@ __noinline int linear(struct xdp_md *xdp, struct context *c)
 		counters->repeats++;
 		counters->held += !c->reached;
 	}
-	if (c->reached) {
-		counters->reached++;
-		mark_all(&frame, c);
-		say(&frame, c, PC_MAP_REACHED);
-		return forward(c);
-	}
-	return c->part == PART_FIRST ? DROP_COUNTED : reflect(&frame, c, PC_KIND_MAP_HELD, 1);
+	if (!c->reached)
+		return c->part == PART_AGAIN ? reflect(&frame, c, PC_KIND_MAP_HELD, 1) : DROP_COUNTED;
+	counters->reached++;
+	return reached(&frame, c);
 }
 
 /* The server's result of a round: clears it in passing, once. */

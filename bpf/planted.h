@@ -27,6 +27,8 @@ enum mistake {
 	ELEMENT_TAG,
 	MARK_FORGOTTEN,
 	CLEAR_ON_OLD_RESULT,
+	/* linear.h */
+	LAST_ROUND_ADDED,
 	/* count.h */
 	CLEAR_BEFORE_BACKUP,
 	COUNT_REPEATS,

@@ -9,6 +9,8 @@ enum part {
 	/* Of a frame that its place has refused. */
 	PART_NONE,
 	PART_FIRST,
+	/* The same, and the first of all of a round that it opens: what the row holds is of an earlier one. */
+	PART_OPENING,
 	PART_AGAIN,
 	/* Part of a round that is over. */
 	PART_OLD,
@@ -16,13 +18,28 @@ enum part {
 	PART_DIVERTED,
 };
 
+/* Whether a part's row is cleared by its next round, and the element says the result: policy shadow (NetRPC §5.2.2). */
+static __always_inline int clears_itself(struct context *c)
+{
+	return c->map_flags & PC_MAP_CLEAR;
+}
+
 /* Enters a worker's frame in its round; marks it where its round is marked. */
 static __always_inline enum part round_enter(struct row *row, struct context *c, int new)
 {
 	__u64 bit = 1ULL << (c->worker & 63);
+	int opens = c->round > row->round;
 
-	if (c->round != row->round)
-		return c->round < row->round ? PART_OLD : PART_DIVERTED;
+	if (c->round < row->round)
+		return PART_OLD;
+	/* Whoever sends this has the result of what the row holds, and so has everybody else. */
+	if (opens && !(new && clears_itself(c)))
+		return PART_DIVERTED;
+	if (opens) {
+		row->round = c->round;
+		row->workers = 0;
+		row->ecn = 0;
+	}
 	if (!row->workers)
 		row->tag = c->tag;
 	if (row->tag != c->tag && !PLANTED(ELEMENT_TAG))
@@ -37,7 +54,7 @@ static __always_inline enum part round_enter(struct row *row, struct context *c,
 	if (!new)
 		return PART_DIVERTED;
 	row->workers |= bit;
-	return PART_FIRST;
+	return opens ? PART_OPENING : PART_FIRST;
 }
 
 /* Closes the round that a result is of, and any before it; false when it is closed already. A late

@@ -20,6 +20,9 @@ control Count(inout headers hdr, inout metadata md) {
             counts.write(md.row, 0);
         } else if (of_part || of_pairs) {
             counts.read(count, md.row);
+            if (md.opens) {
+                count = 0;
+            }
             if (adds) {
                 count = count |+| 1;
             }

@@ -50,7 +50,15 @@ control Emit(inout headers hdr, inout metadata md) {
                     md.counted.reached = true;
                     say(PC_MAP_REACHED);
                     hdr.bitmap.lanes = all_lanes;
-                    md.fate = FATE_FORWARD;
+                    if ((md.map_flags & PC_MAP_CLEAR) == 0) {
+                        md.fate = FATE_FORWARD;
+                    } else if (md.part == PART_FIRST) {
+                        /* The row clears itself: these sums are the result. */
+                        hdr.base.kind = PC_KIND_MAP_RESULT;
+                        md.fate = FATE_MULTICAST;
+                    } else {
+                        answer(PC_KIND_MAP_RESULT, false);
+                    }
                 } else if (md.part == PART_FIRST) {
                     md.fate = FATE_COUNTED;
                 } else {

@@ -187,6 +187,8 @@ struct metadata {
     bit<32> applied_in;
     /* Rounds, and CntFwd. */
     bit<8> part;
+    /* A part that is the first of a round that it opens: what its row holds is of an earlier one. */
+    bool opens;
     bool cleared;
     bool reached;
     bool waits;

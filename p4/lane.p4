@@ -32,6 +32,9 @@ control Lane(inout lane_t lane, inout pair_t pair, in bit<32> mask, inout metada
             modify.apply(value, md.op, md.para);
             cell = (row << 1) | md.bank;
             cells.read(held, cell);
+            if (md.opens) {
+                held = 0;
+            }
             left = held;
             sum = held + value;
             if (md.work == WORK_ZERO) {

@@ -31,13 +31,21 @@ control Round(inout headers hdr, inout metadata md) {
             } else if (hdr.base.round < open) {
                 md.part = PART_OLD;
             } else if (hdr.base.round > open) {
-                md.part = PART_DIVERTED;
+                /* Policy shadow (NetRPC 5.2.2): whoever sends this has the result of what the row holds, and so has
+                 * everybody else. */
+                md.opens = md.met == MET_NEW && (md.map_flags & PC_MAP_CLEAR) != 0;
+                enters = md.opens;
+                if (md.opens) {
+                    numbers.write(md.row, hdr.base.round);
+                } else {
+                    md.part = PART_DIVERTED;
+                }
             }
 
             if (enters) {
                 parts.read(held, md.row);
                 tag = held[95:64];
-                workers = held[63:0];
+                workers = md.opens ? 0 : held[63:0];
                 worker = 64w1 << (bit<8>) hdr.map.worker;
                 if (workers == 0) {
                     tag = hdr.map.tag;
@@ -62,6 +70,9 @@ control Round(inout headers hdr, inout metadata md) {
             /* NetRPC 5.1: the mark stays with the round until it is cleared, so that its loss loses nothing. */
             if (enters || md.cleared) {
                 marks.read(mark, md.row);
+                if (md.opens) {
+                    mark = 0;
+                }
                 if (enters && md.congested) {
                     mark = 1;
                 }

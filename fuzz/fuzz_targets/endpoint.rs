@@ -1,4 +1,4 @@
-//! Frames to a caller and to two owners, of keys and of sums: the input is a sequence of frames, each
+//! Frames to callers and owners, of keys and of sums by each clear policy: the input is a sequence of frames, each
 //! after its length, and time passes between them. Identity fields are made right, so that the fuzzer
 //! gets past the doors. No panic, and an answer is bounded by what was asked.
 #![no_main]
@@ -8,7 +8,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::{BaseRepr, Instant, Target};
 
@@ -24,7 +24,9 @@ impl Outbox for Sent {
 
 fuzz_target!(|data: &[u8]| {
     let mut out = Sent::default();
-    let (mut client, mut owners) = (caller(), [owner(0), owner(2)]);
+    let policies = [ClearPolicy::Copy, ClearPolicy::Shadow];
+    let mut clients = policies.map(caller);
+    let mut owners = [owner(0, policies[0]), owner(2, policies[0]), owner(2, policies[1])];
     owners[0].query(Instant(0), QueryId(1), None);
     let (mut rest, mut now) = (data, Instant(0));
     while let Some((len, after)) = rest.split_first_chunk::<2>() {
@@ -35,9 +37,11 @@ fuzz_target!(|data: &[u8]| {
         let to_client = name_rightly(&mut frame);
         let before = out.0;
         if to_client {
-            client.handle(now, &frame, &mut out);
-            client.poll(now, &mut out);
-            while client.next_event().is_some() {}
+            for client in &mut clients {
+                client.handle(now, &frame, &mut out);
+                client.poll(now, &mut out);
+                while client.next_event().is_some() {}
+            }
         } else {
             for owner in &mut owners {
                 owner.handle(now, &frame, &mut out);
@@ -76,7 +80,7 @@ fn name_rightly(frame: &mut [u8]) -> bool {
     to_client
 }
 
-fn owner(threshold: u32) -> MapServer {
+fn owner(threshold: u32, clear: ClearPolicy) -> MapServer {
     let width = if threshold > 0 { 256 } else { 64 };
     let mut owner = MapServer::new(ServerConfig {
         gaid: 7,
@@ -85,6 +89,7 @@ fn owner(threshold: u32) -> MapServer {
         incarnation: 5,
         grant: Some(Grant { rows: 4, width }),
         threshold,
+        clear,
         mapping: true,
         acked: false,
         locks: false,
@@ -102,7 +107,7 @@ fn owner(threshold: u32) -> MapServer {
     owner
 }
 
-fn caller() -> MapClient {
+fn caller(clear: ClearPolicy) -> MapClient {
     let mut client = MapClient::new(ClientConfig {
         gaid: 7,
         epoch: 1,
@@ -118,6 +123,7 @@ fn caller() -> MapClient {
         width: 256,
         worker: 0,
         votes: false,
+        clear,
         start_chunk: 0,
         era: Era::of_epoch(1).of_element(),
         lease: LEASE,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pathcall_endpoint::driver::client::MapHandle;
-use pathcall_endpoint::map::{Key, Operation};
+use pathcall_endpoint::map::{ClearPolicy, Key, Operation};
 use pathcall_wire::Target;
 
 use super::by_hand::{Application, Sort, Terms};
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
 /// A lock or a ballot takes a row, and one lane of it.
 pub(super) fn sort(kind: Kind) -> Sort {
     let (locks, votes) = (kind == Kind::Lock, kind == Kind::Vote);
-    Sort { threshold: 0, locks, votes, rows: 64, width: 1, terms: Terms::default() }
+    Sort { threshold: 0, clear: ClearPolicy::Copy, locks, votes, rows: 64, width: 1, terms: Terms::default() }
 }
 
 /// A caller, its owner, and what is between them.

@@ -9,10 +9,10 @@ use pathcall_endpoint::driver::client::MapHandle;
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::ServerHandle;
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::Grant;
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, ServerConfig};
+use pathcall_endpoint::map::{ClearPolicy, Grant};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
 use pathcall_wire::LINEAR_LANES;
@@ -34,6 +34,8 @@ const CALLERS_AT: usize = 2;
 pub(crate) struct Sort {
     /// Workers whose arrays are summed; 0: it is keyed.
     pub(crate) threshold: u32,
+    /// Clear policy of arrays.
+    pub(crate) clear: ClearPolicy,
     /// Whether it takes and gives locks.
     pub(crate) locks: bool,
     /// Whether it counts votes.
@@ -170,6 +172,7 @@ async fn own(sort: Sort, at: SocketAddr, element: Option<SocketAddr>) -> Result<
         incarnation: sort.server(),
         grant: element.map(|_| Grant { rows, width }),
         threshold,
+        clear: sort.clear,
         mapping: threshold == 0 && !locks && !votes,
         acked: locks || votes,
         locks,
@@ -199,6 +202,7 @@ fn client(sort: Sort, member: Member, joined: Joined) -> ClientConfig {
         width: joined.width,
         worker: joined.worker,
         votes: sort.votes,
+        clear: sort.clear,
         start_chunk: joined.start_chunk,
         lease: LEASE,
         era: joined.era,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use pathcall_endpoint::driver::client::MapHandle;
-use pathcall_endpoint::map::{Ack, Key, Lanes, Modify, Operation, Output};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Lanes, Modify, Operation, Output};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES};
 use tokio::task::JoinSet;
 
@@ -80,6 +80,7 @@ impl Pair {
     pub(crate) fn start(stage: &Stage, terms: Terms) -> Result<Self> {
         let sums = Sort {
             threshold: CALLERS as u32,
+            clear: ClearPolicy::Copy,
             locks: false,
             votes: false,
             rows: ROWS,

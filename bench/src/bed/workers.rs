@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use pathcall_endpoint::driver::client::MapHandle;
-use pathcall_endpoint::map::{Lanes, Modify, Operation, Output};
+use pathcall_endpoint::map::{ClearPolicy, Lanes, Modify, Operation, Output};
 use pathcall_wire::LINEAR_LANES;
 
 use super::by_hand::{Application, Sort, Terms};
@@ -35,7 +35,7 @@ impl Workers {
         let threshold = workers as u32;
         let width = LINEAR_LANES as u16;
         let terms = Terms::default();
-        let sort = Sort { threshold, locks: false, votes: false, rows: ROWS, width, terms };
+        let sort = Sort { threshold, clear: ClearPolicy::Copy, locks: false, votes: false, rows: ROWS, width, terms };
         let server = stage.host(1, Waiting::Blocking, None)?;
         let callers = Self::at(workers).map(|k| stage.host(k, Waiting::Blocking, None)).collect::<Result<_>>()?;
         Ok(Self(Application::start(stage, sort, server, callers, Duration::ZERO)?))

@@ -127,7 +127,10 @@ fn kind(kind: Kind) -> String {
     match kind {
         Kind::Add { get, to } => format!("Kind::Add {{ get: {get}, to: Target::{to:?} }}"),
         Kind::Count { threshold, to } => format!("Kind::Count {{ threshold: {threshold}, to: Target::{to:?} }}"),
-        Kind::Sum { .. } | Kind::Query | Kind::Clear => format!("Kind::{kind:?}"),
+        Kind::Sum { threshold, clear } => {
+            format!("Kind::Sum {{ threshold: {threshold}, clear: ClearPolicy::{clear:?} }}")
+        }
+        Kind::Query | Kind::Clear => format!("Kind::{kind:?}"),
     }
 }
 

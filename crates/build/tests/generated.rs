@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pathcall_build::{Error, configure};
-use pathcall_proto::manifest::{Kind, Shape, Target};
+use pathcall_proto::manifest::{ClearPolicy, Kind, Shape, Target};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
@@ -87,7 +87,7 @@ fn delegated_methods_are_types() {
 #[test]
 fn manifests_are_constants() {
     let update = golden::PATHCALL.method("/training.Training/Update").expect("Update");
-    assert_eq!(update.kind, Kind::Sum { threshold: 2 });
+    assert_eq!(update.kind, Kind::Sum { threshold: 2, clear: ClearPolicy::Copy });
     let tensor = update.request.expect("a field");
     assert_eq!((tensor.path, tensor.name, tensor.shape), (&[1][..], "NewGrad.tensor", Shape::FpArray));
     assert_eq!(golden::PATHCALL.descriptor, b"training.pathcall.bin");

@@ -3,7 +3,7 @@
 use crate::common::check_files;
 use pathcall_build::Method;
 use pathcall_build::resolve::Field;
-use pathcall_proto::manifest::{Kind, Modify, Op, Shape, Target};
+use pathcall_proto::manifest::{ClearPolicy, Kind, Modify, Op, Shape, Target};
 
 const MESSAGES: &str = r#"syntax = "proto3";
 package app.v1;
@@ -42,7 +42,7 @@ fn a_nested_field_by_any_of_its_names() {
         let method = method("Ask", "Sum", &fields);
         assert_eq!(method.path, "/app.v1.S/Call");
         assert_eq!(method.package, "app.v1");
-        assert_eq!(method.kind, Kind::Sum { threshold: 3 });
+        assert_eq!(method.kind, Kind::Sum { threshold: 3, clear: ClearPolicy::Copy });
         let field = Field { path: vec![3, 7, 2], name: "Ask.part.deep.tensor".to_owned(), shape: Shape::FpArray };
         assert_eq!(method.request, Some(field));
         assert!(!method.untyped_request);
@@ -53,7 +53,7 @@ fn a_nested_field_by_any_of_its_names() {
 #[test]
 fn numbers_can_be_summed() {
     let method = method("Mixed", "Tally", &format!("\"addTo\": \"Mixed.vote\", \"get\": \"Tally.votes\", {TO_ALL}"));
-    assert_eq!(method.kind, Kind::Sum { threshold: 3 });
+    assert_eq!(method.kind, Kind::Sum { threshold: 3, clear: ClearPolicy::Copy });
     assert_eq!(method.request.map(|field| field.shape), Some(Shape::Int));
     assert!(method.untyped_request, "why");
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pathcall_build::resolve::Field;
 use pathcall_build::{Method, check};
-use pathcall_proto::manifest::{Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{ClearPolicy, Kind, Modify, Shape, Target};
 
 fn methods(name: &str) -> Vec<Method> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
@@ -23,7 +23,7 @@ fn fig_3_gradient_updates() {
     assert_eq!(update.path, "/training.Training/Update");
     assert_eq!(update.package, "training");
     assert_eq!((update.app.as_str(), update.precision), ("DT-1", 8));
-    assert_eq!(update.kind, Kind::Sum { threshold: 2 });
+    assert_eq!(update.kind, Kind::Sum { threshold: 2, clear: ClearPolicy::Copy });
     assert_eq!((update.modify, update.to), (Modify::NOP, Target::All));
     assert_eq!(update.request, field("NewGrad.tensor", Shape::FpArray));
     assert_eq!(update.reply, field("AgtrGrad.tensor", Shape::FpArray));

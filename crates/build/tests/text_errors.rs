@@ -89,11 +89,13 @@ fn references() {
 #[test]
 fn clear() {
     let says = |value: &str, expected: &str| says(&format!("{{\"AppName\": \"a\",\n \"clear\": {value}}}"), expected);
-    says("\"shadow\"", "<filter>:2:11: error: clear policy \"shadow\" is not available yet: use \"copy\"");
-    says("\"lazy\"", "<filter>:2:11: error: clear policy \"lazy\" is not available yet: use \"copy\"");
+    says(
+        "\"lazy\"",
+        "<filter>:2:11: error: clear policy \"lazy\" is not available: use \"shadow\", which needs no pass to clear either",
+    );
     says(
         "\"cpoy\"",
-        "<filter>:2:11: error: clear: unknown value: expected `nop` or `copy`, got `cpoy`\n  hint: did you mean \"copy\"?",
+        "<filter>:2:11: error: clear: unknown value: expected `nop`, `copy` or `shadow`, got `cpoy`\n  hint: did you mean \"copy\"?",
     );
     says("true", "<filter>:2:11: error: clear: wrong type: expected a string, got a boolean");
 }

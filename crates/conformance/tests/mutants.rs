@@ -9,7 +9,7 @@ use pathcall_wire::{Instant, Mutant, TokenKey, mutant};
 /// Frames until a mistake must have been found.
 const FRAMES: u64 = 200_000;
 /// The mistakes of the program.
-const OF_THE_PROGRAM: [Mutant; 37] = [
+const OF_THE_PROGRAM: [Mutant; 38] = [
     Mutant::ElementRepeats,
     Mutant::ElementLateRepeats,
     Mutant::ElementWorkers,
@@ -21,6 +21,7 @@ const OF_THE_PROGRAM: [Mutant; 37] = [
     Mutant::ElementTag,
     Mutant::ClearBeforeBackup,
     Mutant::ClearOnOldResult,
+    Mutant::LastRoundAdded,
     Mutant::ClampOverflow,
     Mutant::OverflowSaidOnce,
     Mutant::HarvestUnfrozen,

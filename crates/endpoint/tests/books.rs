@@ -6,7 +6,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::books::{BOOK_KEPT, Entered, Entry, IDS_MAX};
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, QueryId, ServerConfig};
-use pathcall_endpoint::map::{CallError, Key, Modify};
+use pathcall_endpoint::map::{CallError, ClearPolicy, Key, Modify};
 use pathcall_wire::{Instant, OpType};
 
 const BOOK: u64 = 0xb00c;
@@ -19,6 +19,7 @@ fn server() -> MapServer {
         incarnation: 5,
         grant: None,
         threshold: 0,
+        clear: ClearPolicy::Copy,
         mapping: true,
         acked: false,
         locks: false,

@@ -7,7 +7,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, Eviction, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, Answer, Status};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
@@ -68,6 +68,7 @@ impl Owner {
             incarnation: 5,
             grant: Some(Grant { rows: 1, width: 64 }),
             threshold: 0,
+            clear: ClearPolicy::Copy,
             mapping: true,
             acked: false,
             locks: false,
@@ -184,6 +185,7 @@ fn caller() -> (MapClient, Vec<u8>) {
         width: 64,
         worker: 0,
         votes: false,
+        clear: ClearPolicy::Copy,
         start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Dest, Grant, Outbox};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
 
@@ -47,6 +47,7 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         incarnation: 5,
         grant: Some(Grant { rows: 4, width: 256 }),
         threshold: 3,
+        clear: ClearPolicy::Copy,
         mapping: false,
         acked: false,
         locks: false,

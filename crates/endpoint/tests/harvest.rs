@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, QueryId, ServerConfig, Terms};
-use pathcall_endpoint::map::{CallError, Dest, Grant, Key, Outbox};
+use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, Grant, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, RECORD_PLACES, pairs};
 
@@ -39,6 +39,7 @@ fn server() -> MapServer {
         incarnation: 5,
         grant: Some(Grant { rows: 4, width: 64 }),
         threshold: 0,
+        clear: ClearPolicy::Copy,
         mapping: true,
         acked: false,
         locks: false,

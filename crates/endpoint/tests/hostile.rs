@@ -4,7 +4,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, QueryId, ServerConfig};
-use pathcall_endpoint::map::{Ack, Dest, Grant, Key, Modify, Operation, Outbox};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Grant, Key, Modify, Operation, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ fn client() -> MapClient {
         width: 256,
         worker: 0,
         votes: false,
+        clear: ClearPolicy::Copy,
         start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
@@ -50,6 +51,7 @@ fn server(threshold: u32) -> MapServer {
         incarnation: 5,
         grant,
         threshold,
+        clear: ClearPolicy::Copy,
         mapping: true,
         acked: false,
         locks: false,

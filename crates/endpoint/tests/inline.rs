@@ -6,7 +6,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{Dest, Grant, Lanes, Modify, Operation, Outbox, Output, Renewal};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Lanes, Modify, Operation, Outbox, Output, Renewal};
 use pathcall_wire::{Base, Flags, Instant, Kind, MAX_UNSIGNED, MapFrame};
 
 const SERVER: u32 = 1;
@@ -52,6 +52,7 @@ impl Pair {
             width: GRANT.width,
             worker: 0,
             votes: false,
+            clear: ClearPolicy::Copy,
             start_chunk: 0,
             lease: LEASE,
             era: Era::of_epoch(1),
@@ -65,6 +66,7 @@ impl Pair {
             incarnation: 6,
             grant: Some(GRANT),
             threshold: 1,
+            clear: ClearPolicy::Copy,
             mapping: false,
             acked: false,
             locks: false,

@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Dest, Key, Outbox};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Key, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, MAX_ENTRIES, Status};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
@@ -36,6 +36,7 @@ impl World {
             incarnation: 5,
             grant: None,
             threshold: 0,
+            clear: ClearPolicy::Copy,
             mapping: true,
             acked: false,
             locks: false,

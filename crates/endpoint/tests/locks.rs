@@ -6,7 +6,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE, held_for};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{Dest, Grant, Key, Operation, Outbox, Output};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{Status, answers, entries, entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Target};
@@ -36,6 +36,7 @@ fn client() -> MapClient {
         width: 64,
         worker: 0,
         votes: false,
+        clear: ClearPolicy::Copy,
         start_chunk: 0,
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
@@ -51,6 +52,7 @@ fn server() -> MapServer {
         incarnation: 5,
         grant: None,
         threshold: 0,
+        clear: ClearPolicy::Copy,
         mapping: false,
         acked: false,
         locks: false,
@@ -107,6 +109,7 @@ fn server_of_locks() -> MapServer {
         incarnation: 5,
         grant: Some(Grant { rows: 4, width: 1 }),
         threshold: 0,
+        clear: ClearPolicy::Copy,
         mapping: false,
         acked: false,
         locks: true,

@@ -12,5 +12,6 @@ mod link;
 mod locks;
 mod rings;
 mod rounds;
+mod shadow;
 mod token;
 mod votes;

@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{Dest, Grant, Outbox};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
 
@@ -27,6 +27,7 @@ fn server(workers: u32, element: bool) -> MapServer {
         incarnation: 5,
         grant: element.then_some(GRANT),
         threshold: workers,
+        clear: ClearPolicy::Copy,
         mapping: false,
         acked: false,
         locks: false,

@@ -4,7 +4,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
-use pathcall_endpoint::map::{Ack, Dest, Key, Modify, Operation, Outbox, Output};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Key, Modify, Operation, Outbox, Output};
 use pathcall_wire::{Base, Flags, Instant, MAX_FRAME, TokenKey};
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn client(key: Option<TokenKey>) -> MapClient {
         width: 64,
         worker: 0,
         votes: false,
+        clear: ClearPolicy::Copy,
         start_chunk: 0,
         era: Era::of_epoch(1),
         lease: LEASE,
@@ -53,6 +54,7 @@ fn server(key: Option<TokenKey>) -> MapServer {
         incarnation: 6,
         grant: None,
         threshold: 0,
+        clear: ClearPolicy::Copy,
         mapping: true,
         acked: false,
         locks: false,

@@ -3,7 +3,7 @@
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
-use pathcall_endpoint::map::{Dest, Key, Operation, Outbox, Output};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Key, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{self, ANSWER_LEN, Answer, Status, entry_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Target};
@@ -42,6 +42,7 @@ impl Voter {
             width: 1,
             worker: 0,
             votes: true,
+            clear: ClearPolicy::Copy,
             start_chunk: 0,
             lease: LEASE,
             era: Era::of_epoch(1).of_element(),

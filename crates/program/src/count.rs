@@ -3,6 +3,7 @@
 use pathcall_wire::{MapFlags, Mutant, mutant};
 
 use crate::registers::Registers;
+use crate::round::Part;
 use crate::{Application, Context};
 
 /// What `CntFwd` says of a frame of pairs.
@@ -44,11 +45,11 @@ pub(crate) fn round(
     application: &Application,
     registers: &mut Registers,
     context: &mut Context<'_>,
-    apply: bool,
+    part: Part,
 ) -> bool {
     let at = application.row_base as usize + context.map.index as usize;
     let count = &mut registers.counts.visit(&mut context.pass, at, 1)[0];
-    *count += u32::from(apply);
+    *count = if part == Part::Opening { 1 } else { *count + u32::from(part == Part::First) };
     let reached = *count >= context.map.threshold;
     *count = if reached && mutant::on(Mutant::ClearBeforeBackup) { 0 } else { *count };
     reached

@@ -3,6 +3,7 @@
 use pathcall_wire::map::bitmap_words;
 use pathcall_wire::{Base, Flags, Kind, MapFlags};
 
+use crate::round::clears_itself;
 use crate::{Action, Context, Endpoint, Reason, Tables, Verdict};
 
 impl Context<'_> {
@@ -39,6 +40,22 @@ impl Context<'_> {
         self.frame.map_mut().set_flags(self.map.flags | MapFlags::OLD);
         self.frame.strip();
         self.forward()
+    }
+
+    /// The sums of a round: on to the server; or, if their row clears itself, the result, for all when it is new
+    /// (`first`), and for who asks again.
+    pub(crate) fn reached(&mut self, first: bool) -> Verdict {
+        mark_all(self);
+        let flags = self.frame.map().flags();
+        self.frame.map_mut().set_flags(flags | MapFlags::REACHED);
+        if !clears_itself(&self.map) {
+            return self.forward();
+        }
+        if !first {
+            return self.reflect(Kind::MapResult, false);
+        }
+        self.frame.base_mut().set_kind(Kind::MapResult as u8);
+        Verdict { action: Action::Multicast(self.base.gaid), len: self.len() }
     }
 
     /// Back to where it came from.

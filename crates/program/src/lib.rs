@@ -41,6 +41,7 @@ use clone::Call;
 use pathcall_wire::clone::is_clone;
 use pathcall_wire::{BaseRepr, CloneFrame, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, mutant};
 use registers::Pass;
+use round::Part;
 pub use tables::{Application, Endpoint, Size, TableError, Tables};
 
 /// Why a frame goes no further.
@@ -225,20 +226,20 @@ impl Program {
             }
         };
         let part = round::enter(application, registers, &mut context, new);
-        let apply = match part {
-            round::Part::Old => {
+        match part {
+            Part::Old => {
                 self.count_for(base.gaid, |c| c.old += 1);
                 return context.old();
             }
-            round::Part::Diverted => {
+            Part::Diverted => {
                 self.count_for(base.gaid, |c| c.diverted += 1);
                 return context.divert();
             }
-            round::Part::First => true,
-            round::Part::Again => false,
-        };
-        let reached = count::round(application, registers, &mut context, apply);
-        map::row(application, registers, &mut context, apply, reached);
+            Part::First | Part::Opening | Part::Again => {}
+        }
+        let apply = part != Part::Again;
+        let reached = count::round(application, registers, &mut context, part);
+        map::row(application, registers, &mut context, part, reached);
         self.count_for(base.gaid, |c| {
             c.applied += u64::from(apply);
             c.repeats += u64::from(!apply);
@@ -247,12 +248,7 @@ impl Program {
             c.held += u64::from(!reached && !apply);
         });
         match (reached, apply) {
-            (true, _) => {
-                emit::mark_all(&mut context);
-                let flags = context.frame.map().flags();
-                context.frame.map_mut().set_flags(flags | MapFlags::REACHED);
-                context.forward()
-            }
+            (true, _) => context.reached(apply),
             (false, true) => context.drop(Reason::Counted),
             (false, false) => context.reflect(Kind::MapHeld, true),
         }

@@ -3,6 +3,7 @@
 use pathcall_wire::{KEYED_LANES, MapFlags, Mutant, RECORD_PLACES, W_MAX, mutant};
 
 use crate::registers::{Pass, Registers};
+use crate::round::Part;
 use crate::{Application, Context, lanes};
 
 /// What became of the pairs of a frame.
@@ -59,12 +60,13 @@ pub(crate) fn pairs(
     work
 }
 
-/// Works on a worker's row: adds it when `apply`, and puts the sums into the frame when `reached`.
+/// Works on a worker's row: adds its part for the first time, to nothing if that opens the round, and puts the sums into
+/// the frame when `reached`.
 pub(crate) fn row(
     application: &Application,
     registers: &mut Registers,
     context: &mut Context<'_>,
-    apply: bool,
+    part: Part,
     reached: bool,
 ) {
     let (op, para) = context.op();
@@ -72,7 +74,10 @@ pub(crate) fn row(
     let count = context.frame.lane_count();
     let cells = registers.lanes.visit(&mut context.pass, at, count);
     let lanes = context.frame.bitmap_and_lanes_mut().1;
-    if apply {
+    if part == Part::Opening && !mutant::on(Mutant::LastRoundAdded) {
+        cells.fill(0);
+    }
+    if part != Part::Again {
         lanes::add(cells, lanes, op, para);
     }
     if reached {

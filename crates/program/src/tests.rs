@@ -139,6 +139,31 @@ fn a_round_is_summed_read_once_complete_and_cleared_by_its_result() {
 }
 
 #[test]
+fn a_row_that_clears_itself_says_the_result_until_its_next_round() {
+    let mut program = program();
+    let mut part = |src, seq, round, values: &[i32]| {
+        let mut bytes = part(src, seq, round, values);
+        let mut frame = MapFrame::new_checked(&mut bytes[..]).expect("own");
+        let flags = frame.map().flags();
+        frame.map_mut().set_flags(flags | MapFlags::CLEAR);
+        let (action, bytes) = run(&mut program, bytes);
+        let frame = MapFrame::new_checked(&bytes[..]).expect("own frame");
+        (action, frame.kind(), frame.linear(0))
+    };
+    assert_eq!(part(10, 1, 1, &[1, 2]).0, Action::Drop(Reason::Counted));
+    assert_eq!(part(10, 1, 1, &[1, 2]), (Action::Forward(10), Kind::MapHeld, None));
+    assert_eq!(part(11, 1, 1, &[2, 5]), (Action::Multicast(7), Kind::MapResult, Some(3)));
+    // The copy for one of them was lost.
+    assert_eq!(part(10, 1, 1, &[1, 2]), (Action::Forward(10), Kind::MapResult, Some(3)));
+    assert_eq!(part(11, 2, 2, &[40]).0, Action::Drop(Reason::Counted));
+    assert_eq!(part(10, 2, 2, &[60]), (Action::Multicast(7), Kind::MapResult, Some(100)));
+    // Somebody else has summed what is between.
+    assert_eq!(part(10, 3, 9, &[4]).0, Action::Drop(Reason::Counted));
+    assert_eq!(part(11, 3, 9, &[5]), (Action::Multicast(7), Kind::MapResult, Some(9)));
+    assert_eq!(part(11, 2, 2, &[40]).0, Action::Forward(1), "of a round that is over");
+}
+
+#[test]
 fn a_round_ahead_or_of_another_shape_is_the_servers() {
     let mut program = program();
     run(&mut program, part(10, 1, 1, &[1]));

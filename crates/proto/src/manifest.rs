@@ -156,6 +156,8 @@ pub enum Kind {
     Sum {
         /// How many callers make a sum, at least 1.
         threshold: u32,
+        /// Who keeps it until all have it.
+        clear: ClearPolicy,
     },
     /// AsyncAgtr and KeyValue: the values are added under their keys (an array's are its indices).
     Add {
@@ -176,6 +178,15 @@ pub enum Kind {
     },
     /// Sets the keys of the request's typed field back to zero; all keys if it has none.
     Clear,
+}
+
+/// `clear` of a sum (NetRPC §5.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClearPolicy {
+    /// The server has a copy of it before anybody else.
+    Copy,
+    /// The element, which answers by itself and has two places for each array.
+    Shadow,
 }
 
 /// `CntFwd.to`: whom a frame is forwarded to.

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use pathcall_proto::manifest::{Ack, Cloned, Kind, Manifest, Method, Placed, Target};
+use pathcall_endpoint::map::ClearPolicy;
+use pathcall_proto::manifest::{self, Ack, Cloned, Kind, Manifest, Method, Placed, Target};
 use pathcall_wire::{KEYED_WIDTH, LINEAR_LANES, MAX_WORKERS};
 
 /// What all methods of one `AppName` have in common.
@@ -16,6 +17,8 @@ pub(crate) struct Application {
     pub(crate) digest: u64,
     /// Workers of a SyncAgtr application; 0: the map is keyed.
     pub(crate) threshold: u32,
+    /// Clear policy of its arrays.
+    pub(crate) clear: ClearPolicy,
     /// Whether the element may hold keys: nobody needs a value together with its own addition.
     pub(crate) mapping: bool,
     /// Whether every addition waits until the server has it.
@@ -34,6 +37,7 @@ impl Application {
             name: method.app,
             digest: method.digest,
             threshold: 0,
+            clear: ClearPolicy::Copy,
             mapping: true,
             acked: true,
             locks: true,
@@ -60,7 +64,7 @@ impl Application {
         };
         self.acked &= !matches!(method.kind, Kind::Add { .. }) || method.ack == Ack::Server;
         match method.kind {
-            Kind::Sum { threshold } => self.threshold = threshold,
+            Kind::Sum { threshold, clear } => (self.threshold, self.clear) = (threshold, clear_policy(clear)),
             Kind::Add { get: false, .. } | Kind::Query => {}
             Kind::Add { get: true, .. } | Kind::Count { .. } | Kind::Clear => self.mapping = false,
         }
@@ -85,6 +89,13 @@ impl Application {
         } else {
             self.mapping || self.locks || self.votes
         }
+    }
+}
+
+fn clear_policy(clear: manifest::ClearPolicy) -> ClearPolicy {
+    match clear {
+        manifest::ClearPolicy::Copy => ClearPolicy::Copy,
+        manifest::ClearPolicy::Shadow => ClearPolicy::Shadow,
     }
 }
 
@@ -181,7 +192,7 @@ mod tests {
         methods: &[
             method("/a/Add", "keyed", 1, Kind::Add { get: false, to: Target::Src }),
             method("/a/Query", "keyed", 1, Kind::Query),
-            method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3 }),
+            method("/a/Sum", "sum", 2, Kind::Sum { threshold: 3, clear: manifest::ClearPolicy::Shadow }),
         ],
         delegated: &[],
         cloned: &[],
@@ -205,13 +216,15 @@ mod tests {
             name: "keyed",
             digest: 1,
             threshold: 0,
+            clear: ClearPolicy::Copy,
             mapping: true,
             acked: false,
             locks: false,
             votes: false,
             counted: None,
         };
-        let sum = Application { name: "sum", digest: 2, threshold: 3, acked: true, ..keyed };
+        let clear = ClearPolicy::Shadow;
+        let sum = Application { name: "sum", digest: 2, threshold: 3, clear, acked: true, ..keyed };
         assert_eq!(applications.into_values().collect::<Vec<_>>(), [keyed, sum]);
         assert_eq!((keyed.width(), sum.width()), (64, 256));
         assert_eq!(catalogue.method("/a/Sum").map(|method| method.app), Some("sum"));

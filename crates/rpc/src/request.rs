@@ -103,7 +103,9 @@ impl Work {
         match (method.kind, typed) {
             (_, Typed::Lanes(lanes)) if lanes.is_empty() => Self { operation: None, keys: Vec::new() },
             (_, Typed::Pairs(pairs)) if pairs.is_empty() => Self { operation: None, keys: Vec::new() },
-            (Kind::Sum { threshold }, typed) => only(Operation::Sum { lanes: typed.into_lanes(), modify, threshold }),
+            (Kind::Sum { threshold, .. }, typed) => {
+                only(Operation::Sum { lanes: typed.into_lanes(), modify, threshold })
+            }
             (Kind::Add { get, .. }, typed) => {
                 let pairs = typed.into_pairs();
                 // An answer that the reply has no field for is not asked for.
@@ -251,7 +253,7 @@ mod tests {
         let src = manifest::Target::Src;
         for (kind, operation) in [
             (
-                Kind::Sum { threshold: 2 },
+                Kind::Sum { threshold: 2, clear: manifest::ClearPolicy::Copy },
                 Operation::Sum { lanes: lanes(), modify: Modify { op: OpType::Max, para }, threshold: 2 },
             ),
             (
@@ -298,7 +300,7 @@ mod tests {
     #[test]
     fn nothing_is_asked_of_the_map_for_an_empty_collection() {
         for (kind, answer) in [
-            (Kind::Sum { threshold: 2 }, Answer::Lanes(Lanes::default())),
+            (Kind::Sum { threshold: 2, clear: manifest::ClearPolicy::Copy }, Answer::Lanes(Lanes::default())),
             (Kind::Add { get: true, to: manifest::Target::Src }, Answer::Done),
             (Kind::Count { threshold: 1, to: manifest::Target::Src }, Answer::Counted { forwarded: true }),
             (Kind::Clear, Answer::Done),

@@ -17,5 +17,6 @@ mod named;
 mod otel;
 mod placed;
 mod placed_delegated;
+mod shadow;
 mod store;
 mod tls;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Ack, Key, Modify, Operation};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_wire::Instant;
 
@@ -78,6 +78,7 @@ impl Stream {
                 eviction,
                 purpose: Purpose::Add,
                 ack: Ack::Element,
+                clear: ClearPolicy::Copy,
                 doom: None,
                 timing: Timing::default(),
                 callers,

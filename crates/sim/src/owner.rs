@@ -31,6 +31,7 @@ impl<'a> Owner<'a> {
             incarnation: plan.incarnation,
             grant: plan.memory.map(grant),
             threshold: plan.workers(),
+            clear: plan.clear,
             mapping: plan.mapping(),
             acked: plan.ack == Ack::Server,
             locks: plan.purpose == Purpose::Lock,
@@ -43,6 +44,13 @@ impl<'a> Owner<'a> {
         });
         let server = server.authenticate(plan.token_key);
         Self { plan, server, epoch: plan.epoch, terms: 0, memory: plan.memory, element: Some(plan.element()) }
+    }
+
+    /// Whether a caller can join now.
+    pub(crate) fn lets_in(&mut self, now: Instant, effects: &mut Effects) -> bool {
+        let lets_in = self.server.lets_in();
+        self.settle(now, effects);
+        lets_in
     }
 
     /// Lets a caller in; what it is to know.
@@ -63,6 +71,7 @@ impl<'a> Owner<'a> {
             width: joined.width,
             worker: joined.worker,
             votes: self.plan.counts(),
+            clear: self.plan.clear,
             start_chunk: joined.start_chunk,
             lease: self.plan.lease,
             era: joined.era,
@@ -142,7 +151,7 @@ impl<'a> Owner<'a> {
         while let Some(event) = self.server.next_event() {
             match event {
                 Event::Answered(id, outcome) => effects.reports.push(Report::Answered(id, outcome)),
-                Event::ElementSilent => effects.silent |= self.memory.is_some(),
+                Event::ElementSilent | Event::EpochOver => effects.silent |= self.memory.is_some(),
             }
         }
     }

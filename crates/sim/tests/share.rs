@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::{Ack, Modify, Operation};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Modify, Operation};
 use pathcall_program::Size;
 use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
 use pathcall_sim::{Outcome, play};
@@ -49,6 +49,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
             eviction: None,
             purpose: Purpose::Sum,
             ack: Ack::Element,
+            clear: ClearPolicy::Copy,
             doom: None,
             timing: Timing {
                 rto_min: long,

@@ -59,7 +59,8 @@ impl MapFlags {
     pub const OVERFLOW: u16 = 1 << 0;
     /// `CntFwd` (isCnf).
     pub const COUNT: u16 = 1 << 1;
-    /// `Map.clear` (isClr).
+    /// `Map.clear` (isClr). In a worker's part of a round: policy *shadow* (NetRPC §5.2.2). The first part of a later
+    /// round clears the row, and the part that reaches the threshold becomes the result.
     pub const CLEAR: u16 = 1 << 2;
     /// `Map.addTo`.
     pub const ADD: u16 = 1 << 3;

@@ -77,6 +77,14 @@ mutants! {
         ClearBeforeBackup,
         /// The element clears on a result of an older round.
         ClearOnOldResult,
+        /// The element adds to what a row that clears itself held of its last round.
+        LastRoundAdded,
+        /// A worker takes an element's lane at the end of its range for a sum.
+        ShadowSaturated,
+        /// A worker does not hand out sums that only workers have.
+        ShadowForgotten,
+        /// The server lets a worker begin where it guesses that the others stand.
+        ShadowGuessed,
         /// The element has a register stay at the end of its range and says nothing.
         ClampOverflow,
         /// The element does not say again, on a repeat, which lanes overflowed.

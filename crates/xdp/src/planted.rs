@@ -61,6 +61,9 @@ mistakes! {
     MarkForgotten,
     /// It clears on a result of an older round.
     ClearOnOldResult,
+    "linear.h":
+    /// It adds to what a row that clears itself held of its last round.
+    LastRoundAdded,
     "count.h":
     /// It forgets a round's count once it has forwarded the sums.
     ClearBeforeBackup,

@@ -74,6 +74,8 @@ pub enum ClearPolicy {
     Nop,
     /// The server keeps a copy of what is cleared.
     Copy,
+    /// Sums stay in the element until two later ones were made there.
+    Shadow,
 }
 
 /// `CntFwd.key`.

@@ -146,13 +146,15 @@ impl<'a> Reader<'a> {
         let policy = match text.value {
             "nop" => ClearPolicy::Nop,
             "copy" => ClearPolicy::Copy,
-            // NetRPC §5.2.2 has these two as well.
-            "shadow" | "lazy" => {
-                let message = format!("clear policy {:?} is not available yet: use \"copy\"", text.value);
+            "shadow" => ClearPolicy::Shadow,
+            // NetRPC §5.2.2 has this as well: registers are not cleared, and what they held before is subtracted.
+            "lazy" => {
+                let message =
+                    "clear policy \"lazy\" is not available: use \"shadow\", which needs no pass to clear either";
                 self.report(Diagnostic::error(self.source.locate(text.span.start), message));
                 return None;
             }
-            _ => return self.unknown_word("clear", &text, &["nop", "copy"]),
+            _ => return self.unknown_word("clear", &text, &["nop", "copy", "shadow"]),
         };
         Some(text.map(|_| policy))
     }

@@ -3,13 +3,13 @@
 //!
 //! | addTo | threshold | clear | get | meaning |
 //! |---|---|---|---|---|
-//! | field | ≥ 1 | copy | field | [`Kind::Sum`] |
+//! | field | ≥ 1 | copy, shadow | field | [`Kind::Sum`] |
 //! | field | 0 | nop | field or nop | [`Kind::Add`] |
 //! | nop | 0 | nop | field | [`Kind::Query`] |
 //! | nop | ≥ 1 | nop | nop | [`Kind::Count`] |
 //! | nop | 0 | copy | nop | [`Kind::Clear`] |
 
-use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{self, Ack, Kind, Modify, Shape, Target};
 
 use super::field::{self, Side};
 use super::{Field, Method, path};
@@ -37,7 +37,7 @@ pub(super) fn method(
     }
 
     let threshold = filter.cnt_fwd.threshold.value;
-    let clears = filter.clear.value == ClearPolicy::Copy;
+    let clears = filter.clear.value != ClearPolicy::Nop;
     let kind = match (&add_to, threshold) {
         (Some(field), 1..) => check.sum(field, get.as_ref(), threshold),
         (Some(field), 0) => check.add(field, get.as_ref()),
@@ -124,14 +124,19 @@ impl Check<'_> {
             Some(got) if !added.shape.is_map() => self.same_kind(added, got),
             Some(_) => {}
         }
-        if filter.clear.value != ClearPolicy::Copy {
-            self.problem(
-                "clear",
-                filter.clear.span,
-                format!("a sum over {threshold} callers must be cleared for the next one"),
-                "use \"copy\"",
-            );
-        }
+        let clear = match filter.clear.value {
+            ClearPolicy::Shadow => manifest::ClearPolicy::Shadow,
+            ClearPolicy::Copy => manifest::ClearPolicy::Copy,
+            ClearPolicy::Nop => {
+                self.problem(
+                    "clear",
+                    filter.clear.span,
+                    format!("a sum over {threshold} callers must be cleared for the next one"),
+                    "use \"copy\" or \"shadow\"",
+                );
+                manifest::ClearPolicy::Copy
+            }
+        };
         if cnt_fwd.to.value != Target::All {
             self.problem(
                 "CntFwd.to",
@@ -148,7 +153,7 @@ impl Check<'_> {
                 "use \"ClientID\"",
             );
         }
-        Kind::Sum { threshold }
+        Kind::Sum { threshold, clear }
     }
 
     /// AsyncAgtr and KeyValue (NetRPC Fig. 17 and 23): values are added as they come.
@@ -159,7 +164,7 @@ impl Check<'_> {
         if let Some(got) = get {
             self.same_kind(added, got);
         }
-        if filter.clear.value == ClearPolicy::Copy {
+        if filter.clear.value != ClearPolicy::Nop {
             self.problem(
                 "clear",
                 filter.clear.span,
@@ -196,7 +201,7 @@ impl Check<'_> {
                 "use \"nop\", and read in a method of its own (threshold 0)",
             );
         }
-        if filter.clear.value == ClearPolicy::Copy {
+        if filter.clear.value != ClearPolicy::Nop {
             self.problem(
                 "clear",
                 filter.clear.span,
@@ -216,6 +221,14 @@ impl Check<'_> {
                 self.filter.get.span,
                 "what is read by one call cannot be cleared by it",
                 "use \"nop\", and read in a method of its own (clear \"nop\")",
+            );
+        }
+        if self.filter.clear.value == ClearPolicy::Shadow {
+            self.problem(
+                "clear",
+                self.filter.clear.span,
+                "only sums are cleared by the next one",
+                "use \"copy\": what is cleared is the server's first",
             );
         }
         self.callers_not_counted();

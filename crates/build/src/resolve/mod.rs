@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use pathcall_proto::manifest::{Ack, Kind, Modify, Shape, Target};
+use pathcall_proto::manifest::{Ack, ClearPolicy, Kind, Modify, Shape, Target};
 
 use crate::cloned::{self, Cloned};
 use crate::delegated::{self, Delegated};
@@ -163,16 +163,20 @@ fn path(named: &Named) -> String {
 }
 
 impl Method {
+    fn clears_itself(&self) -> bool {
+        matches!(self.kind, Kind::Sum { clear: ClearPolicy::Shadow, .. })
+    }
+
     /// What both ends must agree on, as text; the digest is made of it. Names of fields are not in
     /// it, so renaming one changes nothing, as in protobuf.
     ///
     /// One line: path, application (with its length in bytes before it), precision, kind with
     /// threshold, target, operator and operand, and the two fields as `1.2:FPArray` or `-`; after them
-    /// `ack server`, if it is so.
+    /// `ack server` and `clear shadow`, if it is so.
     #[must_use]
     pub fn canonical(&self) -> String {
         let kind = match self.kind {
-            Kind::Sum { threshold } => format!("sum {threshold}"),
+            Kind::Sum { threshold, .. } => format!("sum {threshold}"),
             Kind::Add { get, .. } => format!("add {}", u8::from(get)),
             Kind::Query => "query 0".to_owned(),
             Kind::Count { threshold, .. } => format!("count {threshold}"),
@@ -193,7 +197,7 @@ impl Method {
             )
         };
         format!(
-            "{} {}:{} {} {kind} {to} {} {} {} {}{}\n",
+            "{} {}:{} {} {kind} {to} {} {} {} {}{}{}\n",
             self.path,
             self.app.len(),
             self.app,
@@ -203,6 +207,7 @@ impl Method {
             field(&self.request),
             field(&self.reply),
             if self.ack == Ack::Server { " ack server" } else { "" },
+            if self.clears_itself() { " clear shadow" } else { "" },
         )
     }
 }
@@ -212,7 +217,7 @@ impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: application {:?}, ", self.path, self.app)?;
         match self.kind {
-            Kind::Sum { threshold } => write!(f, "sum over {threshold} callers")?,
+            Kind::Sum { threshold, .. } => write!(f, "sum over {threshold} callers")?,
             Kind::Add { .. } => f.write_str("add")?,
             Kind::Query => f.write_str("query")?,
             Kind::Count { threshold, .. } => write!(f, "count to {threshold}")?,
@@ -226,6 +231,9 @@ impl fmt::Display for Method {
         }
         if self.ack == Ack::Server {
             write!(f, ", acknowledged by the server")?;
+        }
+        if self.clears_itself() {
+            write!(f, ", kept by the element alone")?;
         }
         let floats = [&self.request, &self.reply].into_iter().flatten().any(|field| field.shape.is_float());
         if floats { write!(f, ", {} digits", self.precision) } else { Ok(()) }

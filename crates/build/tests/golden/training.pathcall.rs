@@ -9,7 +9,7 @@ pub static PATHCALL: ::pathcall_proto::manifest::Manifest = {
                 app: "DT-1",
                 digest: 0xc572644dc8fb0c74,
                 precision: 8,
-                kind: Kind::Sum { threshold: 2 },
+                kind: Kind::Sum { threshold: 2, clear: ClearPolicy::Copy },
                 modify: Modify { op: Op::Nop, para: 0 },
                 request: Some(Field { path: &[1], name: "NewGrad.tensor", shape: Shape::FpArray }),
                 reply: Some(Field { path: &[1], name: "AgtrGrad.tensor", shape: Shape::FpArray }),

@@ -5,6 +5,7 @@ use pathcall_wire::{BaseRepr, Kind, MAX_UNSIGNED, MapFlags, MapFrame, MapRepr, O
 use super::Generator;
 use crate::frame;
 
+const PART: u16 = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
 /// Most 32-bit lanes of a frame that may still get a token.
 const LANES_MAX: usize = (MAX_UNSIGNED - 44 - 28) / 4 * 32 / 33;
 
@@ -14,7 +15,12 @@ impl Generator {
         let index = self.row(a);
         let state = self.register(a, index).map(|at| self.program.tables().registers().rounds.peek(at, 1)[0]);
         let state = state.unwrap_or_default();
-        let round = self.near(state.round);
+        // Every other row clears itself.
+        let clears_itself = index.is_multiple_of(2) == self.random.percent(95);
+        let round = match clears_itself && self.random.percent(20) {
+            true => state.round.wrapping_add(1),
+            false => self.near(state.round),
+        };
         let base = BaseRepr { round, ..self.caller_head(a, Kind::MapData) };
         let agreed = state.workers != 0 && self.random.percent(96);
         let (op, para) = self.operator();
@@ -22,7 +28,7 @@ impl Generator {
             op,
             para,
             to: self.random.pick(&[0, 1, 1, 1, 2]),
-            flags: self.flags(MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT),
+            flags: self.flags(PART | if clears_itself { MapFlags::CLEAR } else { 0 }),
             first_lane: if self.random.once_in(60) { 1 } else { 0 },
             index,
             threshold: self.random.weighted(&[(4, 2), (4, 3), (2, 1), (1, 4), (1, u32::MAX)])

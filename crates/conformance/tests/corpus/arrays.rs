@@ -122,6 +122,50 @@ pub fn rounds() -> Case {
     scene.end()
 }
 
+/// Policy *shadow*: a row is cleared by its next round.
+pub fn shadow() -> Case {
+    let mut scene = Scene::new("shadow");
+    let clears = MapRepr { flags: MapFlags::CLEAR, ..MapRepr::default() };
+    let part = |worker, seq, round, values: &[i32]| part_of(worker, seq, round, clears, values);
+    scene.remark("the part that reaches the threshold becomes the result, and goes to all");
+    scene.send(part(11, 1, 1, &[1, 2, i32::MAX]));
+    scene.send(part(12, 1, 1, &[10, 20, 1]));
+    scene.remark("a repeat below the threshold is held");
+    scene.send(part(11, 1, 1, &[1, 2, i32::MAX]));
+    scene.send(part(13, 1, 1, &[100, 200, -5]));
+    scene.state();
+    scene.remark("who asks again is answered alone, for as long as the row holds the round");
+    scene.send(part(12, 1, 1, &[10, 20, 1]));
+    scene.remark("the first part of the next round clears the row");
+    scene.send(part(12, 2, 2, &[-1, -2, -3, -4]));
+    scene.state();
+    scene.remark("what is left of the round before is the server's to answer");
+    scene.send(part(11, 1, 1, &[1, 2, i32::MAX]));
+    scene.send(part(11, 2, 2, &[-1, -2, -3, -4]));
+    scene.remark("rounds may be left out; the mark goes with the round");
+    scene.send_congested(part(13, 2, 4, &[7]));
+    scene.send(part(13, 2, 4, &[7]));
+    scene.send(part(11, 3, 5, &[8]));
+    scene.remark("whatever was agreed on before");
+    let other = MapRepr { tag: 0xbad, ..clears };
+    scene.send(part_of(12, 3, 6, other, &[1, 1]));
+    scene.send(part(11, 4, 6, &[1, 1]));
+    scene.remark("a repeat opens nothing: what it was when it was new is not known here");
+    scene.send(part(11, 4, 7, &[1, 1]));
+    scene.remark("one that does not clear itself opens nothing either, and is the server's");
+    scene.send(part_of(11, 5, 7, MapRepr::default(), &[1, 1]));
+    scene.remark("the server's result of a round that it has summed closes it here");
+    scene.send(result(6, Flags::MCAST, MapRepr::default(), &[2, 2]));
+    scene.send(part(12, 4, 7, &[3, 4]));
+    scene.send(read(0, 0, 4));
+    scene.remark("a threshold of one");
+    scene.send(part_of(13, 3, 8, MapRepr { threshold: 1, ..clears }, &[i32::MIN, -1]));
+    scene.send(part_of(13, 3, 8, MapRepr { threshold: 1, ..clears }, &[i32::MIN, -1]));
+    scene.remark("64-bit lanes are the server's");
+    scene.send(part_of(13, 4, 9, MapRepr { flags: MapFlags::CLEAR | MapFlags::WIDE, ..clears }, &[1, -1]));
+    scene.end()
+}
+
 pub fn multicast() -> Case {
     let mut scene = Scene::new("multicast");
     let soft = || {

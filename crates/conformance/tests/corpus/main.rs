@@ -24,6 +24,7 @@ const BYTES_MAX: u64 = 1_500_000;
 fn cases() -> Vec<(&'static str, Case)> {
     vec![
         ("rounds", arrays::rounds()),
+        ("shadow", arrays::shadow()),
         ("multicast", arrays::multicast()),
         ("keyed", keys::keyed()),
         ("generations", keys::generations()),

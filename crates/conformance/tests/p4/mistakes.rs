@@ -94,10 +94,13 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("round.p4", "hdr.base.round >= open", "true"),
     ("round.p4", "md.cleared ? 1w0 : mark", "1w0"),
     ("round.p4", "hdr.base.round |+| 1", "hdr.base.round"),
+    ("round.p4", "md.opens ? 0 : held[63:0]", "held[63:0]"),
+    ("round.p4", "md.met == MET_NEW && (md.map_flags & PC_MAP_CLEAR) != 0", "(md.map_flags & PC_MAP_CLEAR) != 0"),
     // Counts.
     ("count.p4", "count != hdr.map.threshold", "count < hdr.map.threshold"),
     ("count.p4", "md.countless = hdr.map.index >= md.rows;", "md.countless = false;"),
     ("count.p4", "counts.write(md.row, 0);", ""),
+    ("count.p4", "if (md.opens) {", "if (false) {"),
     // Ballots.
     ("ballot.p4", "md.ours = false;", ""),
     ("ballot.p4", "&& (bit<32>) round == hdr.base.round", ""),

@@ -18,7 +18,7 @@ use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
 use crate::tables::ByNumber;
 
 enum Command {
-    Join(Member, Option<SocketAddr>, oneshot::Sender<Result<Joined, CallError>>),
+    Join(Joining),
     Carry { endpoint: u32, incarnation: u32, carrier: Carrier, reply: oneshot::Sender<bool> },
     OpenBook(u64, oneshot::Sender<Result<(), CallError>>),
     Apply(Box<NamedCall>, oneshot::Sender<Result<Entered, CallError>>),
@@ -49,7 +49,7 @@ pub struct NamedCall {
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
     owner: Arc<Owned<Owner>>,
-    silent: watch::Receiver<Option<u64>>,
+    lapse: watch::Receiver<Option<Lapse>>,
 }
 
 impl ServerHandle {
@@ -57,7 +57,7 @@ impl ServerHandle {
     /// they carry tokens; `element` is where frames to it go.
     #[must_use]
     pub fn spawn(config: ServerConfig, key: Option<TokenKey>, link: Link, element: Option<SocketAddr>) -> Self {
-        let (tell, silent) = watch::channel(None);
+        let (tell, lapse) = watch::channel(None);
         let owner = Owner {
             server: MapServer::new(config).authenticate(key),
             element,
@@ -65,13 +65,14 @@ impl ServerHandle {
             carriers: ByNumber::default(),
             carried: CarriedStats::default(),
             queries: HashMap::new(),
+            joining: Vec::new(),
             next: 0,
             terms: 0,
-            silent: tell,
+            lapse: tell,
         };
         let shared = Shared::new(owner, link);
         tokio::spawn(Arc::clone(&shared).run());
-        Self { owner: Arc::new(Owned(shared)), silent }
+        Self { owner: Arc::new(Owned(shared)), lapse }
     }
 
     /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
@@ -80,7 +81,7 @@ impl ServerHandle {
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
     pub async fn join(&self, member: Member, address: Option<SocketAddr>) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(Command::Join(member, address, reply))?;
+        self.command(Command::Join(Joining { member, address, reply }))?;
         joined.await.unwrap_or(Err(CallError::Closed))
     }
 
@@ -145,10 +146,10 @@ impl ServerHandle {
         renewal.await.ok()?
     }
 
-    /// Hears of an element that does not answer.
+    /// Hears when what the element holds is of no use any more.
     #[must_use]
-    pub fn silence(&self) -> Silence {
-        Silence(self.silent.clone())
+    pub fn lapses(&self) -> Lapses {
+        Lapses(self.lapse.clone())
     }
 
     /// What this owner has done so far.
@@ -168,16 +169,24 @@ impl ServerHandle {
     }
 }
 
-/// Hears of an element that does not answer, and does not keep the owner running.
-#[derive(Debug)]
-pub struct Silence(watch::Receiver<Option<u64>>);
+/// What an element holds is of no use any more: its epoch is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lapse {
+    /// The number of the terms that are over.
+    pub terms: u64,
+    /// Whether it does not answer the owner or a caller; otherwise it can be taken again at once.
+    pub silent: bool,
+}
 
-impl Silence {
-    /// The number of the terms under which the element was found silent, by the owner or a caller,
-    /// if it is not `known`; `None` when the owner has stopped.
-    pub async fn found(&mut self, known: Option<u64>) -> Option<u64> {
-        let found = self.0.wait_for(|silent| silent.is_some() && *silent != known).await;
-        found.ok().and_then(|silent| *silent)
+/// Hears of lapses, and does not keep the owner running.
+#[derive(Debug)]
+pub struct Lapses(watch::Receiver<Option<Lapse>>);
+
+impl Lapses {
+    /// The last one, if it is not `known`; `None` when the owner has stopped.
+    pub async fn next(&mut self, known: Option<Lapse>) -> Option<Lapse> {
+        let lapse = self.0.wait_for(|lapse| lapse.is_some() && *lapse != known).await;
+        lapse.ok().and_then(|lapse| *lapse)
     }
 }
 
@@ -210,10 +219,20 @@ struct Owner {
     carriers: ByNumber<u32, Carrier>,
     carried: CarriedStats,
     queries: HashMap<QueryId, oneshot::Sender<Values>>,
+    /// Those that can't be let in yet.
+    joining: Vec<Joining>,
     next: u64,
     terms: u64,
-    /// The terms under which the element was found silent.
-    silent: watch::Sender<Option<u64>>,
+    /// The last terms under which what the element held was of no use any more.
+    lapse: watch::Sender<Option<Lapse>>,
+}
+
+/// A caller that wants to join.
+struct Joining {
+    member: Member,
+    /// Where its frames come from and go to.
+    address: Option<SocketAddr>,
+    reply: oneshot::Sender<Result<Joined, CallError>>,
 }
 
 /// Gives frames the address of where they go, or has them carried.
@@ -242,6 +261,26 @@ impl<F: FnMut(SocketAddr, &[u8])> Outbox for Roads<'_, F> {
 }
 
 impl Owner {
+    fn lapsed(&mut self, silent: bool) {
+        self.lapse.send_replace(Some(Lapse { terms: self.terms, silent }));
+    }
+
+    /// Lets in those who wait for it, in the order in which they came.
+    fn let_in(&mut self, now: Instant) {
+        while !self.joining.is_empty() && self.server.lets_in() {
+            let Joining { member, address, reply } = self.joining.remove(0);
+            if reply.is_closed() {
+                continue;
+            }
+            let joined = self.server.join(now, member);
+            if let (Ok(_), Some(address)) = (&joined, address) {
+                self.members.insert(member.endpoint, address);
+            }
+            // A caller that no longer waits is reported as gone by its stream.
+            let _ = reply.send(joined);
+        }
+    }
+
     fn split<F>(&mut self, send: F) -> (&mut MapServer, Roads<'_, F>) {
         let Self { server, element, members, carriers, carried, .. } = self;
         (server, Roads { element: *element, members, carriers, carried, send })
@@ -253,14 +292,7 @@ impl Party for Owner {
 
     fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
-            Command::Join(member, address, reply) => {
-                let joined = self.server.join(now, member);
-                if let (Ok(_), Some(address)) = (&joined, address) {
-                    self.members.insert(member.endpoint, address);
-                }
-                // A caller that no longer waits is reported as gone by its stream.
-                let _ = reply.send(joined);
-            }
+            Command::Join(joining) => self.joining.push(joining),
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);
@@ -317,6 +349,7 @@ impl Party for Owner {
     }
 
     fn poll(&mut self, now: Instant, send: impl FnMut(SocketAddr, &[u8])) {
+        self.let_in(now);
         let (server, mut roads) = self.split(send);
         server.poll(now, &mut roads);
     }
@@ -329,9 +362,8 @@ impl Party for Owner {
                         let _ = reply.send(values);
                     }
                 }
-                Event::ElementSilent => {
-                    self.silent.send_replace(Some(self.terms));
-                }
+                Event::ElementSilent => self.lapsed(true),
+                Event::EpochOver => self.lapsed(false),
             }
         }
         self.carriers.retain(|_, carrier| {

@@ -154,15 +154,15 @@ impl<T: Copy> Flow<T> {
         Some(entry.item)
     }
 
-    /// The peer has the item but can't finish it yet: ask again, ever more slowly, without end.
-    pub fn held(&mut self, now: Instant, seq: u32) {
+    /// The peer has the item but can't finish it yet: ask again, ever more slowly, without end. How often it said so.
+    pub fn held(&mut self, now: Instant, seq: u32) -> u32 {
         let (first, longest) = self.timing.probe;
-        if let Some(entry) = self.entry_mut(seq) {
-            entry.heard = now;
-            let pause = first.saturating_mul(1 << entry.holds.min(16)).min(longest);
-            entry.deadline = now + if mutant::on(Mutant::HeldNeverProbed) { Duration::MAX } else { pause };
-            entry.holds += 1;
-        }
+        let Some(entry) = self.entry_mut(seq) else { return 0 };
+        entry.heard = now;
+        let pause = first.saturating_mul(1 << entry.holds.min(16)).min(longest);
+        entry.deadline = now + if mutant::on(Mutant::HeldNeverProbed) { Duration::MAX } else { pause };
+        entry.holds += 1;
+        entry.holds
     }
 
     /// Sends the item again at once: it takes another road now.

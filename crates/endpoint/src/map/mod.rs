@@ -35,6 +35,18 @@ pub struct Modify {
     pub para: i32,
 }
 
+/// Clear policy of arrays (NetRPC §5.2.2): who keeps a round's sums until all workers have them. All calls of an
+/// application have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClearPolicy {
+    /// The server: it has them before anybody else, and then the element is cleared.
+    #[default]
+    Copy,
+    /// The element, which says them itself and has two rows in place of one; and each worker for the others, should the
+    /// element fail.
+    Shadow,
+}
+
 /// Who must have what a call adds before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ack {

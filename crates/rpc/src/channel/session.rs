@@ -323,6 +323,7 @@ impl Join<'_> {
             width: u16::try_from(grant.width).map_err(|_| nonsense("a row width that is none"))?,
             worker: u16::try_from(grant.worker).map_err(|_| nonsense("a worker that is none"))?,
             votes: self.application.votes,
+            clear: self.application.clear,
             start_chunk: grant.start_chunk,
             lease: Duration::from_millis(grant.lease_ms),
             era: Era::from_number(grant.era),

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_endpoint::driver::link::Link;
-use pathcall_endpoint::driver::server::{ServerHandle, Silence};
+use pathcall_endpoint::driver::server::{Lapse, Lapses, ServerHandle};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
 use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
@@ -161,14 +161,16 @@ impl Hosted {
         }
     }
 
-    /// The element does not answer: on without it, until the controller has memory under a new epoch.
-    fn suspend(&self, terms: u64) {
+    /// On without the element, until the controller has memory under a new epoch. If it did not answer, it is not
+    /// asked for at once.
+    fn lapsed(&self, lapse: Lapse) {
         if let Phase::Serving(serving) = &mut *self.phase()
-            && serving.terms == terms
+            && serving.terms == lapse.terms
             && serving.memory.is_some()
         {
-            serving.suspended = Some(Instant::now() + SUSPENSION);
-            self.change(serving, None, "the element did not answer");
+            serving.suspended = lapse.silent.then(|| Instant::now() + SUSPENSION);
+            let reason = if lapse.silent { "the element did not answer" } else { "a worker is replaced" };
+            self.change(serving, None, reason);
             self.ask_anew.notify_one();
         }
     }
@@ -284,6 +286,7 @@ impl Hosted {
             incarnation: self.incarnation,
             grant: registers,
             threshold: self.application.threshold,
+            clear: self.application.clear,
             mapping: self.application.mapping,
             acked: self.application.acked,
             locks: self.application.locks,
@@ -295,7 +298,7 @@ impl Hosted {
             timing: Timing::default(),
         };
         let handle = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
-        tokio::spawn(watch_element(self.this.clone(), handle.silence()));
+        tokio::spawn(watch_element(self.this.clone(), handle.lapses()));
         Serving { handle, gaid, epoch, endpoint, key, memory, terms: 0, suspended: None }
     }
 
@@ -328,12 +331,12 @@ fn epoch_of(now: SystemTime) -> u32 {
     u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Suspends the element whenever it is found silent, as long as there is an owner.
-async fn watch_element(hosted: Weak<Hosted>, mut silence: Silence) {
+/// Goes on without the element whenever what it holds is of no use, as long as there is an owner.
+async fn watch_element(hosted: Weak<Hosted>, mut lapses: Lapses) {
     let mut known = None;
-    while let Some(terms) = silence.found(known).await {
-        known = Some(terms);
+    while let Some(lapse) = lapses.next(known).await {
+        known = Some(lapse);
         let Some(hosted) = hosted.upgrade() else { return };
-        hosted.suspend(terms);
+        hosted.lapsed(lapse);
     }
 }

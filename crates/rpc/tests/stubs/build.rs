@@ -1,5 +1,7 @@
 //! Stubs and manifest as a user's build script makes them.
 
 fn main() -> Result<(), pathcall_build::Error> {
-    pathcall_build::configure().runtime("::pathcall_proto").compile(&["proto/rpctest.proto"], &["proto"])
+    pathcall_build::configure()
+        .runtime("::pathcall_proto")
+        .compile(&["proto/rpctest.proto", "proto/rounds.proto"], &["proto"])
 }

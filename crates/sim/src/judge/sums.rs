@@ -41,7 +41,7 @@ impl Sums {
             let lanes = |of: usize| &expected[of][chunk * width..chunk * width + got.len()];
             let fitting: Vec<usize> = (0..expected.len()).filter(|of| lanes(*of) == got).collect();
             let seen = self.seen.get(&(step, chunk)).copied().filter(|_| aligned);
-            if let ([only], None) = (fitting.as_slice(), seen) {
+            if let (true, [only], None) = (aligned, fitting.as_slice(), seen) {
                 self.seen.insert((step, chunk), *only);
             }
             let of = seen.unwrap_or(0);

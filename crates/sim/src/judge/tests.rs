@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::Modify;
+use pathcall_endpoint::map::{ClearPolicy, Modify};
 use pathcall_wire::{Instant, OpType};
 
 use super::*;
@@ -34,6 +34,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         eviction: None,
         purpose,
         ack: Ack::Element,
+        clear: ClearPolicy::Copy,
         doom: None,
         timing: Timing::default(),
         lease: Duration::from_secs(5),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
-use pathcall_endpoint::map::{Ack, Operation};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, KEYED_WIDTH, LINEAR_LANES, Target, TokenKey};
 
@@ -15,6 +15,8 @@ use crate::random::{Chance, Random};
 const TOKENS: u64 = 0x70_6b65;
 /// Makes the seed of the chance that elements are on the way between hosts.
 const WAYS: u64 = 0x77_6179;
+/// Makes the seed of the chance that rows of arrays clear themselves.
+const CLEARING: u64 = 0x63_6c72;
 /// Elements of a scenario at most.
 const ELEMENTS_MAX: usize = 2;
 
@@ -78,6 +80,11 @@ pub fn generate(seed: u64) -> Scenario {
     for application in &mut scenario.applications {
         let key = TokenKey::new([random.bits(), random.bits()]);
         application.token_key = random.happens(Chance::percent(40)).then_some(key);
+    }
+    let mut random = Random::new(seed ^ CLEARING);
+    for application in scenario.applications.iter_mut().filter(|plan| plan.purpose == Purpose::Sum) {
+        let shadow = random.happens(Chance::percent(45));
+        application.clear = if shadow { ClearPolicy::Shadow } else { ClearPolicy::Copy };
     }
     let mut random = Random::new(seed ^ WAYS);
     if random.happens(Chance::percent(45)) {
@@ -184,6 +191,7 @@ fn application(random: &mut Random, index: u32, timing: Timing, elements: usize,
         eviction: (purpose == Purpose::Add).then(|| keyed::eviction(random)).flatten(),
         purpose,
         ack: Ack::Element,
+        clear: ClearPolicy::Copy,
         doom,
         timing,
         lease: random.pick(&[100, 100, 300, 1_000, 5_000].map(Duration::from_millis)),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_endpoint::map::{Ack, Key, Operation};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Operation};
 use pathcall_program::Size;
 use pathcall_wire::{Instant, Target, TokenKey};
 
@@ -126,6 +126,8 @@ pub struct ApplicationPlan {
     pub purpose: Purpose,
     /// Who must have what is added before a call is done.
     pub ack: Ack,
+    /// Clear policy of arrays.
+    pub clear: ClearPolicy,
     /// Why the last call of every caller can't be done, if so: all must be told.
     pub doom: Option<Doom>,
     /// Timers of owner and callers.

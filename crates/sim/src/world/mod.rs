@@ -267,10 +267,17 @@ impl<'a> World<'a> {
             self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
             return Ok(());
         }
+        let (now, owners_now) = (self.shown(node), self.shown(owner));
+        let mut effects = std::mem::take(&mut self.effects);
+        let lets_in = self.parties.owners[application].lets_in(owners_now, &mut effects);
+        self.carry_out(owner, effects, false)?;
+        if !lets_in {
+            self.queue.push(self.now + JOIN_AGAIN, Event::Join(application, number));
+            return Ok(());
+        }
         if caller.registered {
             self.register(application, number)?;
         }
-        let (now, owners_now) = (self.shown(node), self.shown(owner));
         let owner_state = &mut self.parties.owners[application];
         let joined = owner_state.join(owners_now, caller);
         let config = joined.map_err(|error| Failure::Join { node, error })?;

@@ -6,6 +6,7 @@
 //! element multicasts, by row and round.
 
 mod acks;
+mod config;
 mod doors;
 mod frame;
 mod keyed;
@@ -20,85 +21,18 @@ use std::time::Duration;
 use pathcall_wire::{Flags, Instant, Kind, MAX_UNSIGNED, MapFlags, MapFrame, Mutant, mutant};
 
 use super::bypass::Bypass;
-use super::lease::Era;
 use super::{CallError, Dest, Operation, Outbox, Output, Renewal};
-use crate::flow::{Due, Flow, Timing};
+use crate::flow::{Due, Flow};
 use crate::token::Guard;
+pub use config::{ClientConfig, ClientStats};
 use keyed::KeyedCalls;
 pub use reach::Reach;
-use sum::SumCalls;
+use sum::{Outcome, SumCalls};
 use votes::VoteCalls;
 
 /// Names a call of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
-
-/// Who this caller is and how its application is laid out: what joining it gave.
-#[derive(Debug, Clone, Copy)]
-pub struct ClientConfig {
-    /// Application.
-    pub gaid: u32,
-    /// Epoch of its registers.
-    pub epoch: u32,
-    /// This endpoint.
-    pub endpoint: u32,
-    /// This process's incarnation.
-    pub incarnation: u32,
-    /// Endpoint of the owner.
-    pub server: u32,
-    /// Incarnation of the owner.
-    pub server_incarnation: u32,
-    /// First of this endpoint's flow slots (SRRT).
-    pub slot_base: u32,
-    /// Number of flows, at least 1.
-    pub flows: u32,
-    /// Whether frames go by an element.
-    pub element: bool,
-    /// Whether that was found on the way to the server, so that frames to it are addressed there. Who
-    /// joins does not know yet: a greeting finds out.
-    pub inline: bool,
-    /// Rows of the application; the server works with as many when there is no element.
-    pub rows: u32,
-    /// Lanes in a row.
-    pub width: u16,
-    /// Which of the threshold workers this is.
-    pub worker: u16,
-    /// Whether every method counts to one threshold above one, or clears.
-    pub votes: bool,
-    /// Chunk that this caller's first array starts at.
-    pub start_chunk: u64,
-    /// How long the server lends locks to a caller that does not ask again.
-    pub lease: Duration,
-    /// Upper half of the fencing tokens of locks that the element grants.
-    pub era: Era,
-    /// Timers.
-    pub timing: Timing,
-}
-
-/// What a client has done so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ClientStats {
-    /// Calls finished.
-    pub calls: u64,
-    /// Frames sent, retransmissions included.
-    pub frames_sent: u64,
-    /// Frames that came.
-    pub frames_received: u64,
-    /// Frames that came and meant nothing here (hostile, late, not ours).
-    pub frames_ignored: u64,
-    /// Those of them that did not carry the application's token, or one where it has none.
-    pub frames_unauthentic: u64,
-    /// Items sent again.
-    pub retransmits: u64,
-    /// Lanes whose effect took place in the element.
-    pub lanes_element: u64,
-    /// Lanes whose effect took place in the server's software path.
-    pub lanes_software: u64,
-    /// Bytes of frames sent, retransmissions included.
-    pub bytes_sent: u64,
-    /// Bytes of lanes sent for the first time.
-    pub lane_bytes_sent: u64,
-}
 
 /// What a flow carries: enough to write the frame again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +72,8 @@ pub struct MapClient {
     bypassed: bool,
     /// The server is to be asked whether it hears this caller.
     greets: bool,
+    /// When it is to be told where this worker stands, and the pause after that.
+    standing: Option<(Instant, Duration)>,
     sums: SumCalls,
     keyed: KeyedCalls,
     votes: VoteCalls,
@@ -161,6 +97,7 @@ impl MapClient {
             bypass: Bypass::default(),
             bypassed: false,
             greets: false,
+            standing: None,
             sums: SumCalls::new(&config),
             keyed: KeyedCalls::default(),
             votes: VoteCalls::default(),
@@ -227,8 +164,10 @@ impl MapClient {
         let ecn = base.has(Flags::ECN);
         match frame.kind() {
             Kind::MapResult => {
-                let place = self.sums.result(&frame, &mut self.stats)?;
-                self.flows[place.flow as usize].ack(now, place.seq, ecn);
+                match self.sums.result(&frame, &mut self.stats)? {
+                    Outcome::Done(place) => drop(self.flows[place.flow as usize].ack(now, place.seq, ecn)),
+                    Outcome::Beyond(place) => self.flows[place.flow as usize].nudge(now, place.seq),
+                }
                 while let Some((id, sums)) = self.sums.next_done() {
                     self.finish(id, Ok(Output::Sums(sums)));
                 }
@@ -247,9 +186,15 @@ impl MapClient {
                 self.flows[place.flow as usize].nudge(now, place.seq);
             }
             Kind::MapHeld => {
-                let (flow, seq, _) = self.sent(&frame)?;
-                self.flows[flow].held(now, seq);
+                let (flow, seq, item) = self.sent(&frame)?;
+                let holds = self.flows[flow].held(now, seq);
+                if let Item::Chunk(chunk) = item
+                    && self.sums.goes_past(chunk, holds)
+                {
+                    self.flows[flow].nudge(now, seq);
+                }
             }
+            Kind::MapAck if self.has_said_where_it_stands(&frame) => {}
             Kind::MapAck | Kind::MapPairsAck => self.acknowledged(now, &frame, ecn)?,
             Kind::MapRefused => {
                 let (flow, seq, item) = self.sent(&frame)?;
@@ -293,6 +238,10 @@ impl MapClient {
         }
         if std::mem::take(&mut self.bypassed) {
             self.tell_silent(now, out);
+        }
+        self.say_where_it_stands(now, out);
+        while let Some(len) = self.sums.give(&self.config, &mut self.scratch) {
+            self.hand_out(len, out);
         }
         self.keyed.look_at_lease(now, &self.config);
         self.keyed.wake(now, &self.config);
@@ -341,6 +290,7 @@ impl MapClient {
         let Renewal { epoch, element, slot_base, era, .. } = *renewal;
         self.config = ClientConfig { epoch, element, inline: false, slot_base, era, ..self.config };
         self.greets |= element;
+        self.standing = self.sums.stands().map(|_| (now, self.config.timing.rto_initial));
         (self.bypass, self.bypassed) = Default::default();
         if self.broken.is_some() {
             return;
@@ -364,7 +314,8 @@ impl MapClient {
     /// When [`MapClient::poll`] is to be called next, if nothing comes before.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline()];
+        let standing = self.standing.map(|(at, _)| at);
+        let keyed = [self.keyed.deadline(&self.config), self.votes.deadline(), standing];
         self.flows.iter().filter_map(Flow::deadline).chain(keyed.into_iter().flatten()).min()
     }
 

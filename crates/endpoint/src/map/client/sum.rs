@@ -5,15 +5,23 @@
 //! buffers). A chunk goes by the element, narrow; or, when the element can't do it, past it to the
 //! server, in two wide parts if its values need 64 bits.
 
+mod shadow;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr, Mutant, OpType, Target, mutant};
 
 use super::{CallError, CallId, ClientConfig, ClientStats, Dest, Item, Output, Place, frame};
-use crate::map::Modify;
 use crate::map::key::tag;
-use crate::map::lanes::{Lanes, Run, WIDE_PART, wide_lanes};
+use crate::map::lanes::{Lanes, Run, WIDE_PART, any_saturated, wide_lanes};
+use crate::map::{ClearPolicy, Modify};
+use shadow::Kept;
+
+/// What a worker asks for.
+const PART: u16 = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
+/// A chunk that is held so often may be held for ever.
+const HOLDS: u32 = 3;
 
 struct Call {
     id: CallId,
@@ -44,10 +52,22 @@ struct Chunk {
     done: bool,
 }
 
+/// What a result is to the chunk that it is of.
+pub(super) enum Outcome {
+    /// It has its sums.
+    Done(Place),
+    /// It is to be sent again, past the element: a lane is at the end of its range.
+    Beyond(Place),
+}
+
 pub(super) struct SumCalls {
     width: usize,
     rows: u64,
+    /// Chunks that may be in flight.
+    ahead: u64,
     element: bool,
+    /// With clear policy *shadow*: what others may ask for.
+    kept: Option<Kept>,
     calls: VecDeque<Call>,
     /// First chunk of the next call.
     next_call: u64,
@@ -61,10 +81,14 @@ pub(super) struct SumCalls {
 
 impl SumCalls {
     pub(super) fn new(config: &ClientConfig) -> Self {
+        let rows = u64::from(config.rows.max(1));
+        let shadow = config.clear == ClearPolicy::Shadow;
         Self {
             width: usize::from(config.width.max(1)),
-            rows: u64::from(config.rows.max(1)),
+            rows,
+            ahead: if shadow { (rows / 2).max(1) } else { rows },
             element: config.element,
+            kept: shadow.then(|| Kept::new(rows)),
             calls: VecDeque::new(),
             next_call: config.start_chunk,
             next_send: config.start_chunk,
@@ -121,7 +145,7 @@ impl SumCalls {
 
     /// The next chunk that may be sent: inside the window of rows, after its row's last round.
     pub(super) fn peek(&self) -> Option<Item> {
-        (self.next_send < self.next_call && self.next_send < self.start + self.rows)
+        (self.next_send < self.next_call && self.next_send < self.start + self.ahead)
             .then_some(Item::Chunk(self.next_send))
     }
 
@@ -129,13 +153,28 @@ impl SumCalls {
         let wide = !self.lanes_of(self.next_send).1.is_narrow();
         self.window.push_back(Chunk {
             place,
-            soft: wide || !self.element,
+            soft: wide || !self.by_element(),
             wide,
             first_time: true,
             got: 0,
             done: false,
         });
         self.next_send += 1;
+    }
+
+    /// Whether chunks go by the element. A row that has to clear itself can't when it is the only one.
+    fn by_element(&self) -> bool {
+        self.element && (self.kept.is_none() || self.rows >= 2)
+    }
+
+    /// The oldest chunk without a result, if nobody but the workers can know which it is.
+    pub(super) fn stands(&self) -> Option<(u32, u32)> {
+        self.kept.as_ref().map(|_| self.at(self.start))
+    }
+
+    /// Row and round of a chunk.
+    fn at(&self, chunk: u64) -> (u32, u32) {
+        ((chunk % self.rows) as u32, (chunk / self.rows + 1) as u32)
     }
 
     /// The call a chunk belongs to and the chunk's lanes. The chunk is one of a call.
@@ -160,19 +199,19 @@ impl SumCalls {
         let Chunk { soft, wide, first_time, .. } = self.window[index];
         self.window[index].first_time = false;
         let (call, lanes) = self.lanes_of(chunk);
-        let (row, round) = (chunk % self.rows, chunk / self.rows + 1);
+        let (row, round) = self.at(chunk);
         let (to, base_flags) =
             if soft { (Dest::Endpoint(config.server), Flags::CROSS) } else { (frame::by_element(config), 0) };
-        let base = frame::base(Kind::MapData, place, base_flags, round as u32, config);
+        let base = frame::base(Kind::MapData, place, base_flags, round, config);
         let map = MapRepr {
             op: call.modify.op as u8,
             to: Target::All as u8,
-            flags: MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND,
+            flags: PART | if self.kept.is_some() && !soft { MapFlags::CLEAR } else { 0 },
             para: call.modify.para,
-            index: row as u32,
+            index: row,
             threshold: call.threshold,
             worker: config.worker,
-            tag: tag((chunk - call.first) as u32, call.lanes.len(), call.modify),
+            tag: tag_of(call, chunk),
             ..MapRepr::default()
         };
         let part_len = if wide { WIDE_PART } else { lanes.len() };
@@ -202,20 +241,51 @@ impl SumCalls {
         }
     }
 
-    /// The chunk that a result or an announcement speaks of, if it is in flight.
-    fn find(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
+    /// Writes the next sums that the server has asked for; the length of the frame.
+    pub(super) fn give(&mut self, config: &ClientConfig, scratch: &mut [u8]) -> Option<usize> {
+        let kept = self.kept.as_mut()?;
+        let chunk = kept.next_asked()?;
+        let (row, round) = self.at(chunk);
+        let (tag, lanes) = self.kept.as_ref()?.get(chunk)?;
+        let base = frame::base(Kind::MapData, Place { flow: 0, seq: 0 }, Flags::CROSS, round, config);
+        let map = MapRepr {
+            flags: MapFlags::GET | MapFlags::LINEAR | MapFlags::ROUND,
+            lanes: (lanes.len() / 4) as u16,
+            index: row,
+            worker: config.worker,
+            tag,
+            ..MapRepr::default()
+        };
+        let len = frame_len(map.flags, map.lanes.into(), 0);
+        emit(&base, &map, &mut scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
+        Some(len)
+    }
+
+    /// The chunk that a result or an announcement speaks of.
+    fn named(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
         let (row, round) = (u64::from(frame.map().index()), u64::from(frame.base().round()));
         let round = if mutant::on(Mutant::ResultOfAnyRound) { self.start / self.rows + 1 } else { round };
         let chunk = round.checked_sub(1)?.checked_mul(self.rows)?.checked_add(row)?;
-        let index = usize::try_from(chunk.checked_sub(self.start)?).ok()?;
-        let open = row < self.rows && self.window.get(index).is_some_and(|c| !c.done);
-        open.then_some(chunk)
+        (row < self.rows).then_some(chunk)
     }
 
-    /// Takes a result, or a part of one; the place that is acknowledged when the chunk is done.
-    pub(super) fn result(&mut self, frame: &MapFrame<&[u8]>, stats: &mut ClientStats) -> Option<Place> {
+    /// The same, if it is in flight.
+    fn find(&self, frame: &MapFrame<&[u8]>) -> Option<u64> {
+        let chunk = self.named(frame)?;
+        let index = usize::try_from(chunk.checked_sub(self.start)?).ok()?;
+        self.window.get(index).is_some_and(|c| !c.done).then_some(chunk)
+    }
+
+    /// Takes a result, or a part of one; what became of the chunk, if it is whole.
+    pub(super) fn result(&mut self, frame: &MapFrame<&[u8]>, stats: &mut ClientStats) -> Option<Outcome> {
         let chunk = self.find(frame)?;
         let map = frame.map();
+        let from_element = !frame.base().has(Flags::FROM_SERVER);
+        let soft = self.window[(chunk - self.start) as usize].soft;
+        if from_element && (self.kept.is_none() || soft) {
+            // What went to the server is the server's to say: all get its result, or none does.
+            return None;
+        }
         let index = self.call_index(chunk);
         let call = &mut self.calls[index];
         let range = range(call, chunk, self.width);
@@ -238,6 +308,13 @@ impl SumCalls {
             if !map.has(MapFlags::LINEAR) || frame.lane_count() != range.len() || map.has(MapFlags::BARE) {
                 return None;
             }
+            if from_element && any_saturated(frame.lanes()) && !mutant::on(Mutant::ShadowSaturated) {
+                state.soft = true;
+                return Some(Outcome::Beyond(state.place));
+            }
+            if let Some(kept) = self.kept.as_mut().filter(|_| from_element) {
+                kept.keep(chunk, tag_of(call, chunk), frame.lanes());
+            }
             call.lanes.take_narrow(range.clone(), frame.lanes());
         }
         state.done = true;
@@ -258,17 +335,33 @@ impl SumCalls {
         while self.calls.front().is_some_and(|call| call.left == 0) {
             self.calls.pop_front();
         }
-        Some(place)
+        Some(Outcome::Done(place))
     }
 
-    /// The server sums this round: the place of the chunk to be sent again, past the element.
+    /// The server sums this round: the place of the chunk to be sent again, past the element. If it is done here,
+    /// because the element has summed it before, the server gets that.
     pub(super) fn software(&mut self, frame: &MapFrame<&[u8]>) -> Option<Place> {
-        let chunk = self.find(frame)?;
+        let Some(chunk) = self.find(frame) else {
+            let chunk = self.named(frame)?;
+            if !mutant::on(Mutant::ShadowForgotten) {
+                self.kept.as_mut()?.ask(chunk);
+            }
+            return None;
+        };
         let state = &mut self.window[(chunk - self.start) as usize];
         if std::mem::replace(&mut state.soft, true) {
             return None;
         }
         Some(state.place)
+    }
+
+    /// A chunk is held, so often. With clear policy *shadow* it goes past the element after a while: it may be one that
+    /// others have, and the element does not, because it has started since. True when it is to be sent again.
+    pub(super) fn goes_past(&mut self, chunk: u64, holds: u32) -> bool {
+        let index = chunk.checked_sub(self.start).and_then(|index| usize::try_from(index).ok());
+        let state = index.and_then(|index| self.window.get_mut(index));
+        let Some(state) = state.filter(|_| self.kept.is_some() && holds >= HOLDS) else { return false };
+        !std::mem::replace(&mut state.soft, true)
     }
 
     /// The epoch is another: whatever is in flight goes past the element. The places to be sent again.
@@ -296,6 +389,11 @@ impl SumCalls {
         self.calls.clear();
         waiting
     }
+}
+
+/// What all parts of a chunk agree on.
+fn tag_of(call: &Call, chunk: u64) -> u32 {
+    tag((chunk - call.first) as u32, call.lanes.len(), call.modify)
 }
 
 /// Where a chunk's lanes are in its call.

@@ -1,7 +1,8 @@
 //! Frames of a caller: those of a flow's items, and words that are none of one, which are said again when
 //! they had no effect.
 
-use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
 
 use super::super::{CallError, Dest, Outbox};
 use super::keyed::Ask;
@@ -79,6 +80,29 @@ impl MapClient {
         true
     }
 
+    /// With clear policy *shadow*: says where this worker stands, until the server has heard it. No item of a flow: those
+    /// that wait for other workers may leave no room, and the others wait for this.
+    pub(super) fn say_where_it_stands(&mut self, now: Instant, out: &mut impl Outbox) {
+        let Some((_, pause)) = self.standing.filter(|(at, _)| *at <= now) else { return };
+        let Some((index, threshold)) = self.sums.stands() else { return };
+        self.standing = Some((now + pause, (pause * 2).min(self.config.timing.rto_max)));
+        let base = frame::base(Kind::MapHello, Place { flow: 0, seq: 0 }, Flags::CROSS, 0, &self.config);
+        let tag = self.config.era.number();
+        let map = MapRepr { flags: MapFlags::BARE, index, threshold, tag, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, 0);
+        emit(&base, &map, &mut self.scratch[..len]);
+        self.hand_out(len, out);
+    }
+
+    /// Whether an answer is to that; then it is done.
+    pub(super) fn has_said_where_it_stands(&mut self, answer: &MapFrame<&[u8]>) -> bool {
+        let said = answer.base().seq() == 0 && answer.base().has(Flags::CROSS);
+        if said && answer.map().tag() == self.config.era.number() {
+            self.standing = None;
+        }
+        said
+    }
+
     fn lost_server(&mut self) {
         let millis = self.config.timing.give_up.as_millis() as u64;
         self.fail(CallError::Unreachable { who: "the server", millis });
@@ -92,7 +116,7 @@ impl MapClient {
     }
 
     /// Sends the frame in the scratch to the server.
-    fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
+    pub(super) fn hand_out(&mut self, len: usize, out: &mut impl Outbox) {
         self.stats.frames_sent += 1;
         self.stats.bytes_sent += len as u64;
         out.send(Dest::Endpoint(self.config.server), &self.scratch[..len]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::Grant;
+use super::super::{ClearPolicy, Grant};
 use super::Eviction;
 use crate::flow::Timing;
 
@@ -21,6 +21,8 @@ pub struct ServerConfig {
     pub grant: Option<Grant>,
     /// SyncAgtr: number of workers. 0: the application is keyed.
     pub threshold: u32,
+    /// SyncAgtr: clear policy of arrays.
+    pub clear: ClearPolicy,
     /// Keyed: whether the element may hold keys (every method only adds, or queries).
     pub mapping: bool,
     /// Keyed: whether every addition waits until it is committed: what is lost with the element and a

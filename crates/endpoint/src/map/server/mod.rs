@@ -9,6 +9,7 @@ pub mod books;
 mod config;
 mod doors;
 mod keyed;
+mod shadow;
 mod shared;
 mod sum;
 mod votes;
@@ -26,6 +27,7 @@ use books::Books;
 pub use config::{Member, ServerConfig};
 use keyed::KeyedTruth;
 pub use keyed::{Eviction, KEY_MEMORY};
+use shadow::Standing;
 use sum::SumTruth;
 use votes::VoteTruth;
 
@@ -60,6 +62,9 @@ pub enum Event {
     /// The element does not answer the owner or a caller. Until [`MapServer::renew`] nothing that
     /// needs it goes on.
     ElementSilent,
+    /// What the element holds is to be gone, there is nothing wrong with it otherwise: a caller waits for
+    /// [`MapServer::renew`] to be let in.
+    EpochOver,
 }
 
 pub(crate) type Events = VecDeque<Event>;
@@ -128,6 +133,9 @@ struct MemberState {
     carried: bool,
     /// Whether the element is on the way to it and back, as it has found in this epoch.
     inline: bool,
+    /// With clear policy *shadow*: its oldest chunk without a result, as it said since these terms
+    /// hold.
+    stands: Option<u64>,
 }
 
 /// What a caller leaves behind in the element, as far as can be known.
@@ -170,6 +178,7 @@ pub struct MapServer {
     books: Books,
     /// Worker places that somebody had before: their element state may be half-used.
     used_workers: u64,
+    standing: Standing,
     /// Frames of callers that the element should have admitted.
     bypass: Bypass,
     events: Events,
@@ -182,11 +191,12 @@ impl MapServer {
         let rows = config.grant.map_or(SOFTWARE_ROWS, |grant| grant.rows);
         Self {
             guard: Guard::default(),
-            sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }),
+            sums: SumTruth::new(if config.threshold > 0 { rows } else { 0 }, config.clear),
             keyed: KeyedTruth::new(&config),
             votes: VoteTruth::new(&config),
             books: Books::default(),
             used_workers: 0,
+            standing: Standing::default(),
             bypass: Bypass::default(),
             events: VecDeque::new(),
             shared: Shared {
@@ -200,7 +210,7 @@ impl MapServer {
         }
     }
 
-    /// A caller joins.
+    /// A caller joins. Before that, [`MapServer::lets_in`] says whether it can.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`] when a SyncAgtr application has its workers already.
@@ -227,7 +237,8 @@ impl MapServer {
         let member = Member { element: member.element && current, ..member };
         let seen = SeenSet::default();
         let (ended, clean, carried, inline) = (None, false, false, false);
-        let state = MemberState { member, worker, seen, ended, settled, clean, carried, inline };
+        let stands = Some(self.sums.first_open_chunk());
+        let state = MemberState { member, worker, seen, ended, settled, clean, carried, inline, stands };
         self.shared.members.insert(member.endpoint, state);
         let counted_away = settled && self.votes.is_away();
         if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
@@ -256,6 +267,7 @@ impl MapServer {
             };
             self.votes.leave(endpoint);
             self.keyed.leave(now, endpoint, left, &self.shared, &mut self.events);
+            self.look_where_all_stand();
         }
     }
 
@@ -295,6 +307,7 @@ impl MapServer {
         for state in self.shared.members.values_mut() {
             (state.member.element, state.inline) = (false, false);
         }
+        self.stand_anew();
     }
 
     /// What a caller is to be told, once, of new terms; `member` is what the element knows of it under
@@ -355,7 +368,18 @@ impl MapServer {
             Kind::MapLease => keyed.lease(now, &frame, shared, out),
             Kind::MapPairs if config.votes => votes.frame(now, &frame, shared, out),
             Kind::MapPairs if config.threshold == 0 => keyed.pairs(&frame, shared, out),
-            Kind::MapHello => shared.greeted(&frame, out),
+            Kind::MapHello => {
+                let map = frame.map();
+                if map.tag() == shared.era.of_element().number()
+                    && let Some(state) = shared.members.get_mut(&base.src())
+                {
+                    // A copy of an earlier greeting may come later.
+                    state.stands = state.stands.max(sums.chunk(map.index(), map.threshold()));
+                }
+                shared.greeted(&frame, out);
+                self.look_where_all_stand();
+                Some(())
+            }
             Kind::MapFlush => keyed.flush(now, &frame, shared, events, out),
             Kind::MapSettled => keyed.settled(now, &frame, shared, events, out),
             Kind::MapSilent => by_element.then(|| events.push_back(Event::ElementSilent)),

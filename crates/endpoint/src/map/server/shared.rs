@@ -39,12 +39,12 @@ impl Shared {
     }
 
     fn send_bare(&mut self, base: &BaseRepr, out: &mut impl Outbox) -> Option<()> {
-        self.send_filled(base, 0, out)
+        self.send_filled(base, 0, 0, out)
     }
 
-    /// Sends a bare frame with so many zeros in it.
-    fn send_filled(&mut self, base: &BaseRepr, fill: u16, out: &mut impl Outbox) -> Option<()> {
-        let map = MapRepr { flags: MapFlags::BARE, payload_len: fill, ..MapRepr::default() };
+    /// Sends a bare frame with a tag and so many zeros in it.
+    fn send_filled(&mut self, base: &BaseRepr, tag: u32, fill: u16, out: &mut impl Outbox) -> Option<()> {
+        let map = MapRepr { flags: MapFlags::BARE, tag, payload_len: fill, ..MapRepr::default() };
         let len = frame_len(map.flags, 0, fill.into());
         emit(base, &map, self.scratch.get_mut(..len)?).payload_mut().fill(0);
         self.send(Dest::Endpoint(base.dst), len, out);
@@ -61,7 +61,7 @@ impl Shared {
         state.inline |= met && base.round() == 1 && state.member.element;
         let answer = self.answer(Kind::MapAck, frame);
         let base = BaseRepr { flags: answer.flags | Flags::NOT_ADMITTED, round: met.into(), ..answer };
-        self.send_filled(&base, frame.map().payload_len(), out)
+        self.send_filled(&base, frame.map().tag(), frame.map().payload_len(), out)
     }
 
     pub(super) fn send(&mut self, to: Dest, len: usize, out: &mut impl Outbox) {

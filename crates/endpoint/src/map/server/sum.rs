@@ -1,5 +1,7 @@
 //! Rounds of SyncAgtr: sums from the element, or made here; a backup of each row's last round.
 
+mod say;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -7,8 +9,9 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
 use super::super::lanes::{WIDE_PART, any_saturated, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
-use super::super::{CallError, Dest, Outbox};
+use super::super::{CallError, ClearPolicy, Dest, Outbox};
 use super::Shared;
+use say::{RoundResult, announce, past_the_element, report};
 
 /// Pause between announcements of a software round: a copy may have been lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);
@@ -58,6 +61,10 @@ struct Failed {
 
 pub(super) struct SumTruth {
     rows: Vec<Row>,
+    /// With clear policy *shadow* the server does not see the rounds that the element sums: what it has of a row may be
+    /// of any round before. Chunks before this one are done.
+    shadow: bool,
+    floor: u64,
     /// Software rounds to be announced again: (when, row, round).
     announce: VecDeque<(Instant, u32, u32)>,
     /// Set until a worker joins anew.
@@ -65,8 +72,14 @@ pub(super) struct SumTruth {
 }
 
 impl SumTruth {
-    pub(super) fn new(rows: u32) -> Self {
-        Self { rows: (0..rows).map(|_| Row::default()).collect(), announce: VecDeque::new(), failed: None }
+    pub(super) fn new(rows: u32, clear: ClearPolicy) -> Self {
+        Self {
+            rows: (0..rows).map(|_| Row::default()).collect(),
+            shadow: clear == ClearPolicy::Shadow,
+            floor: 0,
+            announce: VecDeque::new(),
+            failed: None,
+        }
     }
 
     pub(super) fn rows(&self) -> u32 {
@@ -76,8 +89,25 @@ impl SumTruth {
     /// The first chunk that has no result: where a caller that joins starts.
     pub(super) fn first_open_chunk(&self) -> u64 {
         let rows = self.rows.len() as u64;
-        let open = self.rows.iter().enumerate().map(|(row, state)| u64::from(state.backup.round) * rows + row as u64);
+        let open = self.rows.iter().enumerate().map(|(row, state)| {
+            let past = (self.floor + rows - 1).saturating_sub(row as u64) / rows.max(1);
+            u64::from(state.backup.round).max(past) * rows + row as u64
+        });
         open.min().unwrap_or(0)
+    }
+
+    /// With clear policy *shadow*: no worker lacks a chunk before this one; `None`: there is no worker, so none lacks
+    /// anything.
+    pub(super) fn stand(&mut self, oldest: Option<u64>) {
+        let rows = self.rows.len() as u64;
+        let last = self.rows.iter().map(|state| u64::from(state.backup.round)).max().unwrap_or(0);
+        self.floor = self.floor.max(oldest.unwrap_or(last * rows));
+    }
+
+    /// The chunk of a row and round.
+    pub(super) fn chunk(&self, row: u32, round: u32) -> Option<u64> {
+        let rows = self.rows.len() as u64;
+        (u64::from(row) < rows && round > 0).then(|| u64::from(round - 1) * rows + u64::from(row))
     }
 
     /// A worker's place has a new holder: every open round is summed here from nothing, whatever
@@ -115,6 +145,10 @@ impl SumTruth {
     pub(super) fn renew(&mut self, now: Instant, element: bool) {
         self.announce.clear();
         for (row, state) in self.rows.iter_mut().enumerate() {
+            if self.shadow {
+                // Whoever still has its place sends again, and is announced then.
+                state.soft = Some(Box::default());
+            }
             let begun = state.soft.get_or_insert_default().lanes > 0;
             if begun && element && !mutant::on(Mutant::BegunUnannounced) {
                 self.announce.push_back((now, row as u32, state.backup.round + 1));
@@ -138,6 +172,13 @@ impl SumTruth {
             return None;
         }
         let round = base.round();
+        if self.shadow && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
+            // The element has summed the rounds between, and whoever sends this knows that all have them.
+            *row = Row { backup: Backup { round: round - 1, ..Backup::default() }, ..Row::default() };
+        }
+        if round == row.backup.round && row.backup.bytes.is_empty() {
+            return None;
+        }
         if round == row.backup.round && map.tag() != row.backup.tag && !mutant::on(Mutant::BackupForAnybody) {
             // Of a worker that began anew, and has no part in what its predecessor had a part in.
             return self.fail(now, CallError::Disagree { round }, shared, out);
@@ -156,11 +197,21 @@ impl SumTruth {
             report(&failed.error, shared, out);
             return Some(());
         }
-        if map.has(MapFlags::REACHED) && row.soft.is_none() {
+        // Sums of the element: by a worker, which has looked whether they can be used, or by itself.
+        let by_worker = map.has(MapFlags::GET);
+        if by_worker && !(self.shadow && base.has(Flags::CROSS)) {
+            return None;
+        }
+        if by_worker && row.soft.as_ref().is_some_and(|soft| soft.lanes > 0 && soft.tag != map.tag()) {
+            // Of a worker that began anew, and has no part in it.
+            return self.fail(now, CallError::Disagree { round }, shared, out);
+        }
+        if by_worker || map.has(MapFlags::REACHED) && row.soft.is_none() {
             if map.has(MapFlags::WIDE) || map.has(MapFlags::BARE) {
                 return None;
             }
-            if !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
+            if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
+                row.soft = None;
                 (row.backup.round, row.backup.tag, row.late) = (round, map.tag(), 0);
                 row.backup.wide = false;
                 row.backup.bytes.clear();
@@ -199,8 +250,12 @@ impl SumTruth {
             RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) }.send(None, shared, out);
             return Some(());
         }
-        if !begun && shared.config.grant.is_some() {
+        let by_element = shared.config.grant.is_some();
+        if !begun && by_element {
             announce(shared, map.index(), round, out);
+        }
+        // With clear policy *shadow* somebody may have the sums of an element that is gone.
+        if !begun && (by_element || self.shadow) {
             self.announce_again(now, map.index(), round);
         }
         let held = shared.answer(Kind::MapHeld, frame);
@@ -319,83 +374,4 @@ fn add_all(sums: &mut [i64], values: impl Iterator<Item = i64>) -> Option<usize>
         }
     }
     None
-}
-
-/// A result on its way: on passing, the element clears the round, once.
-struct RoundResult<'a> {
-    row: u32,
-    backup: &'a Backup,
-    ecn: bool,
-}
-
-impl RoundResult<'_> {
-    /// Sends the result to one member, or to all. By the element where there is one: it may have
-    /// missed the clear.
-    fn send(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
-        let Backup { round, wide, bytes, .. } = self.backup;
-        let flags = if to.is_none() { Flags::MCAST } else { 0 } | if self.ecn { Flags::ECN } else { 0 };
-        let mut base = shared.base(Kind::MapResult, flags);
-        base.round = *round;
-        let mut by_element = false;
-        if let Some(member) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
-            base.dst = member.member.endpoint;
-            base.dst_incarnation = member.member.incarnation;
-            by_element = member.member.element && shared.config.grant.is_some();
-            base.flags |= if by_element { 0 } else { Flags::CROSS };
-        }
-        let lane_len = if *wide { 8 } else { 4 };
-        let part = if *wide { WIDE_PART * 8 } else { bytes.len().max(1) };
-        for (index, lanes) in bytes.chunks(part).enumerate() {
-            let map = MapRepr {
-                flags: MapFlags::LINEAR
-                    | MapFlags::ROUND
-                    | MapFlags::GET
-                    | MapFlags::CLEAR
-                    | if *wide { MapFlags::WIDE } else { 0 },
-                lanes: (lanes.len() / lane_len) as u16,
-                first_lane: (index * WIDE_PART) as u16,
-                index: self.row,
-                ..MapRepr::default()
-            };
-            let len = frame_len(map.flags, usize::from(map.lanes), 0);
-            emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
-            match to {
-                None => shared.send_to_all(len, out),
-                Some(_) if by_element => shared.send_by_element(to, len, out),
-                Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
-            }
-        }
-    }
-}
-
-/// Tells all workers that a round is summed here.
-fn announce(shared: &mut Shared, row: u32, round: u32, out: &mut impl Outbox) {
-    let mut base = shared.base(Kind::MapSoft, Flags::MCAST);
-    base.round = round;
-    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: row, ..MapRepr::default() };
-    let len = frame_len(map.flags, 0, 0);
-    emit(&base, &map, &mut shared.scratch[..len]);
-    shared.send_to_all(len, out);
-}
-
-/// Tells a worker to send its part of a round past the element.
-fn past_the_element(frame: &MapFrame<&[u8]>, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
-    let mut base = shared.answer(Kind::MapSoft, frame);
-    base.flags |= Flags::CROSS;
-    let map = MapRepr { flags: MapFlags::BARE | MapFlags::ROUND, index: frame.map().index(), ..MapRepr::default() };
-    let len = frame_len(map.flags, 0, 0);
-    emit(&base, &map, &mut shared.scratch[..len]);
-    shared.send(Dest::Endpoint(base.dst), len, out);
-    Some(())
-}
-
-/// Tells all workers that the application can't go on.
-fn report(error: &CallError, shared: &mut Shared, out: &mut impl Outbox) {
-    let Some((index, operand)) = error.to_fields() else { return };
-    let mut base = shared.base(Kind::MapError, Flags::MCAST);
-    base.round = operand;
-    let map = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
-    let len = frame_len(map.flags, 0, 0);
-    emit(&base, &map, &mut shared.scratch[..len]);
-    shared.send_to_all(len, out);
 }

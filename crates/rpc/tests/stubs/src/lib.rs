@@ -1,5 +1,10 @@
-//! Stubs that the tests of `pathcall-rpc` call through: what the generators write for `rpctest.proto`.
+//! Stubs that the tests of `pathcall-rpc` call through: what the generators write for `rpctest.proto` and `rounds.proto`.
 #![allow(unreachable_pub, missing_docs, clippy::all)]
 
 tonic::include_proto!("rpctest");
 include!(concat!(env!("OUT_DIR"), "/rpctest.pathcall.rs"));
+
+pub mod rounds {
+    tonic::include_proto!("rounds");
+    include!(concat!(env!("OUT_DIR"), "/rounds.pathcall.rs"));
+}

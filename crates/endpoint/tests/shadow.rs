@@ -1,0 +1,226 @@
+//! Clear policy *shadow*: what a worker and an owner do of what they otherwise leave to the other.
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Modify, Operation, Outbox, Output};
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
+
+const ROWS: u32 = 4;
+const WIDTH: u16 = 4;
+const NOW: Instant = Instant(1);
+
+#[derive(Default)]
+struct Sent(Vec<(Dest, Vec<u8>)>);
+
+impl Outbox for Sent {
+    fn send(&mut self, to: Dest, frame: &[u8]) {
+        self.0.push((to, frame.to_vec()));
+    }
+}
+
+impl Sent {
+    /// Where frames went, with kind, row, round and flags of each.
+    fn heads(&self) -> Vec<(Dest, Kind, u32, u32, u16)> {
+        let head = |(to, bytes): &(Dest, Vec<u8>)| {
+            let frame = MapFrame::new_checked(&bytes[..]).expect("a frame");
+            (*to, frame.kind(), frame.map().index(), frame.base().round(), frame.map().flags())
+        };
+        self.0.iter().map(head).collect()
+    }
+}
+
+fn worker() -> MapClient {
+    MapClient::new(ClientConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 10,
+        incarnation: 5,
+        server: 1,
+        server_incarnation: 5,
+        slot_base: 0,
+        flows: 1,
+        element: true,
+        inline: false,
+        rows: ROWS,
+        width: WIDTH,
+        worker: 0,
+        votes: false,
+        clear: ClearPolicy::Shadow,
+        start_chunk: 0,
+        lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
+        timing: Timing::default(),
+    })
+}
+
+/// A frame to the worker: of the element, or of the server.
+fn to_worker(kind: Kind, flags: u16, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
+    let base = BaseRepr {
+        flags,
+        gaid: 7,
+        epoch: 1,
+        src: 1,
+        src_incarnation: 5,
+        dst: 10,
+        dst_incarnation: 5,
+        round,
+        ..BaseRepr::new(kind)
+    };
+    let bare = if values.is_empty() { MapFlags::BARE } else { MapFlags::LINEAR };
+    let map = MapRepr { flags: MapFlags::ROUND | bare, lanes: values.len() as u16, index: row, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, values.len(), 0)];
+    let mut frame = emit(&base, &map, &mut bytes);
+    for (lane, value) in frame.bitmap_and_lanes_mut().1.chunks_exact_mut(4).zip(values) {
+        lane.copy_from_slice(&value.to_be_bytes());
+    }
+    bytes
+}
+
+/// Handles a frame; what is sent then.
+fn handled(worker: &mut MapClient, bytes: &[u8]) -> Sent {
+    let mut sent = Sent::default();
+    worker.handle(NOW, bytes, &mut sent);
+    worker.poll(NOW, &mut sent);
+    sent
+}
+
+/// Begins a call of so many chunks; what is sent then.
+fn call(worker: &mut MapClient, chunks: usize) -> Sent {
+    let lanes = vec![1; chunks * usize::from(WIDTH)].into();
+    worker.start(NOW, CallId(1), Operation::Sum { lanes, modify: Modify::default(), threshold: 2 });
+    let mut sent = Sent::default();
+    worker.poll(NOW, &mut sent);
+    sent
+}
+
+#[test]
+fn a_worker_is_half_of_the_rows_ahead_and_has_its_rows_clear_themselves() {
+    let mut worker = worker();
+    let heads = call(&mut worker, 6).heads();
+    assert_eq!(heads.iter().map(|head| (head.0, head.2)).collect::<Vec<_>>(), [(Dest::Element, 0), (Dest::Element, 1)]);
+    assert!(heads.iter().all(|head| head.4 & MapFlags::CLEAR != 0), "{heads:?}");
+    let next = handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[2; 4]));
+    assert_eq!(next.heads()[0].2, 2);
+}
+
+#[test]
+fn what_the_element_could_not_add_goes_to_the_server() {
+    let mut worker = worker();
+    call(&mut worker, 1);
+    let again = handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[2, i32::MAX, 2, 2]));
+    assert!(matches!(again.heads()[..], [(Dest::Endpoint(1), Kind::MapData, 0, 1, _)]), "{:?}", again.heads());
+    assert_eq!(worker.next_event(), None);
+    // The server's word is exact, whatever it is.
+    handled(&mut worker, &to_worker(Kind::MapResult, Flags::FROM_SERVER, 0, 1, &[2, i32::MAX, 2, 2]));
+    let sums = Output::Sums(vec![2, i64::from(i32::MAX), 2, 2].into());
+    assert_eq!(worker.next_event(), Some((CallId(1), Ok(sums))));
+}
+
+#[test]
+fn sums_that_only_workers_have_are_handed_out() {
+    let mut worker = worker();
+    call(&mut worker, 1);
+    handled(&mut worker, &to_worker(Kind::MapResult, 0, 0, 1, &[7, 8, 9, 10]));
+    assert!(worker.next_event().is_some());
+    let asked = to_worker(Kind::MapSoft, Flags::FROM_SERVER, 0, 1, &[]);
+    let given = handled(&mut worker, &asked);
+    let [(to, kind, row, round, flags)] = given.heads()[..] else { panic!("{:?}", given.heads()) };
+    assert_eq!((to, kind, row, round), (Dest::Endpoint(1), Kind::MapData, 0, 1));
+    assert_eq!(flags & (MapFlags::GET | MapFlags::ADD), MapFlags::GET);
+    let frame = MapFrame::new_checked(&given.0[0].1[..]).expect("a frame");
+    assert_eq!((frame.linear(0), frame.linear(3)), (Some(7), Some(10)));
+    let never = to_worker(Kind::MapSoft, Flags::FROM_SERVER, 1, 1, &[]);
+    assert_eq!(handled(&mut worker, &never).heads(), []);
+}
+
+fn server() -> MapServer {
+    MapServer::new(ServerConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 1,
+        incarnation: 5,
+        grant: Some(Grant { rows: ROWS, width: WIDTH }),
+        threshold: 2,
+        clear: ClearPolicy::Shadow,
+        mapping: false,
+        acked: false,
+        locks: false,
+        votes: false,
+        eviction: None,
+        key_memory: KEY_MEMORY,
+        width: WIDTH,
+        lease: LEASE,
+        timing: Timing::default(),
+    })
+}
+
+fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> u64 {
+    let member = Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms };
+    server.join(NOW, member).expect("room").start_chunk
+}
+
+/// A worker says where it stands, since this era.
+fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) {
+    let base = BaseRepr {
+        flags: Flags::CROSS,
+        gaid: 7,
+        epoch: 1,
+        src: endpoint,
+        src_incarnation: 5,
+        dst: 1,
+        dst_incarnation: 5,
+        ..BaseRepr::new(Kind::MapHello)
+    };
+    let map = MapRepr { flags: MapFlags::BARE, index: row, threshold: round, tag: era.number(), ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
+    emit(&base, &map, &mut bytes);
+    server.handle(NOW, &bytes, &mut Sent::default());
+}
+
+fn renew(server: &mut MapServer, number: u64, epoch: u32) {
+    let grant = Some(Grant { rows: ROWS, width: WIDTH });
+    server.renew(NOW, Terms { number, epoch, grant, reason: "a test" });
+}
+
+#[test]
+fn a_successor_begins_where_the_others_stand() {
+    let mut server = server();
+    for endpoint in [10, 11] {
+        assert!(server.lets_in());
+        assert_eq!(join(&mut server, endpoint, 0), 0);
+    }
+    server.leave(NOW, 11);
+    assert!(!server.lets_in(), "nobody has told the server how far the others are");
+    assert!(!server.lets_in());
+    assert_eq!(server.next_event(), Some(Event::EpochOver));
+    assert_eq!(server.next_event(), None, "asked for once");
+    // On without the element, in the same epoch.
+    server.renew(NOW, Terms { number: 1, epoch: 1, grant: None, reason: "a test" });
+    let before = Era::of_epoch(1);
+    greet(&mut server, 10, before.of_element(), 3, 7);
+    assert!(!server.lets_in(), "that was before");
+    greet(&mut server, 10, before.next(1).of_element(), 1, 3);
+    assert!(server.lets_in());
+    assert_eq!(join(&mut server, 12, 1), 9, "row 1 of 4, in round 3");
+}
+
+#[test]
+fn when_all_have_left_the_next_ones_begin_together() {
+    let mut server = server();
+    for endpoint in [10, 11] {
+        join(&mut server, endpoint, 0);
+    }
+    for endpoint in [10, 11] {
+        server.leave(NOW, endpoint);
+    }
+    assert!(!server.lets_in(), "what they left in the element would count for their successors");
+    renew(&mut server, 1, 2);
+    let starts = [12, 13].map(|endpoint| {
+        assert!(server.lets_in());
+        join(&mut server, endpoint, 1)
+    });
+    assert_eq!(starts[0], starts[1]);
+}

@@ -1,0 +1,131 @@
+//! Sums of clear policy *shadow*: through a real element, one that fails, and of workers that are replaced.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::common::Running;
+use crate::store::controller;
+use pathcall_control::{Handle, Place};
+use pathcall_proto::types::FpArray;
+use pathcall_proto::v1::StatusRequest;
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::rounds::rounds_client::RoundsClient;
+use pathcall_rpc_stubs::rounds::{PATHCALL, Part};
+use tokio::time::timeout;
+
+const FREE: &str = "127.0.0.1:0";
+const LIMIT: Duration = Duration::from_secs(30);
+/// Of the element: fewer than an array has chunks.
+const ROWS: u32 = 8;
+const VALUES: usize = 5_000;
+
+async fn element(controller: &Handle, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
+    let config = pathcall_element::Config {
+        data,
+        control,
+        controller: Some(controller.url()),
+        ..pathcall_element::Config::default()
+    };
+    let element = pathcall_element::run(config).await.expect("an element");
+    // An application that begins without it counts its rows otherwise.
+    let known = async {
+        let mut client = ControllerClient::connect(controller.url()).await.expect("a controller");
+        while client.status(StatusRequest {}).await.expect("its status").into_inner().elements.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LIMIT, known).await.expect("the controller knows it");
+    element
+}
+
+async fn server(controller: &Handle) -> Running {
+    let builder = Server::builder(&PATHCALL).controller(controller.url()).memory(ROWS);
+    Running::start_with(builder.build().await.expect("a server"), 0).await
+}
+
+async fn worker(server: &Running) -> Channel {
+    Channel::connect(server.uri(), &PATHCALL).await.expect("a channel")
+}
+
+/// Both workers' sums of so many arrays, one after the other; each is as it should be.
+async fn rounds(workers: [&Channel; 2], count: usize, value: fn(usize) -> f64) {
+    let sums = |channel: &Channel| {
+        let mut stub = RoundsClient::new(channel.clone());
+        async move {
+            for round in 0..count {
+                let data: Vec<f64> = (0..VALUES).map(|i| value(i + round)).collect();
+                let twice = data.iter().map(|value| 2.0 * value).collect();
+                let total = stub.add(Part { values: Some(FpArray { data }) }).await.expect("a sum").into_inner();
+                assert_eq!(total.values, Some(FpArray { data: twice }), "round {round}");
+            }
+        }
+    };
+    let both = async { tokio::join!(sums(workers[0]), sums(workers[1])) };
+    timeout(LIMIT, both).await.expect("all sums in time");
+}
+
+fn small(i: usize) -> f64 {
+    (i % 1_000) as f64
+}
+
+/// Beyond 32 bits, when two are added, here and there.
+fn great(i: usize) -> f64 {
+    if i.is_multiple_of(997) { f64::from(i32::MAX) } else { 1.0 }
+}
+
+#[tokio::test]
+async fn the_element_answers_and_the_server_hears_nothing_but_what_overflows() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
+    let server = server(&controller).await;
+    let (a, b) = (worker(&server).await, worker(&server).await);
+    rounds([&a, &b], 10, small).await;
+    let map = server.pathcall.stats()[0].map;
+    assert_eq!((map.rounds_element, map.rounds_software, map.lane_bytes_received), (0, 0, 0), "{map:?}");
+    rounds([&a, &b], 3, great).await;
+    let map = server.pathcall.stats()[0].map;
+    assert!(map.rounds_software > 0 && map.rounds_element == 0, "{map:?}");
+}
+
+#[tokio::test]
+async fn a_worker_is_replaced_and_the_others_go_on() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
+    let server = server(&controller).await;
+    let a = worker(&server).await;
+    for _ in 0..3 {
+        let b = worker(&server).await;
+        rounds([&a, &b], 5, small).await;
+    }
+    // Both at once.
+    drop(a);
+    let (a, b) = (worker(&server).await, worker(&server).await);
+    rounds([&a, &b], 5, small).await;
+}
+
+#[tokio::test]
+async fn sums_survive_the_element() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let first = element(&controller, [FREE.parse().unwrap(); 2]).await;
+    let server = server(&controller).await;
+    let (a, b) = (worker(&server).await, worker(&server).await);
+    rounds([&a, &b], 5, small).await;
+    let addresses = [first.data_addr(), first.control_addr()];
+    first.shutdown().await;
+    rounds([&a, &b], 5, small).await;
+    let _second = element(&controller, addresses).await;
+    let before = server.pathcall.stats()[0].map;
+    assert!(before.rounds_software > 0, "{before:?}");
+    // Until there is a round that the server does not hear of.
+    let by_element = async {
+        loop {
+            let before = server.pathcall.stats()[0].map.rounds_software;
+            rounds([&a, &b], 2, small).await;
+            if server.pathcall.stats()[0].map.rounds_software == before {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, by_element).await.expect("the element is in use again");
+}

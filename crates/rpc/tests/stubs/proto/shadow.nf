@@ -1,0 +1,7 @@
+{
+  "AppName": "T-SHADOW",
+  "get": "Total.values",
+  "addTo": "Part.values",
+  "clear": "shadow",
+  "CntFwd": { "to": "ALL", "threshold": 2, "key": "ClientID" },
+}
