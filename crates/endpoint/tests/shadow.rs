@@ -224,3 +224,20 @@ fn when_all_have_left_the_next_ones_begin_together() {
     });
     assert_eq!(starts[0], starts[1]);
 }
+
+#[test]
+fn what_a_worker_left_since_the_epoch_began_does_not_count_for_its_successor() {
+    let mut server = server();
+    for endpoint in [10, 11] {
+        join(&mut server, endpoint, 0);
+    }
+    renew(&mut server, 1, 2);
+    // Gone before it has said where it stands: but it may have sent parts.
+    server.leave(NOW, 11);
+    greet(&mut server, 10, Era::of_epoch(2).of_element(), 0, 1);
+    assert!(!server.lets_in());
+    assert_eq!(server.next_event(), Some(Event::EpochOver));
+    renew(&mut server, 2, 3);
+    greet(&mut server, 10, Era::of_epoch(3).of_element(), 0, 1);
+    assert!(server.lets_in(), "nothing of it is in the element any more");
+}

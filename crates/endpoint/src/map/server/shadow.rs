@@ -45,9 +45,15 @@ impl MapServer {
 
     /// Another epoch has begun.
     pub(super) fn stand_anew(&mut self) {
-        let shadow = self.shared.config.clear == ClearPolicy::Shadow;
-        self.standing = Standing { unknown: shadow, ending: false };
-        self.shared.members.values_mut().for_each(|state| state.stands = None);
+        if self.shared.config.clear == ClearPolicy::Copy {
+            return;
+        }
+        self.standing = Standing { unknown: true, ending: false };
+        let members = &mut self.shared.members;
+        members.values_mut().for_each(|state| state.stands = None);
+        // Nothing of a place that nobody has is left anywhere. Its holder may leave before all have said where they
+        // stand, though, and have sent parts since.
+        self.used_workers = members.values().fold(0, |mask, state| mask | 1 << state.worker);
         self.look_where_all_stand();
     }
 
@@ -59,7 +65,5 @@ impl MapServer {
         }
         self.standing.unknown = false;
         self.sums.stand(members.values().filter_map(|state| state.stands).min());
-        // Nothing of a place that nobody has is left anywhere.
-        self.used_workers = members.values().fold(0, |mask, state| mask | 1 << state.worker);
     }
 }
