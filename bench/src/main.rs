@@ -54,6 +54,7 @@ mod netrpc_fig8;
 mod netrpc_fig9;
 mod netrpc_sync;
 mod netrpc_table5;
+mod netrpc_table6;
 mod netrpc_table7;
 mod place_apps;
 mod place_select;
@@ -72,6 +73,7 @@ mod traffic;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -80,13 +82,14 @@ use pathcall_endpoint::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate*
 /// come after them.
-const FIGURES: [Figure; 50] = [
+const FIGURES: [Figure; 51] = [
     program_frame::FIGURE,
     links::FIGURE,
     element_rate::FIGURE,
     netrpc_sync::FIGURE,
     netrpc_async::FIGURE,
     netrpc_table5::FIGURE,
+    netrpc_table6::FIGURE,
     netrpc_table7::FIGURE,
     round_trip::FIGURE,
     testbed_lock::FIGURE,
@@ -210,8 +213,11 @@ fn run(args: &Args) -> Result<()> {
         Settings { reps, reps_asked: args.reps.is_some(), quick: args.quick, case, only: args.only, schemes };
     let mut failed = Vec::new();
     for figure in chosen {
+        let begun = Instant::now();
+        let made = make(&figure, &settings, &numbers, &pictures);
+        eprintln!("{} took {:.0} s", figure.name, begun.elapsed().as_secs_f64());
         // The others are worth having, too.
-        if let Err(error) = make(&figure, &settings, &numbers, &pictures) {
+        if let Err(error) = made {
             eprintln!("pathcall-bench: figure {}: {error:#}", figure.name);
             failed.push(figure.name);
         }

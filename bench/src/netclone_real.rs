@@ -41,7 +41,6 @@ const WORDS: &str = "The paper (§5.2, §5.3.1): \"C-Clone shows limited through
     short of processors: what it takes of one is a row.";
 
 fn run(bench: &mut Bench) -> Result<()> {
-    bench.turns_are_long();
     let ground = Ground::of(bench, SERVERS);
     let mut panels = Vec::new();
     for (name, service) in [("Exp(5 ms)", EXP), ("Bimodal(5 ms, 50 ms)", BIMODAL)] {

@@ -1,6 +1,6 @@
 //! `netrpc-sync`: arrays of several workers summed (SyncAgtr, NetRPC §6.3), through unchanged stubs
 //! and an element, beside plain tonic whose handler sums, with prost's codec of arrays and with ours,
-//! and beside the same stubs without an element: the server sums in software.
+//! and beside the same stubs without an element: the server sums in software. Clear policy *shadow* beside *copy*.
 //!
 //! All parties share one process and its processors; what they use together is a row of its own.
 
@@ -11,8 +11,9 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::harness::{Bench, Better, Figure, Metric};
-use crate::net::{Network, Watch, connect_plain, runtime, serve, serve_plain};
+use crate::net::{Network, Served, Watch, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::PATHCALL;
+use crate::stubs::pb::shadows_client::ShadowsClient;
 use crate::stubs::pb::sums_client::SumsClient;
 use crate::stubs::pb::sums_server::SumsServer;
 use crate::stubs::{Adder, Summer, stock};
@@ -32,14 +33,22 @@ fn run(bench: &mut Bench) -> Result<()> {
             let calls = bench.size(calls, 1);
             let job = Job { workers, values, calls };
             let network = runtime.block_on(Network::start())?;
-            let mut element = runtime.block_on(job.pathcall(Some(&network)))?;
-            let mut software = runtime.block_on(job.pathcall(None))?;
+            let service = || SumsServer::new(Adder::default());
+            let with_element = runtime.block_on(serve(&PATHCALL, Some(&network), ROWS, service()))?;
+            let without = runtime.block_on(serve(&PATHCALL, None, ROWS, service()))?;
+            let mut element = runtime.block_on(job.pathcall(&with_element))?;
+            let mut software = runtime.block_on(job.pathcall(&without))?;
+            let mut shadow = runtime.block_on(job.shadow(&with_element))?;
             let mut bulk = runtime.block_on(job.bulk())?;
             let mut prost = runtime.block_on(job.stock())?;
             let (stock, ours, soft) = ("tonic, prost's codec", "tonic, our codec", "no element");
             bench.compare(job.metrics(stock, Some(expected)), || element.turn(&runtime), || prost.turn(&runtime))?;
             bench.compare(job.metrics(ours, None), || element.turn(&runtime), || bulk.turn(&runtime))?;
             bench.compare(job.metrics(soft, None), || element.turn(&runtime), || software.turn(&runtime))?;
+            let case = format!("{}, shadow", job.case());
+            let beside = |peer, expected| metrics(&case, peer, expected);
+            bench.compare(beside(stock, Some(expected)), || shadow.turn(&runtime), || prost.turn(&runtime))?;
+            bench.compare(beside("copy", None), || shadow.turn(&runtime), || element.turn(&runtime))?;
             runtime.block_on(network.shutdown());
         }
     }
@@ -57,28 +66,41 @@ struct Job {
 struct Team<S> {
     job: Job,
     stubs: Vec<S>,
-    /// Keeps the owner running.
-    _owner: Option<pathcall::Server>,
+}
+
+fn metrics(case: &str, peer: &str, expected: Option<f64>) -> [Metric; 2] {
+    let rate = Metric::new(case, peer, "sums/s", Better::Higher);
+    let rate = expected.map_or(rate.clone(), |expected| rate.expect(expected));
+    [rate, Metric::new(format!("{case}, CPU of all"), peer, "ns/sum", Better::Lower)]
 }
 
 impl Job {
-    fn metrics(&self, peer: &str, expected: Option<f64>) -> [Metric; 2] {
+    fn case(&self) -> String {
         let size =
             if self.values >= 1 << 20 { format!("{}M", self.values >> 20) } else { format!("{}k", self.values >> 10) };
-        let case = format!("{}-to-1, {size} values", self.workers);
-        let rate = Metric::new(&case, peer, "sums/s", Better::Higher);
-        let rate = expected.map_or(rate.clone(), |expected| rate.expect(expected));
-        [rate, Metric::new(format!("{case}, CPU of all"), peer, "ns/sum", Better::Lower)]
+        format!("{}-to-1, {size} values", self.workers)
     }
 
-    async fn pathcall(self, network: Option<&Network>) -> Result<Team<SumsClient<pathcall::Channel>>> {
-        let served = serve(&PATHCALL, network, ROWS, SumsServer::new(Adder::default())).await?;
+    fn metrics(&self, peer: &str, expected: Option<f64>) -> [Metric; 2] {
+        metrics(&self.case(), peer, expected)
+    }
+
+    async fn pathcall(self, served: &Served) -> Result<Team<SumsClient<pathcall::Channel>>> {
         let mut stubs = Vec::new();
         for _ in 0..self.workers {
             let channel = pathcall::Channel::connect(served.url.clone(), &PATHCALL).await?;
             stubs.push(SumsClient::new(channel).max_decoding_message_size(usize::MAX));
         }
-        Ok(Team { job: self, stubs, _owner: Some(served.owner) })
+        Ok(Team { job: self, stubs })
+    }
+
+    async fn shadow(self, served: &Served) -> Result<Team<ShadowsClient<pathcall::Channel>>> {
+        let mut stubs = Vec::new();
+        for _ in 0..self.workers {
+            let channel = pathcall::Channel::connect(served.url.clone(), &PATHCALL).await?;
+            stubs.push(ShadowsClient::new(channel).max_decoding_message_size(usize::MAX));
+        }
+        Ok(Team { job: self, stubs })
     }
 
     async fn bulk(self) -> Result<Team<SumsClient<tonic::transport::Channel>>> {
@@ -88,7 +110,7 @@ impl Job {
         for _ in 0..self.workers {
             stubs.push(SumsClient::new(connect_plain(&url).await?).max_decoding_message_size(usize::MAX));
         }
-        Ok(Team { job: self, stubs, _owner: None })
+        Ok(Team { job: self, stubs })
     }
 
     async fn stock(self) -> Result<Team<stock::sums_client::SumsClient<tonic::transport::Channel>>> {
@@ -99,7 +121,7 @@ impl Job {
         for _ in 0..self.workers {
             stubs.push(SumsClient::new(connect_plain(&url).await?).max_decoding_message_size(usize::MAX));
         }
-        Ok(Team { job: self, stubs, _owner: None })
+        Ok(Team { job: self, stubs })
     }
 }
 

@@ -32,10 +32,16 @@ impl Workers {
     }
 
     pub(crate) fn start(stage: &Stage, workers: usize) -> Result<Self> {
+        Self::clearing(stage, workers, ClearPolicy::Copy)
+    }
+
+    /// The same by a clear policy, with as many chunks in flight.
+    pub(crate) fn clearing(stage: &Stage, workers: usize, clear: ClearPolicy) -> Result<Self> {
         let threshold = workers as u32;
+        let rows = if clear == ClearPolicy::Shadow { 2 * ROWS } else { ROWS };
         let width = LINEAR_LANES as u16;
         let terms = Terms::default();
-        let sort = Sort { threshold, clear: ClearPolicy::Copy, locks: false, votes: false, rows: ROWS, width, terms };
+        let sort = Sort { threshold, clear, locks: false, votes: false, rows, width, terms };
         let server = stage.host(1, Waiting::Blocking, None)?;
         let callers = Self::at(workers).map(|k| stage.host(k, Waiting::Blocking, None)).collect::<Result<_>>()?;
         Ok(Self(Application::start(stage, sort, server, callers, Duration::ZERO)?))

@@ -15,6 +15,7 @@ mod picture;
 mod report;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use pathcall_endpoint::clone::Scheme;
@@ -25,8 +26,10 @@ pub(crate) use report::{Better, Row, table, write_json};
 
 /// Turns of each side unless told otherwise.
 pub(crate) const REPS: usize = 7;
-/// Turns of each side where one takes many seconds, unless told otherwise.
+/// The same where a turn is long.
 const REPS_LONG: usize = 3;
+/// What the turns of a comparison may take beyond that.
+const TURNS_TAKE: Duration = Duration::from_secs(20);
 /// Turns of each side where it only matters that a figure can be made.
 pub(crate) const REPS_QUICK: usize = 2;
 
@@ -129,13 +132,6 @@ impl Bench {
         eprintln!("{}: {what}", self.figure);
     }
 
-    /// A turn takes many seconds: there are fewer of them, unless their number was asked for.
-    pub(crate) fn turns_are_long(&mut self) {
-        if !self.settings.reps_asked {
-            self.settings.reps = self.settings.reps.min(REPS_LONG);
-        }
-    }
-
     /// `full`, or `quick` where the figure only has to be made.
     pub(crate) fn size<T>(&self, full: T, quick: T) -> T {
         if self.settings.quick { quick } else { full }
@@ -158,20 +154,22 @@ impl Bench {
         mut peer: impl FnMut() -> Result<[f64; N]>,
     ) -> Result<()> {
         let name = metrics.first().map_or_else(String::new, |m| format!("{}, beside {}", m.case, m.peer_name));
-        let Settings { reps, only, ref case, .. } = self.settings;
+        let Settings { reps, reps_asked, only, ref case, .. } = self.settings;
         if !name.contains(case) {
             return Ok(());
         }
-        let mut turn = |turn: usize| -> Result<([f64; N], [f64; N])> {
-            eprintln!("{}: {name}: turn {turn} of {reps}", self.figure);
+        let mut turn = |turn: usize, of: usize| -> Result<([f64; N], [f64; N])> {
+            eprintln!("{}: {name}: turn {turn} of {of}", self.figure);
             let one = |side, run: &mut dyn FnMut() -> Result<[f64; N]>| match only {
                 Some(only) if only != side => Ok([f64::NAN; N]),
                 _ => run().with_context(|| format!("{name}: {side:?}")),
             };
             Ok((one(Side::Ours, &mut ours)?, one(Side::Peer, &mut peer)?))
         };
-        turn(0)?;
-        let turns = (1..=reps).map(turn).collect::<Result<Vec<_>>>()?;
+        let begun = Instant::now();
+        turn(0, reps)?;
+        let reps = if reps_asked { reps } else { fewer(reps, begun.elapsed()) };
+        let turns = (1..=reps).map(|at| turn(at, reps)).collect::<Result<Vec<_>>>()?;
         if only.is_some() {
             return Ok(());
         }
@@ -208,6 +206,12 @@ impl Bench {
     }
 }
 
+/// Turns of each side, of so many at most, where one of both takes so long.
+fn fewer(reps: usize, each: Duration) -> usize {
+    let within = TURNS_TAKE.as_secs_f64() / each.as_secs_f64().max(1e-9);
+    reps.min((within as usize).max(REPS_LONG))
+}
+
 /// Writes lines of a figure, `<figure>-<name>.json` and `.svg`: see [`curves`].
 pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves: &Curves) -> Result<()> {
     let name = format!("{figure}-{}", curves.name);
@@ -219,4 +223,16 @@ pub(crate) fn write_curves(numbers: &Path, pictures: &Path, figure: &str, curves
 /// Draws the rows of a figure as bars: see [`picture`].
 pub(crate) fn draw(path: &Path, title: &str, rows: &[Row]) -> Result<()> {
     picture::draw(path, title, rows).map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_turns_are_few() {
+        let turns = |seconds| fewer(REPS, Duration::from_secs(seconds));
+        assert_eq!([0, 2, 3, 5, 7, 600].map(turns), [7, 7, 6, 4, 3, 3]);
+        assert_eq!(fewer(REPS_QUICK, Duration::from_secs(60)), REPS_QUICK);
+    }
 }

@@ -74,7 +74,6 @@ struct Seen {
 
 /// Makes the figure of one kind of store.
 pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) -> Result<()> {
-    bench.turns_are_long();
     let objects = bench.size(OBJECTS, OBJECTS_QUICK);
     let runtime = runtime()?;
     let (mut daemons, mut stores) = (Vec::new(), Vec::new());
