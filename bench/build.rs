@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("many.nf"), filters)?;
 
     let here = PathBuf::from("proto");
-    let protos = [here.join("bench.proto"), here.join("shapes.proto"), out.join("many.proto")];
+    let own = ["bench.proto", "shadows.proto", "shapes.proto"].map(|name| here.join(name));
+    let protos: Vec<_> = own.into_iter().chain([out.join("many.proto")]).collect();
     pathcall_build::compile(&protos, &[&here, &out])?;
     // As stubs are made without Pathcall.
     let stock = pathcall_build::configure().tonic(|tonic| tonic.codec_path("tonic_prost::ProstCodec"));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use pathcall::Manifest;
 use pathcall_element::Registration;
+use pathcall_proto::v1::StatusRequest;
+use pathcall_proto::v1::controller_client::ControllerClient;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -135,13 +137,26 @@ pub(crate) async fn serve_at(
 ) -> Result<Served> {
     let (incoming, url) = listen(address).await?;
     let mut builder = pathcall::Server::builder(manifest).advertise(&url).memory(rows);
-    if let Some(controller) = controller {
+    if let Some(controller) = &controller {
         builder = builder.controller(controller);
     }
     let owner = builder.build().await?;
+    if let Some(controller) = controller {
+        all_have_memory(controller).await?;
+    }
     let server = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
     tokio::spawn(server.serve_with_incoming(incoming));
     Ok(Served { url, owner })
+}
+
+/// What has no memory of an element is worked on in software: a figure would show something else than it says.
+async fn all_have_memory(controller: String) -> Result<()> {
+    let mut client = ControllerClient::connect(controller).await?;
+    let applications = client.status(StatusRequest {}).await?.into_inner().applications;
+    let without = applications.into_iter().filter(|application| application.memory.is_none());
+    let without: Vec<_> = without.map(|application| application.name).collect();
+    ensure!(without.is_empty(), "no element has memory for {}", without.join(", "));
+    Ok(())
 }
 
 async fn listen(address: SocketAddr) -> Result<(TcpIncoming, String)> {

@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::net::{Network, Served, Watch, connect_plain, runtime, serve, serve_plain};
 use crate::stubs::pb::PATHCALL;
-use crate::stubs::pb::shadows_client::ShadowsClient;
 use crate::stubs::pb::sums_client::SumsClient;
 use crate::stubs::pb::sums_server::SumsServer;
-use crate::stubs::{Adder, Summer, stock};
+use crate::stubs::shadows::shadows_client::ShadowsClient;
+use crate::stubs::{Adder, Summer, shadows, stock};
 
 pub(crate) const FIGURE: Figure =
     Figure { name: "netrpc-sync", about: "SyncAgtr: arrays of several workers summed through stubs", run };
@@ -32,13 +32,15 @@ fn run(bench: &mut Bench) -> Result<()> {
         for (values, calls, expected) in SIZES {
             let calls = bench.size(calls, 1);
             let job = Job { workers, values, calls };
-            let network = runtime.block_on(Network::start())?;
+            // An element for each: their memory is as much as one has.
+            let networks = [runtime.block_on(Network::start())?, runtime.block_on(Network::start())?];
             let service = || SumsServer::new(Adder::default());
-            let with_element = runtime.block_on(serve(&PATHCALL, Some(&network), ROWS, service()))?;
+            let with_element = runtime.block_on(serve(&PATHCALL, Some(&networks[0]), ROWS, service()))?;
+            let by_shadow = runtime.block_on(serve(&shadows::PATHCALL, Some(&networks[1]), ROWS, service()))?;
             let without = runtime.block_on(serve(&PATHCALL, None, ROWS, service()))?;
             let mut element = runtime.block_on(job.pathcall(&with_element))?;
             let mut software = runtime.block_on(job.pathcall(&without))?;
-            let mut shadow = runtime.block_on(job.shadow(&with_element))?;
+            let mut shadow = runtime.block_on(job.shadow(&by_shadow))?;
             let mut bulk = runtime.block_on(job.bulk())?;
             let mut prost = runtime.block_on(job.stock())?;
             let (stock, ours, soft) = ("tonic, prost's codec", "tonic, our codec", "no element");
@@ -49,7 +51,7 @@ fn run(bench: &mut Bench) -> Result<()> {
             let beside = |peer, expected| metrics(&case, peer, expected);
             bench.compare(beside(stock, Some(expected)), || shadow.turn(&runtime), || prost.turn(&runtime))?;
             bench.compare(beside("copy", None), || shadow.turn(&runtime), || element.turn(&runtime))?;
-            runtime.block_on(network.shutdown());
+            networks.into_iter().for_each(|network| runtime.block_on(network.shutdown()));
         }
     }
     Ok(())
@@ -97,7 +99,7 @@ impl Job {
     async fn shadow(self, served: &Served) -> Result<Team<ShadowsClient<pathcall::Channel>>> {
         let mut stubs = Vec::new();
         for _ in 0..self.workers {
-            let channel = pathcall::Channel::connect(served.url.clone(), &PATHCALL).await?;
+            let channel = pathcall::Channel::connect(served.url.clone(), &shadows::PATHCALL).await?;
             stubs.push(ShadowsClient::new(channel).max_decoding_message_size(usize::MAX));
         }
         Ok(Team { job: self, stubs })

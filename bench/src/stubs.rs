@@ -12,6 +12,9 @@ use tonic::{Request, Response, Status};
 pub(crate) mod pb {
     pathcall::include_proto!("bench");
 }
+pub(crate) mod shadows {
+    pathcall::include_proto!("shadows");
+}
 pub(crate) mod many {
     pathcall::include_proto!("many");
 }
@@ -101,9 +104,9 @@ macro_rules! sums {
 sums!(pb, FpArray, Channel, pathcall::Channel);
 
 // The element answers these: they reach no handler.
-impl Summer for pb::shadows_client::ShadowsClient<pathcall::Channel> {
+impl Summer for shadows::shadows_client::ShadowsClient<pathcall::Channel> {
     async fn sum(&mut self, workers: usize, data: Vec<f64>) -> Result<Vec<f64>> {
-        let part = pb::Part { values: Some(FpArray { data }) };
+        let part = shadows::Part { values: Some(FpArray { data }) };
         let sum = match workers {
             2 => self.two(part).await?,
             4 => self.four(part).await?,

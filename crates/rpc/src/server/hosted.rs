@@ -276,6 +276,10 @@ impl Hosted {
         let key = grant.and_then(key_of).or(self.own_key);
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(Memory::registers);
+        if grant.is_some_and(|grant| grant.memory.is_none()) && self.application.fits_an_element() {
+            let application = self.application.name;
+            tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
+        }
         // Without a controller only this server and its callers see the ids.
         let alone = || (LOCAL_IDS, epoch_of(SystemTime::now()), LOCAL_IDS);
         let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));

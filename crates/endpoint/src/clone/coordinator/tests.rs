@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use pathcall_wire::clone::{ORIGINAL, PART, emit};
 use pathcall_wire::{BaseRepr, CloneRepr, MAX_FRAME};
 
@@ -108,4 +110,67 @@ fn parts_go_together() {
     let frames = sent(&mut coordinator);
     let servers: std::collections::BTreeSet<u32> = frames.iter().map(|(to, _)| *to).collect();
     assert_eq!((frames.len(), servers.len()), (6, 2));
+}
+
+fn to(sent: &[(u32, CloneRepr)]) -> Vec<u32> {
+    sent.iter().map(|(to, _)| *to).collect()
+}
+
+#[test]
+fn a_call_that_is_sent_again_is_one_call() {
+    let attempt = |attempt| CloneRepr { attempt, ..CloneRepr::default() };
+    let answers = |coordinator: &mut Coordinator, server| coordinator.receive(ms(2), &reply(server, 1));
+    let mut coordinator = coordinator(2);
+    coordinator.receive(ms(0), &request(1, attempt(0)));
+    let first = to(&sent(&mut coordinator));
+    // There is one server more. Those that work on it answer once, whichever attempt they say that it is for.
+    coordinator.receive(ms(1), &request(1, attempt(1)));
+    let second = to(&sent(&mut coordinator));
+    assert!(second.len() == 1 && !first.contains(&second[0]), "{second:?} beside {first:?}");
+    // All work on it: two hear of it again, and nothing waits. What is late goes nowhere.
+    coordinator.receive(ms(1), &request(1, attempt(2)));
+    assert_eq!((to(&sent(&mut coordinator)), coordinator.waiting()), (first.clone(), 0));
+    coordinator.receive(ms(1), &request(1, attempt(1)));
+    assert_eq!(sent(&mut coordinator).len(), 0);
+    first.iter().chain(&second).for_each(|server| answers(&mut coordinator, *server));
+    assert_eq!(to(&sent(&mut coordinator)), [5], "one of the answers goes to the caller");
+    assert!(coordinator.is_empty() && coordinator.load == [0; 3], "{:?}", coordinator.load);
+    assert_eq!((coordinator.stats().requests, coordinator.stats().redundant), (1, 2));
+}
+
+#[test]
+fn an_answer_that_is_lost_behind_the_coordinator_is_asked_for_anew() {
+    let mut coordinator = coordinator(1);
+    coordinator.receive(ms(0), &request(1, CloneRepr::default()));
+    let asked = to(&sent(&mut coordinator));
+    coordinator.receive(ms(1), &reply(asked[0], 1));
+    coordinator.receive(ms(2), &request(1, CloneRepr { attempt: 1, ..CloneRepr::default() }));
+    let again = to(&sent(&mut coordinator));
+    assert!(again[0] == 5 && again.len() == 3 && !again.contains(&asked[1]), "{again:?} after {asked:?}");
+}
+
+#[test]
+fn what_is_cancelled_is_not_counted_on() {
+    let mut coordinator = coordinator(1);
+    for seq in 1..=3 {
+        coordinator.receive(ms(0), &request(seq, CloneRepr::default()));
+    }
+    let asked = to(&sent(&mut coordinator));
+    assert_eq!((asked.len(), coordinator.waiting()), (3, 1));
+    for seq in [3, 1] {
+        let base = BaseRepr { gaid: 9, src: 5, src_incarnation: 7, seq, ..BaseRepr::new(Kind::CloneCancel) };
+        coordinator.receive(ms(1), &frame(base, CloneRepr::default(), b""));
+    }
+    assert_eq!((to(&sent(&mut coordinator)), coordinator.waiting()), (asked[..2].to_vec(), 0));
+    coordinator.receive(ms(2), &request(4, CloneRepr::default()));
+    let anew = to(&sent(&mut coordinator));
+    assert_eq!(anew.len(), 2, "two are idle");
+    // What was begun is answered all the same: nobody hears of it, and nobody is idle for it.
+    asked[..2].iter().for_each(|server| coordinator.receive(ms(3), &reply(*server, 1)));
+    assert_eq!((sent(&mut coordinator).len(), coordinator.load.iter().sum()), (0, 3));
+    for (server, seq) in [(anew[0], 4), (anew[1], 4), (asked[2], 2)] {
+        coordinator.receive(ms(4), &reply(server, seq));
+    }
+    assert_eq!((to(&sent(&mut coordinator)), &coordinator.load[..]), (vec![5, 5], &[0; 3][..]));
+    assert!(coordinator.flights.is_empty() && coordinator.stats().lost == 0);
 }

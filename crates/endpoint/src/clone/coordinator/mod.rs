@@ -9,80 +9,21 @@
 //! answer has to come by, the second of two as well: they say who is idle. What is lost counts as answered after a
 //! while.
 
+mod api;
+mod flight;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, clone, mutant};
 
+use super::Pool;
+use super::To;
 use super::draw::Draw;
-use super::{Pool, To};
 use crate::tables::ByName;
-
-/// Who coordinates.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CoordinatorConfig {
-    /// The servers.
-    pub pool: Pool,
-    /// What frames say that they came by: not 0.
-    pub switch_id: u16,
-    /// Requests that a server works on at one time.
-    pub workers: usize,
-    /// Requests that wait at most; others are dropped, and asked again by their callers.
-    pub queue_max: usize,
-    /// A request that was not answered for so long is taken for lost.
-    pub lost_after: Duration,
-    /// Servers are drawn from it.
-    pub seed: u64,
-}
-
-/// What a coordinator has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CoordinatorStats {
-    /// Requests that came.
-    pub requests: u64,
-    /// Requests that went to two servers.
-    pub cloned: u64,
-    /// Requests that had to wait.
-    pub queued: u64,
-    /// Requests that there was no room for.
-    pub overflowed: u64,
-    /// Second answers: they went no further.
-    pub redundant: u64,
-    /// Requests that were taken for lost.
-    pub lost: u64,
-    /// Frames of no meaning here.
-    pub ignored: u64,
-}
-
-/// A call's attempt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    caller: u32,
-    incarnation: u32,
-    seq: u32,
-    attempt: u8,
-}
-
-/// A request that is not answered, or whose second answer has not come.
-#[derive(Debug)]
-struct Flight {
-    since: Instant,
-    /// Frames of it that wait.
-    waiting: Vec<Vec<u8>>,
-    /// Who works on it, and who has answered.
-    asked: [Option<Asked>; 2],
-    /// Who answered first.
-    winner: Option<u32>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    server: u32,
-    answered: bool,
-}
+pub use api::{CoordinatorConfig, CoordinatorStats};
+use flight::{Asked, Flight, Key};
 
 /// The coordinator of one pool.
 #[derive(Debug)]
@@ -204,20 +145,22 @@ impl Coordinator {
                 None => self.stats.ignored += 1,
             };
         }
-        let key =
-            Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq(), attempt: head.attempt() };
-        if !self.flights.contains_key(&key) {
-            self.stats.requests += 1;
-            if self.waiting >= self.config.queue_max {
-                self.stats.overflowed += 1;
+        let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
+        match self.flights.get(&key).map(|flight| (flight.attempt, flight.cancelled)) {
+            None => {
+                self.stats.requests += 1;
+                if !self.begin(now, key, head.attempt()) {
+                    return;
+                }
+            }
+            Some((newest, cancelled)) if cancelled || newest > head.attempt() => {
+                self.stats.ignored += 1;
                 return;
             }
-            let flight = Flight { since: now, waiting: Vec::new(), asked: [None; 2], winner: None };
-            self.flights.insert(key, flight);
-            self.order.push_back((now, key));
-            self.queue.push_back(key);
-            self.waiting += 1;
-            self.stats.queued += 1;
+            Some((newest, _)) if newest < head.attempt() => {
+                self.again(key, head.attempt(), head.flags() & CloneFlags::CLONE != 0);
+            }
+            Some(_) => {}
         }
         let copy = self.copy(frame.as_bytes());
         let Some(flight) = self.flights.get_mut(&key) else { return };
@@ -226,50 +169,105 @@ impl Coordinator {
             return self.recycle(copy);
         }
         flight.waiting.push(copy);
-        if flight.asked[0].is_some() { self.send_waiting(key) } else { self.dispatch() }
+        if flight.queued { self.dispatch() } else { self.send_waiting(key) }
+    }
+
+    /// A call that is not known; false: there is no room for it.
+    fn begin(&mut self, now: Instant, key: Key, attempt: u8) -> bool {
+        if self.waiting >= self.config.queue_max {
+            self.stats.overflowed += 1;
+            return false;
+        }
+        self.flights.insert(key, Flight::new(now, attempt));
+        self.order.push_back((now, key));
+        self.enqueue(key);
+        true
+    }
+
+    fn enqueue(&mut self, key: Key) {
+        if let Some(flight) = self.flights.get_mut(&key) {
+            flight.queued = true;
+            self.queue.push_back(key);
+            self.waiting += 1;
+            self.stats.queued += 1;
+        }
+    }
+
+    /// A known call is sent again. It goes to servers that do not work on it, if any is idle: who does may have gone, or
+    /// its answer been lost. If none is, it goes to those who do, once more, and does not wait.
+    fn again(&mut self, key: Key, attempt: u8, may_clone: bool) {
+        let Some(flight) = self.flights.get_mut(&key) else { return };
+        let stale = flight.renew(attempt);
+        let (queued, at_work) = (flight.queued, flight.at_work().next().is_some());
+        stale.into_iter().for_each(|frame| self.recycle(frame));
+        if queued {
+            return;
+        }
+        if !at_work {
+            self.enqueue(key);
+        } else if self.ask_idle(key, may_clone) == 0
+            && let Some(flight) = self.flights.get_mut(&key)
+        {
+            flight.ask_again(may_clone);
+        }
     }
 
     /// Sends those that wait to idle servers.
     fn dispatch(&mut self) {
         while let Some(&key) = self.queue.front() {
-            let waits = self.flights.get(&key).filter(|flight| flight.asked[0].is_none());
-            let Some(may_clone) = waits.map(may_clone) else {
+            let waits = self.flights.get(&key).filter(|flight| flight.queued);
+            let Some(may_clone) = waits.map(Flight::may_clone) else {
                 self.queue.pop_front();
                 continue;
             };
-            let Some(first) = self.idle(None) else { return };
-            let second = if may_clone { self.idle(Some(first)) } else { None };
+            if self.ask_idle(key, may_clone) == 0 {
+                return;
+            }
             self.queue.pop_front();
             self.waiting -= 1;
-            self.stats.cloned += u64::from(second.is_some());
-            let servers = &self.config.pool.servers;
-            let asked = |sid: usize| Asked { server: servers[sid], answered: false };
-            let asked = [Some(asked(first)), second.map(asked)];
-            for sid in [Some(first), second].into_iter().flatten() {
-                self.load[sid] += 1;
-            }
             if let Some(flight) = self.flights.get_mut(&key) {
-                flight.asked = asked;
+                flight.queued = false;
             }
             self.send_waiting(key);
         }
     }
 
-    /// An idle server, at random, but not `other`.
-    fn idle(&mut self, other: Option<usize>) -> Option<usize> {
-        let idle = |sid: &usize| self.load[*sid] < self.config.workers && Some(*sid) != other;
-        let count = (0..self.load.len()).filter(idle).count();
-        let nth = self.draw.below(count as u32) as usize;
-        let idle = |sid: &usize| self.load[*sid] < self.config.workers && Some(*sid) != other;
-        (0..self.load.len()).filter(idle).nth(nth)
+    /// Lets idle servers work on a call that do not yet: two if it may be cloned. How many there are.
+    fn ask_idle(&mut self, key: Key, may_clone: bool) -> usize {
+        let mut count = 0;
+        while count < 1 + usize::from(may_clone)
+            && let Some(asked) = self.flights.get(&key).filter(|flight| flight.has_place()).map(|flight| flight.asked)
+            && let Some(sid) = self.idle(&asked)
+        {
+            self.load[sid] += 1;
+            let server = self.config.pool.servers[sid];
+            if let Some(flight) = self.flights.get_mut(&key) {
+                flight.ask(server);
+            }
+            count += 1;
+        }
+        self.stats.cloned += u64::from(count == 2);
+        count
     }
 
-    /// Sends the frames of a request that has its servers.
+    /// An idle server, at random, but none of those.
+    fn idle(&mut self, but: &[Option<Asked>]) -> Option<usize> {
+        let Self { load, config, draw, .. } = self;
+        let servers = &config.pool.servers;
+        let idle = |sid: &usize| {
+            load[*sid] < config.workers && !but.iter().flatten().any(|asked| asked.server == servers[*sid])
+        };
+        let count = (0..load.len()).filter(idle).count();
+        let nth = draw.below(count as u32) as usize;
+        (0..load.len()).filter(idle).nth(nth)
+    }
+
+    /// Sends the frames of a call's newest attempt to its servers.
     fn send_waiting(&mut self, key: Key) {
         let Some(flight) = self.flights.get_mut(&key) else { return };
-        let (frames, asked) = (std::mem::take(&mut flight.waiting), flight.asked);
-        // None of them is a copy that may be dropped: the answers of both are counted on.
-        let clo = if asked[1].is_some() { clone::ORIGINAL } else { 0 };
+        let (frames, asked) = (std::mem::take(&mut flight.waiting), flight.asked_now());
+        // None of them is a copy that may be dropped: the answers of all are counted on.
+        let clo = if asked.iter().flatten().count() > 1 { clone::ORIGINAL } else { 0 };
         self.numbered += 1;
         for frame in frames {
             for Asked { server, .. } in asked.into_iter().flatten() {
@@ -281,22 +279,17 @@ impl Coordinator {
 
     fn reply(&mut self, frame: &CloneFrame<&[u8]>) {
         let (base, head) = (frame.base(), frame.head());
-        let key =
-            Key { caller: base.dst(), incarnation: base.dst_incarnation(), seq: base.seq(), attempt: head.attempt() };
+        let key = Key { caller: base.dst(), incarnation: base.dst_incarnation(), seq: base.seq() };
         let server = base.src();
         let Some(flight) = self.flights.get_mut(&key) else {
             // Asked directly, or taken for lost.
             return self.send(base.dst(), frame.as_bytes());
         };
-        let open = flight.asked.iter_mut().flatten().find(|asked| asked.server == server && !asked.answered);
-        let freed = open.is_some() && !mutant::on(Mutant::CloneLoadKept);
-        if let Some(asked) = open {
-            asked.answered = true;
-        }
+        let freed = flight.answers(server) && !flight.cancelled && !mutant::on(Mutant::CloneLoadKept);
         // A failure wins nothing: another's answer may be better.
         let failed = head.flags() & CloneFlags::FAILED != 0;
         let first = failed || *flight.winner.get_or_insert(server) == server;
-        let over = flight.asked.iter().flatten().all(|asked| asked.answered) && head.parts() == 1;
+        let over = !flight.queued && flight.at_work().next().is_none() && head.parts() == 1;
         if freed {
             self.free(server);
         }
@@ -311,15 +304,31 @@ impl Coordinator {
         self.dispatch();
     }
 
-    /// The servers that have not answered are told.
+    /// Nobody wants a call any more. The servers that have not answered are told, and not counted on: what is not begun
+    /// is never answered, and what is may be broken off. Answers that come go nowhere.
     fn cancel(&mut self, frame: &CloneFrame<&[u8]>) {
-        let (base, attempt) = (frame.base(), frame.head().attempt());
-        let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq(), attempt };
-        let asked = self.flights.get(&key).map_or([None; 2], |flight| flight.asked);
-        for Asked { server, .. } in asked.into_iter().flatten().filter(|asked| !asked.answered) {
-            // One that is not begun is never answered.
+        let base = frame.base();
+        let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
+        if self.flights.get(&key).is_none_or(|flight| flight.cancelled) {
+            return;
+        }
+        let Some(mut flight) = self.flights.remove(&key) else { return };
+        self.let_go(&mut flight);
+        flight.cancel();
+        for server in flight.at_work() {
             self.send_stamped(server, frame.as_bytes(), 0, 0);
         }
+        if flight.at_work().next().is_some() {
+            self.flights.insert(key, flight);
+        }
+        self.dispatch();
+    }
+
+    /// Nothing is counted on for a flight any more.
+    fn let_go(&mut self, flight: &mut Flight) {
+        self.waiting -= usize::from(flight.queued);
+        flight.waiting.drain(..).for_each(|frame| self.recycle(frame));
+        flight.at_work().for_each(|server| self.free(server));
     }
 
     /// A server works on one request less.
@@ -338,13 +347,11 @@ impl Coordinator {
             if self.flights.get(&key).is_none_or(|flight| flight.since != since) {
                 continue;
             }
-            let Some(flight) = self.flights.remove(&key) else { continue };
-            self.stats.lost += 1;
-            self.waiting -= usize::from(flight.asked[0].is_none());
-            for Asked { server, .. } in flight.asked.into_iter().flatten().filter(|asked| !asked.answered) {
-                self.free(server);
+            let Some(mut flight) = self.flights.remove(&key) else { continue };
+            if !flight.cancelled {
+                self.stats.lost += u64::from(flight.queued || flight.at_work().next().is_some());
+                self.let_go(&mut flight);
             }
-            flight.waiting.into_iter().for_each(|frame| self.recycle(frame));
         }
         self.dispatch();
     }
@@ -382,10 +389,4 @@ impl Coordinator {
             self.spare.push(frame);
         }
     }
-}
-
-/// Whether its caller lets a request be cloned.
-fn may_clone(flight: &Flight) -> bool {
-    let frame = flight.waiting.first().and_then(|frame| CloneFrame::new_checked(frame.as_slice()).ok());
-    frame.is_some_and(|frame| frame.head().flags() & CloneFlags::CLONE != 0)
 }

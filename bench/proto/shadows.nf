@@ -1,0 +1,18 @@
+{
+  "AppName": "B-SHADOW-2",
+  "Precision": 3,
+  "get": "Sum.values",
+  "addTo": "Part.values",
+  "clear": "shadow",
+  "modify": "nop",
+  "CntFwd": { "to": "ALL", "threshold": 2, "key": "ClientID" },
+}
+{
+  "AppName": "B-SHADOW-4",
+  "Precision": 3,
+  "get": "Sum.values",
+  "addTo": "Part.values",
+  "clear": "shadow",
+  "modify": "nop",
+  "CntFwd": { "to": "ALL", "threshold": 4, "key": "ClientID" },
+}
