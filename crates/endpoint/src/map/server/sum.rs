@@ -1,5 +1,6 @@
 //! Rounds of SyncAgtr: sums from the element, or made here; a backup of each row's last round.
 
+mod row;
 mod say;
 
 use std::collections::VecDeque;
@@ -8,10 +9,11 @@ use std::time::Duration;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRepr, Mutant, mutant};
 
-use super::super::lanes::{WIDE_PART, any_saturated, narrow, narrow_lanes, put_narrow, put_wide, wide_lanes};
+use super::super::lanes::any_saturated;
 use super::super::{CallError, ClearPolicy, Dest, Outbox};
 use super::Shared;
-use say::{RoundResult, announce, past_the_element, report};
+use row::{Backup, Row};
+use say::{announce, past_the_element, report, result};
 
 /// Pause between announcements of a software round: a copy may have been lost.
 const ANNOUNCE: Duration = Duration::from_millis(20);
@@ -19,37 +21,6 @@ const ANNOUNCE: Duration = Duration::from_millis(20);
 const REPORT_MAX: Duration = Duration::from_secs(1);
 /// Announcements kept in line; a round beyond it is announced when a worker's frame asks again.
 const MAX_ANNOUNCED: usize = 1 << 16;
-
-/// The last complete round of a row: what a late worker is answered from.
-#[derive(Default)]
-struct Backup {
-    round: u32,
-    /// What its parts agreed on.
-    tag: u32,
-    wide: bool,
-    /// As they travel.
-    bytes: Vec<u8>,
-}
-
-/// A round that is summed here.
-#[derive(Default)]
-struct SoftRound {
-    sums: Vec<i64>,
-    tag: u32,
-    /// Lanes in the row; 0 until somebody contributed.
-    lanes: usize,
-    /// Workers that contributed, by part of the row.
-    workers: [u64; 2],
-}
-
-#[derive(Default)]
-struct Row {
-    backup: Backup,
-    soft: Option<Box<SoftRound>>,
-    /// Workers that may not have the result of the last complete round, though they have its part from
-    /// their predecessors: bits as in a round.
-    late: u64,
-}
 
 /// Why no further round can be summed. A report of it may be lost, and a worker that missed it is
 /// held by the element for ever: it is repeated.
@@ -176,19 +147,8 @@ impl SumTruth {
             // The element has summed the rounds between, and whoever sends this knows that all have them.
             *row = Row { backup: Backup { round: round - 1, ..Backup::default() }, ..Row::default() };
         }
-        if round == row.backup.round && row.backup.bytes.is_empty() {
-            return None;
-        }
-        if round == row.backup.round && map.tag() != row.backup.tag && !mutant::on(Mutant::BackupForAnybody) {
-            // Of a worker that began anew, and has no part in what its predecessor had a part in.
-            return self.fail(now, CallError::Disagree { round }, shared, out);
-        }
-        if round == row.backup.round && !mutant::on(Mutant::DropBackup) {
-            row.late &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
-            let again = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
-            let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
-            again.send(to, shared, out);
-            return Some(());
+        if round == row.backup.round {
+            return self.late_question(now, frame, shared, out);
         }
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
@@ -211,14 +171,9 @@ impl SumTruth {
                 return None;
             }
             if by_worker || !any_saturated(frame.lanes()) || mutant::on(Mutant::SaturatedKept) {
-                row.soft = None;
-                (row.backup.round, row.backup.tag, row.late) = (round, map.tag(), 0);
-                row.backup.wide = false;
-                row.backup.bytes.clear();
-                row.backup.bytes.extend_from_slice(frame.lanes());
+                row.take(frame);
                 shared.stats.rounds_element += 1;
-                let result = RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) };
-                result.send(None, shared, out);
+                result(&row.backup, frame, None, shared, out);
                 return Some(());
             }
         }
@@ -226,14 +181,54 @@ impl SumTruth {
             // Were it added here, the next copy might meet the element, which would hold it for ever.
             return past_the_element(frame, shared, out);
         }
-        let begun = row.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
-        let soft = row.soft.get_or_insert_default();
         if map.has(MapFlags::REACHED) {
             // The element's sum can't be used; ask for the parts.
+            row.soft.get_or_insert_default();
             announce(shared, map.index(), round, out);
             self.announce_again(now, map.index(), round);
             return Some(());
         }
+        self.part(now, frame, shared, out)
+    }
+
+    /// A frame of the last round that is complete: whoever sends it lacks the result.
+    fn late_question(
+        &mut self,
+        now: Instant,
+        frame: &MapFrame<&[u8]>,
+        shared: &mut Shared,
+        out: &mut impl Outbox,
+    ) -> Option<()> {
+        let (base, map) = (frame.base(), frame.map());
+        let row = self.rows.get_mut(map.index() as usize)?;
+        if row.backup.bytes.is_empty() {
+            return None;
+        }
+        if map.tag() != row.backup.tag && !mutant::on(Mutant::BackupForAnybody) {
+            // Of a worker that began anew, and has no part in what its predecessor had a part in.
+            return self.fail(now, CallError::Disagree { round: base.round() }, shared, out);
+        }
+        if mutant::on(Mutant::DropBackup) {
+            return None;
+        }
+        row.late &= !(u64::from(base.has(Flags::CROSS)) << map.worker());
+        let to = (!map.has(MapFlags::REACHED)).then_some(base.src());
+        result(&row.backup, frame, to, shared, out);
+        Some(())
+    }
+
+    /// A worker's own part of the open round, which is summed here.
+    fn part(
+        &mut self,
+        now: Instant,
+        frame: &MapFrame<&[u8]>,
+        shared: &mut Shared,
+        out: &mut impl Outbox,
+    ) -> Option<()> {
+        let (round, index) = (frame.base().round(), frame.map().index());
+        let row = self.rows.get_mut(index as usize)?;
+        let begun = row.soft.as_ref().is_some_and(|soft| soft.lanes > 0);
+        let soft = row.soft.get_or_insert_default();
         match soft.add(frame, shared) {
             Ok(true) => {}
             Ok(false) => return None,
@@ -243,26 +238,24 @@ impl SumTruth {
             }
         }
         if soft.complete(shared.config.threshold) {
-            let soft = row.soft.take()?;
-            soft.store(round, &mut row.backup);
-            row.late = 0;
+            row.close(round);
             shared.stats.rounds_software += 1;
-            RoundResult { row: map.index(), backup: &row.backup, ecn: base.has(Flags::ECN) }.send(None, shared, out);
+            result(&row.backup, frame, None, shared, out);
             return Some(());
         }
         let by_element = shared.config.grant.is_some();
         if !begun && by_element {
-            announce(shared, map.index(), round, out);
+            announce(shared, index, round, out);
         }
         // With clear policy *shadow* somebody may have the sums of an element that is gone.
         if !begun && (by_element || self.shadow) {
-            self.announce_again(now, map.index(), round);
+            self.announce_again(now, index, round);
         }
         let held = shared.answer(Kind::MapHeld, frame);
-        let repr = MapRepr { flags: MapFlags::BARE, index: map.index(), ..MapRepr::default() };
+        let repr = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
         let len = frame_len(repr.flags, 0, 0);
         emit(&held, &repr, &mut shared.scratch[..len]);
-        shared.send(Dest::Endpoint(base.src()), len, out);
+        shared.send(Dest::Endpoint(frame.base().src()), len, out);
         Some(())
     }
 
@@ -300,78 +293,4 @@ impl SumTruth {
         let announce = self.announce.front().map(|(at, ..)| *at);
         [announce, self.failed.as_ref().map(|failed| failed.report_at)].into_iter().flatten().min()
     }
-}
-
-impl SoftRound {
-    /// Adds a contribution; false when the frame makes no sense. What was added before is not
-    /// added again.
-    fn add(&mut self, frame: &MapFrame<&[u8]>, shared: &mut Shared) -> Result<bool, CallError> {
-        let map = frame.map();
-        let wide = map.has(MapFlags::WIDE);
-        let lanes = match (wide, frame.payload().first_chunk()) {
-            (true, Some(total)) => usize::from(u16::from_be_bytes(*total)),
-            (true, None) => return Ok(false),
-            (false, _) => frame.lane_count(),
-        };
-        let first = usize::from(map.first_lane());
-        let count = frame.lane_count();
-        let whole_part = first.is_multiple_of(WIDE_PART) && count == lanes.saturating_sub(first).min(WIDE_PART);
-        let fits =
-            lanes > 0 && lanes <= usize::from(shared.config.width).min(2 * WIDE_PART) && !map.has(MapFlags::BARE);
-        if !fits || (wide && !whole_part) || (!wide && first != 0) {
-            return Ok(false);
-        }
-        if self.lanes == 0 {
-            (self.lanes, self.tag) = (lanes, map.tag());
-            self.sums.resize(lanes, 0);
-        }
-        if self.tag != map.tag() || self.lanes != lanes {
-            return Err(CallError::Disagree { round: frame.base().round() });
-        }
-        let bit = 1u64 << map.worker();
-        let (op, para) = (frame.op(), map.para());
-        for part in 0..lanes.div_ceil(WIDE_PART) {
-            let at = part * WIDE_PART;
-            if at < first || at >= first + count || self.workers[part] & bit != 0 && !mutant::on(Mutant::ServerWorkers)
-            {
-                continue;
-            }
-            self.workers[part] |= bit;
-            let sums = &mut self.sums[at..lanes.min(at + WIDE_PART)];
-            shared.stats.software_adds += sums.len() as u64;
-            let fine = if wide {
-                add_all(sums, wide_lanes(frame.lanes()))
-            } else {
-                add_all(sums, narrow_lanes(&frame.lanes()[at * 4..]).map(|v| i64::from(op.apply(v, para))))
-            };
-            if let Some(position) = fine {
-                return Err(CallError::Overflow { position: at + position });
-            }
-        }
-        Ok(true)
-    }
-
-    fn complete(&self, threshold: u32) -> bool {
-        let parts = self.lanes.div_ceil(WIDE_PART);
-        parts > 0 && self.workers[..parts].iter().all(|workers| workers.count_ones() >= threshold)
-    }
-
-    fn store(&self, round: u32, backup: &mut Backup) {
-        (backup.round, backup.tag) = (round, self.tag);
-        backup.wide = !narrow(&self.sums);
-        backup.bytes.clear();
-        backup.bytes.resize(self.sums.len() * if backup.wide { 8 } else { 4 }, 0);
-        if backup.wide { put_wide(&self.sums, &mut backup.bytes) } else { put_narrow(&self.sums, &mut backup.bytes) }
-    }
-}
-
-/// Adds lane by lane; the position of the first that would leave 64 bits, if any.
-fn add_all(sums: &mut [i64], values: impl Iterator<Item = i64>) -> Option<usize> {
-    for (position, (sum, value)) in sums.iter_mut().zip(values).enumerate() {
-        match sum.checked_add(value) {
-            Some(total) => *sum = total,
-            None => return Some(position),
-        }
-    }
-    None
 }

@@ -7,49 +7,43 @@ use super::super::super::lanes::WIDE_PART;
 use super::super::super::{CallError, Dest, Outbox};
 use super::{Backup, Shared};
 
-/// A result on its way: on passing, the element clears the round, once.
-pub(super) struct RoundResult<'a> {
-    pub(super) row: u32,
-    pub(super) backup: &'a Backup,
-    pub(super) ecn: bool,
-}
-
-impl RoundResult<'_> {
-    /// Sends the result to one member, or to all. By the element where there is one: it may have
-    /// missed the clear.
-    pub(super) fn send(&self, to: Option<u32>, shared: &mut Shared, out: &mut impl Outbox) {
-        let Backup { round, wide, bytes, .. } = self.backup;
-        let flags = if to.is_none() { Flags::MCAST } else { 0 } | if self.ecn { Flags::ECN } else { 0 };
-        let mut base = shared.base(Kind::MapResult, flags);
-        base.round = *round;
-        let mut by_element = false;
-        if let Some(member) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
-            base.dst = member.member.endpoint;
-            base.dst_incarnation = member.member.incarnation;
-            by_element = member.member.element && shared.config.grant.is_some();
-            base.flags |= if by_element { 0 } else { Flags::CROSS };
-        }
-        let lane_len = if *wide { 8 } else { 4 };
-        let part = if *wide { WIDE_PART * 8 } else { bytes.len().max(1) };
-        for (index, lanes) in bytes.chunks(part).enumerate() {
-            let map = MapRepr {
-                flags: MapFlags::LINEAR
-                    | MapFlags::ROUND
-                    | MapFlags::GET
-                    | MapFlags::CLEAR
-                    | if *wide { MapFlags::WIDE } else { 0 },
-                lanes: (lanes.len() / lane_len) as u16,
-                first_lane: (index * WIDE_PART) as u16,
-                index: self.row,
-                ..MapRepr::default()
-            };
-            let len = frame_len(map.flags, usize::from(map.lanes), 0);
-            emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
-            match to {
-                None => shared.send_to_all(len, out),
-                Some(_) if by_element => shared.send_by_element(to, len, out),
-                Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
-            }
+/// Sends the result of a round, because of this frame, to one member or to all. By the element where there is one: on
+/// passing, it clears the round, once, and it may have missed that.
+pub(super) fn result(
+    Backup { round, wide, bytes, .. }: &Backup,
+    frame: &MapFrame<&[u8]>,
+    to: Option<u32>,
+    shared: &mut Shared,
+    out: &mut impl Outbox,
+) {
+    let ecn = frame.base().has(Flags::ECN);
+    let flags = if to.is_none() { Flags::MCAST } else { 0 } | if ecn { Flags::ECN } else { 0 };
+    let mut base = shared.base(Kind::MapResult, flags);
+    base.round = *round;
+    let mut by_element = false;
+    if let Some(member) = to.and_then(|endpoint| shared.members.get(&endpoint)) {
+        base.dst = member.member.endpoint;
+        base.dst_incarnation = member.member.incarnation;
+        by_element = member.member.element && shared.config.grant.is_some();
+        base.flags |= if by_element { 0 } else { Flags::CROSS };
+    }
+    let kind = if *wide { MapFlags::WIDE } else { 0 };
+    let lane_len = if *wide { 8 } else { 4 };
+    let part = if *wide { WIDE_PART * 8 } else { bytes.len().max(1) };
+    for (index, lanes) in bytes.chunks(part).enumerate() {
+        let map = MapRepr {
+            flags: MapFlags::LINEAR | MapFlags::ROUND | MapFlags::GET | MapFlags::CLEAR | kind,
+            lanes: (lanes.len() / lane_len) as u16,
+            first_lane: (index * WIDE_PART) as u16,
+            index: frame.map().index(),
+            ..MapRepr::default()
+        };
+        let len = frame_len(map.flags, usize::from(map.lanes), 0);
+        emit(&base, &map, &mut shared.scratch[..len]).bitmap_and_lanes_mut().1.copy_from_slice(lanes);
+        match to {
+            None => shared.send_to_all(len, out),
+            Some(_) if by_element => shared.send_by_element(to, len, out),
+            Some(endpoint) => shared.send(Dest::Endpoint(endpoint), len, out),
         }
     }
 }
