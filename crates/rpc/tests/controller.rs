@@ -271,3 +271,37 @@ async fn with_memory_a_caller_is_registered_and_released() {
     let grant = stream.message().await.unwrap().unwrap();
     assert_eq!((grant.element_address.as_str(), grant.endpoint, grant.epoch), ("", 1000, 8));
 }
+
+#[tokio::test]
+async fn an_application_that_gets_no_memory_says_so_once_unless_it_asked_for_none() {
+    for (rows, said) in [(8, 1), (0, 0)] {
+        let (log, controller) = (Log::default(), FakeController::default());
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        let _guard = tracing::subscriber::set_default(subscriber);
+        let address = controller.start("127.0.0.1:0").await;
+        let builder = Server::builder(&PATHCALL).controller(format!("http://{address}")).memory(rows);
+        let server = Running::start_with(builder.build().await.unwrap(), 0).await;
+        let mut words = WordsClient::new(server.channel().await);
+        for _ in 0..2 {
+            words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+        }
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(log.matches("working in software: no element has memory left").count(), said, "{log}");
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

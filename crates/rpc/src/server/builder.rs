@@ -251,9 +251,9 @@ impl Builder {
         let mut registrations = JoinSet::new();
         for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
             let key = if self.authenticate { Some(draw_key(name)?) } else { None };
-            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.key_memory);
+            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
             if let Some(controller) = &controller {
-                let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone(), self.rows);
+                let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone());
                 registrations.spawn(owner.register().await?);
             }
             applications.insert(name, hosted);

@@ -47,6 +47,8 @@ pub(super) struct Hosted {
     next_local_id: AtomicU32,
     /// Numbers of keys that are too long for a frame.
     pub(super) names: Names,
+    /// Rows of registers that are wished: none if they are of no use.
+    rows: u32,
     /// Bytes that keys may take.
     key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
@@ -116,16 +118,19 @@ impl Memory {
 }
 
 impl Hosted {
-    /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another.
+    /// `own_key`: map frames are to carry tokens, signed with it unless the controller grants another. `rows`: of
+    /// registers, that are wished.
     pub(super) fn new(
         application: Application,
         link: Link,
         lease: Duration,
         own_key: Option<TokenKey>,
+        rows: u32,
         key_memory: usize,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
+            rows: if application.fits_an_element() { rows } else { 0 },
             application,
             incarnation: rand::random_range(1..=u32::MAX),
             lease,
@@ -200,13 +205,13 @@ impl Hosted {
         Some(HeldGrant { gaid, epoch, endpoint, token_key: key.map(|key| key.words().into()) })
     }
 
-    /// Rows to ask the controller for, of `wished`: none if they can't be used, or not yet again.
-    pub(super) fn rows(&self, wished: u32) -> u32 {
+    /// Rows to ask the controller for: none if they can't be used, or not yet again.
+    pub(super) fn rows(&self) -> u32 {
         let useful = match &*self.phase() {
             Phase::Serving(serving) => serving.has_controller() && self.suspended(serving).is_none(),
             Phase::Waiting(..) => true,
         };
-        if useful && self.application.fits_an_element() { wished } else { 0 }
+        if useful { self.rows } else { 0 }
     }
 
     /// When memory is to be asked for again, if it is not to be now.
@@ -276,7 +281,7 @@ impl Hosted {
         let key = grant.and_then(key_of).or(self.own_key);
         let memory = grant.and_then(|grant| self.usable_memory(grant, key));
         let registers = memory.as_ref().and_then(Memory::registers);
-        if grant.is_some_and(|grant| grant.memory.is_none()) && self.application.fits_an_element() {
+        if grant.is_some_and(|grant| grant.memory.is_none()) && self.rows > 0 {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
         }

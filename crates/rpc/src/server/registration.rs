@@ -122,12 +122,11 @@ pub(super) struct Owner {
     controller: Controller,
     hosted: Arc<Hosted>,
     service_address: String,
-    rows: u32,
 }
 
 impl Owner {
-    pub(super) fn new(controller: Controller, hosted: Arc<Hosted>, service_address: String, rows: u32) -> Self {
-        Self { controller, hosted, service_address, rows }
+    pub(super) fn new(controller: Controller, hosted: Arc<Hosted>, service_address: String) -> Self {
+        Self { controller, hosted, service_address }
     }
 
     /// Takes ownership, or finds that the controller can't be reached; the future that comes back
@@ -240,7 +239,7 @@ impl Owner {
             name: application.name.into(),
             filter_digest: application.digest,
             width: application.width().into(),
-            rows: self.hosted.rows(self.rows),
+            rows: self.hosted.rows(),
             data_address: data_address.to_string(),
             incarnation: self.hosted.incarnation,
             service_address: self.service_address.clone(),
