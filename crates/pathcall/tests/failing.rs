@@ -249,6 +249,24 @@ async fn closing_leaves_nothing_behind() {
     assert_eq!(found.kvs, Some(str_int(&[("a", calls as i64)])));
 }
 
+/// A caller that closes when the element has just failed hears of it while it closes: it repeats what
+/// only the element had, and the server confirms.
+async fn closing_outlives_the_element() {
+    let mut network = Network::start();
+    let running = server(&network, false).await;
+    let channel = running.channel().await;
+    let mut words = WordsClient::new(channel.clone());
+    while !element_works(&channel, "T-WORDS", 0) {
+        words.reduce(counts(&[("a", 1)], "")).await.expect("the element is there");
+    }
+    let calls: u64 = channel.stats().applications.iter().map(|app| app.map.calls).sum();
+    network.element = None;
+    channel.close().await.expect("the server confirms");
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    let found = words.query(wanted).await.expect("nothing is lost").into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", calls as i64)])));
+}
+
 /// A caller that UDP is cut off from while the element works for it: what the element has applied of
 /// it and could not say counts once, and another caller is not disturbed.
 async fn a_caller_is_cut_off(to_server: bool) {
@@ -331,6 +349,11 @@ async fn keys_survive_that_udp_is_cut() {
 #[tokio::test]
 async fn what_was_closed_survives_the_element() {
     tokio::time::timeout(LIMIT, closing_leaves_nothing_behind()).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn closing_survives_the_element() {
+    tokio::time::timeout(LIMIT, closing_outlives_the_element()).await.expect("it ends");
 }
 
 #[tokio::test]

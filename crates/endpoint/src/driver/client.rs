@@ -97,7 +97,7 @@ impl MapHandle {
     /// A way to tell it of new epochs that does not keep it running.
     #[must_use]
     pub fn teller(&self) -> Teller {
-        Teller(Arc::downgrade(&self.caller))
+        Teller(Arc::downgrade(&self.caller.shared.0))
     }
 
     /// What is known of the way to the server, and how that changes.
@@ -157,17 +157,24 @@ impl MapHandle {
     }
 }
 
-/// Tells a caller of new epochs.
-#[derive(Debug, Clone)]
-pub struct Teller(Weak<Handle>);
+/// Tells a caller of new epochs; also while it closes, as it then has what ended with the last one to
+/// repeat.
+#[derive(Clone)]
+pub struct Teller(Weak<Shared<Caller>>);
 
 impl Teller {
     /// The epoch has changed, see [`MapClient::renew`]; `element` is where frames to it go.
     pub fn renew(&self, renewal: Renewal, element: Option<SocketAddr>) {
-        // A caller that is closing may fail to flush; the server then says DATA_LOSS.
         if let Some(caller) = self.0.upgrade() {
-            let _ = caller.shared.command(Command::Renew(renewal, element));
+            // One that has ended has nothing to repeat, or has given that up: the server then says DATA_LOSS.
+            let _ = caller.command(Command::Renew(renewal, element));
         }
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Teller").finish_non_exhaustive()
     }
 }
 
