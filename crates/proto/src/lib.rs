@@ -13,6 +13,9 @@ pub mod types;
 /// until that is over, unless the owner comes back.
 pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
 
+/// Ids are less: GAIDs, endpoints, elements.
+pub const IDS_END: u32 = 0x8000_0000;
+
 /// Generated from `proto/pathcall/control.proto` and `function.proto`.
 #[cfg(feature = "grpc")]
 #[allow(missing_docs, clippy::all)]

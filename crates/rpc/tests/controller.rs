@@ -53,12 +53,11 @@ impl Controller for FakeController {
         }
         let request = request.into_inner();
         let memory = book.memory.clone().filter(|_| request.rows > 0);
+        let counted = book.registered.len() as u32 + 1;
+        let (gaid, endpoint) = request.held.map_or((counted, 100 + counted), |held| (held.gaid, held.endpoint));
         book.registered.push(request);
-        let gaid = book.registered.len() as u32;
         let (sender, receiver) = mpsc::channel(4);
-        sender
-            .try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint: 100 + gaid, memory, token_key: None }))
-            .unwrap();
+        sender.try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint, memory, token_key: None })).unwrap();
         book.streams.push(sender);
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -214,9 +213,12 @@ async fn a_controller_that_is_away_is_found_again() {
     let controller = FakeController::default();
     controller.start(&away.to_string()).await;
     until(|| controller.book().registered.len() == 6).await;
-    let rows = |app: &str| controller.book().registered.iter().find(|request| request.name == app).unwrap().rows;
-    // Memory would be of no use to an application that has begun without.
-    assert_eq!((rows("T-WORDS"), rows("T-SUM")), (0, 1024));
+    let asked = |app: &str| {
+        let request = controller.book().registered.iter().find(|request| request.name == app).cloned().unwrap();
+        (request.rows, request.held.map(|held| held.in_software))
+    };
+    // One that has begun without it says what its callers know it by.
+    assert_eq!((asked("T-WORDS"), asked("T-SUM")), ((1024, Some(true)), (1024, None)));
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
     let wanted = pathcall_rpc_stubs::Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
     assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 2)])));

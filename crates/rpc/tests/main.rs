@@ -11,6 +11,7 @@ mod controller;
 mod cut;
 mod delegated;
 mod joining;
+mod late;
 mod message;
 mod named;
 #[cfg(feature = "otel")]

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ROWS: u32 = 8;
 const VALUES: usize = 5_000;
 
-async fn element(controller: &Handle, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
+pub(crate) async fn element(controller: &Handle, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
     let config = pathcall_element::Config {
         data,
         control,
@@ -102,6 +102,7 @@ async fn a_worker_is_replaced_and_the_others_go_on() {
     drop(a);
     let (a, b) = (worker(&server).await, worker(&server).await);
     rounds([&a, &b], 5, small).await;
+    until_by_element(&server, [&a, &b]).await;
 }
 
 #[tokio::test]
@@ -117,11 +118,15 @@ async fn sums_survive_the_element() {
     let _second = element(&controller, addresses).await;
     let before = server.pathcall.stats()[0].map;
     assert!(before.rounds_software > 0, "{before:?}");
-    // Until there is a round that the server does not hear of.
+    until_by_element(&server, [&a, &b]).await;
+}
+
+/// Until there is a round that the server does not hear of.
+async fn until_by_element(server: &Running, workers: [&Channel; 2]) {
     let by_element = async {
         loop {
             let before = server.pathcall.stats()[0].map.rounds_software;
-            rounds([&a, &b], 2, small).await;
+            rounds(workers, 2, small).await;
             if server.pathcall.stats()[0].map.rounds_software == before {
                 return;
             }

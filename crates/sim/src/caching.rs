@@ -150,6 +150,7 @@ fn caller(number: u32, calls: Vec<Call>) -> CallerPlan {
         by_element: true,
         joins: Instant(0),
         dies: None,
+        leaves: None,
         succeeds: None,
         outstanding: 1,
         steps: calls.into_iter().map(step).collect(),

@@ -42,6 +42,10 @@ pub(crate) struct Caller<'a> {
     /// It was let in, and has not left.
     member: bool,
     killed: bool,
+    /// It has done all, and no further call comes.
+    closes: bool,
+    /// What it had done when it left.
+    left: Option<ClientStats>,
     /// Of locks that are held, by step: the session, and the tokens in the order of the step's keys.
     held: BTreeMap<usize, (Option<u32>, Vec<u64>)>,
     /// The element that it sends by.
@@ -59,6 +63,8 @@ impl<'a> Caller<'a> {
             tasks_made: 0,
             member: false,
             killed: false,
+            closes: false,
+            left: None,
             held: BTreeMap::new(),
             element: None,
         }
@@ -125,12 +131,14 @@ impl<'a> Caller<'a> {
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
-        self.client.as_ref().map(MapClient::stats).unwrap_or_default()
+        self.client.as_ref().map(MapClient::stats).or(self.left).unwrap_or_default()
     }
 
     /// Whether nothing is under way, calls that were cancelled included.
     pub(crate) fn is_idle(&self) -> bool {
-        self.killed || self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
+        self.killed
+            || self.left.is_some()
+            || self.tasks.is_empty() && self.client.as_ref().is_some_and(MapClient::is_idle)
     }
 
     fn at(&mut self, when: Instant, task: Task) {
@@ -189,9 +197,26 @@ impl<'a> Caller<'a> {
                     effects.reports.push(Report::Finished(id, outcome));
                 }
             }
-            let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) else { return };
+            let Some(due) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) else { break };
             let task = due.remove();
             self.perform(now, task, effects);
+        }
+        if self.plan.leaves.is_some() {
+            self.close(now, effects);
+        }
+    }
+
+    /// Closes when all is done, cancelled calls apart, and leaves when nothing of it is left behind.
+    fn close(&mut self, now: Instant, effects: &mut Effects) {
+        let done = self.tasks.is_empty() && self.open.is_empty() && self.next_step >= self.plan.steps.len();
+        let Some(client) = self.client.as_mut().filter(|_| done) else { return };
+        if !std::mem::replace(&mut self.closes, true) {
+            client.close(now);
+            client.poll(now, effects);
+        }
+        if client.is_idle() {
+            self.left = self.client.take().map(|client| client.stats());
+            effects.reports.push(Report::Leaves);
         }
     }
 

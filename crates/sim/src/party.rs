@@ -64,6 +64,8 @@ pub(crate) enum Report {
     Cancelled(CallId),
     /// A call's outcome.
     Finished(CallId, Result<Output, CallError>),
+    /// It has closed, and leaves.
+    Leaves,
     /// A query was handed to the server.
     Asked(QueryId),
     /// A query's outcome.

@@ -53,7 +53,7 @@ enum List {
 }
 
 /// Changes that leave out one thing.
-const CHANGES: [fn(&mut Scenario); 13] = [
+const CHANGES: [fn(&mut Scenario); 14] = [
     |scenario| scenario.faults = Faults::default(),
     |scenario| scenario.faults.loss = Default::default(),
     |scenario| scenario.faults.burst = Default::default(),
@@ -66,6 +66,10 @@ const CHANGES: [fn(&mut Scenario); 13] = [
     |scenario| scenario.wire.jitter = Default::default(),
     |scenario| scenario.applications.iter_mut().for_each(|plan| plan.token_key = None),
     |scenario| scenario.applications.iter_mut().for_each(|plan| plan.eviction = None),
+    |scenario| {
+        let callers = scenario.applications.iter_mut().flat_map(|plan| &mut plan.callers);
+        callers.for_each(|caller| caller.leaves = None);
+    },
     |scenario| {
         for plan in &mut scenario.applications {
             // A successor is the last of the callers.

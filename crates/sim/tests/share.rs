@@ -30,6 +30,7 @@ fn sums(workers: u32, element: bool) -> Scenario {
         by_element: element,
         joins: Instant(0),
         dies: None,
+        leaves: None,
         succeeds: None,
         outstanding: 2,
         steps: LENGTHS.iter().map(|len| Step::call(operation(worker, *len))).collect(),

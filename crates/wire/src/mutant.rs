@@ -153,6 +153,10 @@ mutants! {
         LocksAtOnce,
         /// The client forgets what the element acknowledged, though the server does not have it.
         ForgetUncommitted,
+        /// The client closes and does not say that it leaves nothing behind.
+        LeavesUnsaid,
+        /// The client hears of no other epoch while it closes.
+        RenewalsUnheardInClosing,
         /// The client reports what must be acknowledged by the server when the element has it.
         AckTooSoon,
         /// The client repeats all that an ended epoch had, the committed included.

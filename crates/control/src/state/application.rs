@@ -41,9 +41,23 @@ impl State {
             self.take_over(gaid, request)?;
         } else {
             self.refuse_another(application, &request)?;
+            if goes_by_others(application, &request) {
+                return self.name_anew(gaid, request);
+            }
             self.reconnect(gaid, request);
         }
         Ok(gaid)
+    }
+
+    /// The owner had its first caller before it heard what it is to go by.
+    fn name_anew(&mut self, gaid: u32, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+        self.withdraw(gaid);
+        if let Some(Application { lease: Lease::Held(earlier), .. }) = self.applications.get(&gaid) {
+            self.streams.remove(earlier);
+            self.outputs.push(Output::Application(*earlier, Err(Refusal::Replaced)));
+        }
+        self.forget_application(gaid);
+        self.new_application(request)
     }
 
     fn new_application(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
@@ -116,8 +130,10 @@ impl State {
     /// The owner is back, or asks again: it keeps what it has, unless it wants something else.
     fn reconnect(&mut self, gaid: u32, request: RegisterApplicationRequest) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
-        let RegisterApplicationRequest { width, rows, data_address, service_address, .. } = request;
+        let RegisterApplicationRequest { width, rows, data_address, service_address, held, .. } = request;
         let record = &mut application.record;
+        // What was granted under its epoch is of no use any more.
+        let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
         let usable = rows > 0 && record.width == width;
         let moved = record.data_address != data_address;
         record.width = width;
@@ -130,6 +146,10 @@ impl State {
             Some(_) if !usable => {
                 self.withdraw(gaid);
                 self.offer(gaid);
+            }
+            Some(_) if over => {
+                application.record.epoch = next_epoch(application.record.epoch);
+                self.install(gaid);
             }
             Some(_) if moved => self.install(gaid),
             Some(_) => {}
@@ -273,6 +293,13 @@ impl State {
 /// Epochs only grow. (At one change a second they last 136 years.)
 pub(super) const fn next_epoch(epoch: u32) -> u32 {
     epoch.saturating_add(1)
+}
+
+/// Whether an owner's callers know its application by other ids than are known here.
+fn goes_by_others(application: &Application, request: &RegisterApplicationRequest) -> bool {
+    let ApplicationRecord { gaid, endpoint, .. } = application.record;
+    let held = request.held.filter(|held| (held.gaid, held.endpoint) != (gaid, endpoint));
+    held.is_some() && application.callers.is_empty()
 }
 
 fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {

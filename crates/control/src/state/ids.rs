@@ -1,14 +1,16 @@
 //! Ids: none is given out twice.
 //!
 //! A controller counts from a random id on, so that one that has lost its store does not give to somebody what another
-//! still has. Whoever had ids from an earlier controller says so when it registers here, and keeps them, unless they
-//! are taken: to callers an application *is* its GAID.
+//! still has. Whoever had ids from an earlier controller, or chose some at random while there was none, says so when it
+//! registers here, and keeps them, unless they are taken: to callers an application *is* its GAID.
 
 use std::collections::BTreeSet;
 
-use super::{IDS_END, IdsRecord, Refusal, Snapshot, State};
+use pathcall_proto::IDS_END;
 
-/// Ids of one kind that are kept from earlier controllers; whoever comes after gets new ones.
+use super::{IdsRecord, Refusal, Snapshot, State};
+
+/// Ids of one kind that are kept and were not counted here; whoever comes after gets new ones.
 const KEPT_MAX: usize = 1 << 16;
 
 /// What an id is of. Applications and pools share GAIDs.
@@ -19,7 +21,7 @@ pub(super) enum Kind {
     Element,
 }
 
-/// Ids that were not counted here: kept from earlier controllers.
+/// Ids that were not counted here: their holders had them before.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
     applications: BTreeSet<u32>,
@@ -60,8 +62,7 @@ impl State {
         Ok(id)
     }
 
-    /// The id that its holder had from an earlier controller, if it had one (0: none) and nobody was given it here; else
-    /// the next one.
+    /// The id that its holder has already, if it has one (0: none) and nobody was given it here; else the next one.
     pub(super) fn kept_or_next_id(&mut self, kind: Kind, held: u32) -> Result<u32, Refusal> {
         let (next, kept) = match kind {
             Kind::Application => (self.ids.gaid, &mut self.kept.applications),

@@ -84,8 +84,6 @@ pub const POOLS_MAX: usize = 1024;
 pub const TEXT_MAX: usize = 255;
 /// Pushes that an element may leave unconfirmed; at one more it is taken out of service.
 pub const PUSHES_MAX: usize = 32_768;
-/// Ids from here on are given out by servers that work without a controller.
-pub const IDS_END: u32 = 0x8000_0000;
 
 /// The times that leases go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

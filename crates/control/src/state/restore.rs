@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use pathcall_proto::IDS_END;
 use pathcall_wire::Instant;
 
 use super::ids::Kept;
 use super::pool::{NOBODY, Pool};
-use super::{Application, Effects, Element, IDS_END, Lease, Snapshot, State, Timing};
+use super::{Application, Effects, Element, Lease, Snapshot, State, Timing};
 
 /// Records that contradict each other: the store is not one that this controller wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,6 +14,7 @@ use pathcall_endpoint::driver::server::{Lapse, Lapses, ServerHandle};
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::Grant;
 use pathcall_endpoint::map::server::{Eviction, ServerConfig, Terms};
+use pathcall_proto::IDS_END;
 use pathcall_proto::v1::{ApplicationGrant, HeldGrant, MemoryGrant};
 use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
@@ -26,8 +27,6 @@ use crate::names::Names;
 const SUSPENSION: Duration = Duration::from_secs(10);
 /// Callers of one application at a time.
 pub(super) const MEMBERS_MAX: usize = 4096;
-/// Ids from here on are given out by a server, those below by the controller.
-const LOCAL_IDS: u32 = 0x8000_0000;
 
 /// An application with its map.
 #[derive(Debug)]
@@ -44,7 +43,9 @@ pub(super) struct Hosted {
     own_key: Option<TokenKey>,
     phase: Mutex<Phase>,
     members: AtomicUsize,
-    next_local_id: AtomicU32,
+    next_id: AtomicU32,
+    /// Members that the controller was not there for: should it be back, they are to work by the element, too.
+    strangers: AtomicUsize,
     /// Numbers of keys that are too long for a frame.
     pub(super) names: Names,
     /// Rows of registers that are wished: none if they are of no use.
@@ -82,13 +83,6 @@ pub(super) struct Serving {
     pub(super) terms: u64,
     /// Memory is not asked for before it: the element did not answer.
     suspended: Option<Instant>,
-}
-
-impl Serving {
-    /// Whether the controller knows the application.
-    pub(super) fn has_controller(&self) -> bool {
-        self.gaid != LOCAL_IDS
-    }
 }
 
 /// A grant of an element's memory.
@@ -138,7 +132,8 @@ impl Hosted {
             own_key,
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
-            next_local_id: AtomicU32::new(LOCAL_IDS + 1),
+            next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
+            strangers: AtomicUsize::new(0),
             names: Names::default(),
             key_memory,
             left: Notify::new(),
@@ -147,23 +142,41 @@ impl Hosted {
         })
     }
 
-    /// What the controller grants now.
-    pub(super) fn granted(&self, grant: ApplicationGrant) {
+    /// What the controller grants now; false when callers know the application by other ids: by those that it was
+    /// started with.
+    pub(super) fn granted(&self, grant: ApplicationGrant) -> bool {
         match &mut *self.phase() {
             Phase::Waiting(_, latest) => *latest = Some(grant),
             Phase::Serving(serving) => {
-                let memory = self.usable_memory(&grant, serving.key);
-                // Callers know the application by the ids that it was started with. An epoch in which
-                // the element was silent does not come back: nobody knows what it has.
-                let same = (serving.gaid, serving.endpoint) == (grant.gaid, grant.endpoint);
-                let usable = same && serving.epoch != grant.epoch;
-                if !usable || (serving.memory.is_none() && memory.is_none()) {
-                    return;
+                if (serving.gaid, serving.endpoint) != (grant.gaid, grant.endpoint) {
+                    return false;
                 }
-                serving.epoch = grant.epoch;
-                self.change(serving, memory, "the element failed or its memory was withdrawn");
+                let memory = self.usable_memory(&grant, serving.key);
+                // An epoch in which the element was silent does not come back: nobody knows what it has.
+                if serving.epoch != grant.epoch && (serving.memory.is_some() || memory.is_some()) {
+                    serving.epoch = grant.epoch;
+                    self.change(serving, memory, "the element failed or its memory was withdrawn");
+                }
             }
         }
+        true
+    }
+
+    /// The controller is there again, and all is as before. Members that it was not there for take part under another epoch.
+    pub(super) fn reached(&self) {
+        if self.strangers.load(Ordering::Relaxed) > 0
+            && let Phase::Serving(serving) = &mut *self.phase()
+            && serving.memory.is_some()
+        {
+            self.change(serving, None, "callers came that the controller does not know");
+            self.ask_anew.notify_one();
+        }
+    }
+
+    /// Counts a member that the controller was not there for; it is one until what comes back is dropped.
+    pub(super) fn stranger(self: &Arc<Self>) -> Stranger {
+        self.strangers.fetch_add(1, Ordering::Relaxed);
+        Stranger(Arc::clone(self))
     }
 
     /// On without the element, until the controller has memory under a new epoch. If it did not answer, it is not
@@ -201,17 +214,14 @@ impl Hosted {
 
     /// What callers know the application by, for a controller that does not know it.
     pub(super) fn held(&self) -> Option<HeldGrant> {
-        let Serving { gaid, epoch, endpoint, key, .. } = self.running().filter(Serving::has_controller)?;
-        Some(HeldGrant { gaid, epoch, endpoint, token_key: key.map(|key| key.words().into()) })
+        let Serving { gaid, epoch, endpoint, key, memory, .. } = self.running()?;
+        let token_key = key.map(|key| key.words().into());
+        Some(HeldGrant { gaid, epoch, endpoint, token_key, in_software: memory.is_none() })
     }
 
-    /// Rows to ask the controller for: none if they can't be used, or not yet again.
+    /// Rows to ask the controller for: none if they can't be used yet again.
     pub(super) fn rows(&self) -> u32 {
-        let useful = match &*self.phase() {
-            Phase::Serving(serving) => serving.has_controller() && self.suspended(serving).is_none(),
-            Phase::Waiting(..) => true,
-        };
-        if useful { self.rows } else { 0 }
+        if self.suspended_until().is_some() { 0 } else { self.rows }
     }
 
     /// When memory is to be asked for again, if it is not to be now.
@@ -250,10 +260,11 @@ impl Hosted {
         serving
     }
 
-    /// An endpoint id for a caller that the controller does not know.
-    pub(super) fn local_id(&self) -> u32 {
+    /// An id for who has none of the controller. It counts from a random one on: should the controller come back, it
+    /// lets everybody keep what nobody else has.
+    pub(super) fn own_id(&self) -> u32 {
         // After 2^31 callers ids come again, of callers that are long gone.
-        self.next_local_id.fetch_add(1, Ordering::Relaxed) | LOCAL_IDS
+        self.next_id.fetch_add(1, Ordering::Relaxed) % (IDS_END - 1) + 1
     }
 
     /// Counts a caller in; false when there are too many.
@@ -285,8 +296,7 @@ impl Hosted {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
         }
-        // Without a controller only this server and its callers see the ids.
-        let alone = || (LOCAL_IDS, epoch_of(SystemTime::now()), LOCAL_IDS);
+        let alone = || (rand::random_range(1..IDS_END), epoch_of(SystemTime::now()), self.own_id());
         let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
         let config = ServerConfig {
             gaid,
@@ -326,6 +336,16 @@ impl Hosted {
     /// Held only for a moment, by code that does not panic.
     fn phase(&self) -> MutexGuard<'_, Phase> {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A member that the controller was not there for.
+#[derive(Debug)]
+pub(super) struct Stranger(Arc<Hosted>);
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.strangers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::Inner;
 use super::books;
 use super::carry::{self, Carried};
-use super::hosted::{Hosted, MEMBERS_MAX, Serving};
+use super::hosted::{Hosted, MEMBERS_MAX, Serving, Stranger};
 use super::pool::Views;
 use super::registration::Controller;
 use crate::status;
@@ -153,8 +153,11 @@ impl Caller {
         };
         let terms = hosted.terms.subscribe();
         let serving = hosted.serving();
-        let registered = self.register(inner, &serving, &mut place).await;
-        let endpoint = registered.as_ref().map_or_else(|| hosted.local_id(), |grant| grant.endpoint);
+        let controller = inner.controller.as_ref().filter(|_| self.address.is_some());
+        let registered = self.register(controller, &serving, hosted).await;
+        let endpoint = registered.as_ref().map_or_else(|| hosted.own_id(), |grant| grant.endpoint);
+        let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint, server: 0 };
+        place.registered = controller.map(|controller| (controller.clone(), release));
         let member = self.member(endpoint, registered.as_ref(), &serving);
         place.member = Some((serving.clone(), endpoint));
         let joined = self.enter(hosted, &serving, member).await?;
@@ -164,7 +167,7 @@ impl Caller {
             caller: Caller { request: self.request.clone(), ..*self },
             inner: Arc::downgrade(inner),
             hosted: Arc::clone(hosted),
-            registered: registered.is_some(),
+            stranger: (controller.is_some() && registered.is_none()).then(|| hosted.stranger()),
             member,
             first: grant.clone(),
             known: serving.terms,
@@ -191,22 +194,20 @@ impl Caller {
     }
 
     /// Asks the controller to let the element know this caller. When it can't, the caller works
-    /// past the element.
-    async fn register(&self, inner: &Inner, serving: &Serving, place: &mut Place) -> Option<EndpointGrant> {
+    /// past the element until the controller can.
+    async fn register(
+        &self,
+        controller: Option<&Controller>,
+        serving: &Serving,
+        hosted: &Hosted,
+    ) -> Option<EndpointGrant> {
         // Also without memory: should there be some one day, the caller is known by the same id.
-        let controller = inner.controller.as_ref().filter(|_| serving.has_controller())?;
-        match controller.register(self.request_for(serving, self.address?, 0)).await {
-            Ok(grant) => {
-                let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
-                place.registered = Some((controller.clone(), release));
-                Some(grant)
-            }
-            Err(error) => {
-                let application = place.hosted.application.name;
-                tracing::warn!(application, "a caller works in software: the controller said: {}", error.message());
-                None
-            }
-        }
+        let registered = controller?.register(self.request_for(serving, self.address?, 0)).await;
+        let said = |error: &Status| {
+            let (application, said) = (hosted.application.name, error.message());
+            tracing::warn!(application, "a caller works in software: the controller said: {said}");
+        };
+        registered.inspect_err(said).ok()
     }
 
     async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
@@ -267,8 +268,8 @@ struct Following {
     caller: Caller,
     inner: Weak<Inner>,
     hosted: Arc<Hosted>,
-    /// Whether the controller knows it.
-    registered: bool,
+    /// Set when the controller was not there for it.
+    stranger: Option<Stranger>,
     member: Member,
     first: JoinGrant,
     /// Number of the terms that it knows.
@@ -293,8 +294,9 @@ impl Following {
     }
 
     /// What to tell; nothing when the terms have changed again meanwhile.
-    async fn renewed(&self, serving: &Serving) -> Option<JoinGrant> {
-        let registered = if self.registered && serving.memory.is_some() { self.register(serving).await } else { None };
+    async fn renewed(&mut self, serving: &Serving) -> Option<JoinGrant> {
+        let registered = if serving.memory.is_some() { self.register(serving).await } else { None };
+        self.stranger.take_if(|_| registered.is_some());
         // A caller counts its flows from the first of its slots: fewer than it has are of no use.
         let registered = registered.filter(|grant| grant.flows >= self.member.flows);
         let member = self.caller.member(self.member.endpoint, registered.as_ref(), serving);
@@ -314,9 +316,16 @@ impl Following {
 
     async fn register(&self, serving: &Serving) -> Option<EndpointGrant> {
         let controller = self.inner.upgrade()?.controller.clone()?;
-        let request = self.caller.request_for(serving, self.caller.address?, self.member.endpoint);
-        let grant = controller.register(request).await;
-        grant.ok().filter(|grant| grant.endpoint == self.member.endpoint)
+        let endpoint = self.member.endpoint;
+        let request = self.caller.request_for(serving, self.caller.address?, endpoint);
+        let mut grant = controller.register(request.clone()).await.ok()?;
+        if grant.endpoint != endpoint {
+            // The controller knows it by an id that it never heard of, as the answer came too late.
+            let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
+            controller.release(release).await.ok()?;
+            grant = controller.register(request).await.ok()?;
+        }
+        Some(grant).filter(|grant| grant.endpoint == endpoint)
     }
 }
 

@@ -188,6 +188,7 @@ impl Owner {
             }
             let mut pause = PAUSE_MIN;
             let mut last_refusal = None;
+            let terms = *self.hosted.terms.borrow();
             stream = loop {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
@@ -204,6 +205,9 @@ impl Owner {
                 }
             };
             tracing::info!(application, controller, "registered with the controller");
+            if *self.hosted.terms.borrow() == terms {
+                self.hosted.reached();
+            }
         }
     }
 
@@ -219,7 +223,7 @@ impl Owner {
             };
             tokio::select! {
                 grant = stream.message() => match grant {
-                    Ok(Some(grant)) => self.hosted.granted(grant),
+                    Ok(Some(grant)) => _ = self.hosted.granted(grant),
                     Ok(None) | Err(_) => return false,
                 },
                 () = self.hosted.ask_anew.notified() => return true,
@@ -229,13 +233,27 @@ impl Owner {
     }
 
     async fn attempt(&self) -> Result<Streaming<ApplicationGrant>, Status> {
+        let (grant, stream) = self.controller.own(self.request().await?).await?;
+        if self.hosted.granted(grant) {
+            return Ok(stream);
+        }
+        // It has had its first caller meanwhile, and goes by what that was told.
+        let (grant, stream) = self.controller.own(self.request().await?).await?;
+        if !self.hosted.granted(grant) {
+            let application = self.hosted.application.name;
+            tracing::warn!(application, "the controller has given its ids to others: working in software");
+        }
+        Ok(stream)
+    }
+
+    async fn request(&self) -> Result<RegisterApplicationRequest, Status> {
         let mut data_address = self.hosted.local_addr;
         if data_address.ip().is_unspecified() {
             let ip = self.controller.reached_from().await;
             data_address.set_ip(ip.map_err(|error| Status::unavailable(error.to_string()))?);
         }
         let application = &self.hosted.application;
-        let request = RegisterApplicationRequest {
+        Ok(RegisterApplicationRequest {
             name: application.name.into(),
             filter_digest: application.digest,
             width: application.width().into(),
@@ -245,10 +263,7 @@ impl Owner {
             service_address: self.service_address.clone(),
             authenticate: self.hosted.authenticates(),
             held: self.hosted.held(),
-        };
-        let (grant, stream) = self.controller.own(request).await?;
-        self.hosted.granted(grant);
-        Ok(stream)
+        })
     }
 }
 

@@ -19,6 +19,7 @@ fn scenario(purpose: Purpose, steps: Vec<Vec<Step>>) -> Scenario {
         by_element: false,
         joins: Instant(0),
         dies: None,
+        leaves: None,
         succeeds: None,
         outstanding: 1,
         steps,

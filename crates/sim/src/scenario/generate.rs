@@ -17,6 +17,8 @@ const TOKENS: u64 = 0x70_6b65;
 const WAYS: u64 = 0x77_6179;
 /// Makes the seed of the chance that rows of arrays clear themselves.
 const CLEARING: u64 = 0x63_6c72;
+/// Makes the seed of the chance that callers leave.
+const LEAVING: u64 = 0x6c_6561;
 /// Elements of a scenario at most.
 const ELEMENTS_MAX: usize = 2;
 
@@ -86,12 +88,25 @@ pub fn generate(seed: u64) -> Scenario {
         let shadow = random.happens(Chance::percent(45));
         application.clear = if shadow { ClearPolicy::Shadow } else { ClearPolicy::Copy };
     }
+    leave(&mut Random::new(seed ^ LEAVING), &mut scenario);
     let mut random = Random::new(seed ^ WAYS);
     if random.happens(Chance::percent(45)) {
         scenario.inline = true;
         weather.lead_astray(&mut random, &mut scenario);
     }
     scenario
+}
+
+/// In some applications callers close when they have done all, and leave. Not of those that sum: all their
+/// workers stay to the last round.
+fn leave(random: &mut Random, scenario: &mut Scenario) {
+    for plan in scenario.applications.iter_mut().filter(|plan| plan.purpose != Purpose::Sum) {
+        let (some, within) =
+            (random.happens(Chance::percent(40)), random.pick(&[0, 1, 500].map(Duration::from_millis)));
+        for caller in plan.callers.iter_mut().filter(|caller| some && caller.dies.is_none()) {
+            caller.leaves = random.happens(Chance::percent(70)).then(|| random.up_to(within));
+        }
+    }
 }
 
 /// In some applications that add, the server acknowledges: nothing that was reported done may be lost,
@@ -278,6 +293,7 @@ fn caller(random: &mut Random, steps: Vec<Step>, habits: Habits, given: &mut Giv
         by_element: through,
         joins: Instant(0) + random.up_to(habits.joins_within),
         dies: None,
+        leaves: None,
         succeeds: None,
         outstanding: if habits.in_order { 1 } else { random.pick(&[1, 2, 8, 100]) },
         steps,

@@ -203,6 +203,8 @@ pub struct CallerPlan {
     pub joins: Instant,
     /// When its process is killed, if it is.
     pub dies: Option<Death>,
+    /// Whether it closes and leaves when it has done all, and how long until its owner hears of that.
+    pub leaves: Option<Duration>,
     /// The caller of the same application whose slots it takes over, and whose leaving it waits for.
     pub succeeds: Option<usize>,
     /// Steps under way at one time.

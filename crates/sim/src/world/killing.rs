@@ -1,7 +1,7 @@
-//! A caller's process is killed, and another takes its place.
+//! A caller's process leaves, or is killed and another takes its place.
 //!
 //! ```text
-//! killed ─► its frames still travel ─► the owner counts it as gone ─► the controller takes its slots
+//! leaves, or is killed ─► its frames still travel ─► the owner counts it as gone ─► the controller takes its slots
 //!        back ─► the owner may free what it held in the element; a new process takes the slots
 //! ```
 
@@ -22,6 +22,13 @@ impl World<'_> {
         self.judge.killed(application, number);
         if let Some(death) = self.scenario.applications[application].callers[number].dies {
             self.queue.push(self.now + death.noticed_after, Event::Leave(application, number));
+        }
+    }
+
+    /// A caller has closed, and its process ends.
+    pub(super) fn ends(&mut self, application: usize, number: usize) {
+        if let Some(heard_after) = self.scenario.applications[application].callers[number].leaves {
+            self.queue.push(self.now + heard_after, Event::Leave(application, number));
         }
     }
 

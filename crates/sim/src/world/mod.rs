@@ -58,7 +58,7 @@ enum Event {
     Wake(Node),
     /// A caller's process is killed.
     Kill(usize, usize),
-    /// Its owner counts it as gone.
+    /// Its owner counts a caller as gone.
     Leave(usize, usize),
     /// The element lets in nothing more of it.
     Release(usize, usize),
@@ -306,6 +306,9 @@ impl<'a> World<'a> {
             let (parties, now) = (&mut self.parties, self.now);
             self.judge.look_at_rivals(node, &report, |holder, step| parties.believes(now, holder, step));
             self.judge.hear(node, &report)?;
+            if let (Node::Caller(application, number), Report::Leaves) = (node, &report) {
+                self.ends(application, number);
+            }
             if let (Node::Owner(application), Report::Answered(LAST_QUERY, _)) = (node, &report) {
                 self.answers.insert(application, report);
             }

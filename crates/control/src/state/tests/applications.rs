@@ -235,7 +235,7 @@ fn who_asks_again_waits_for_what_it_asked_for_last() {
 /// As its owner says that it is known.
 fn as_held(grant: &ApplicationGrant) -> Option<HeldGrant> {
     let ApplicationGrant { gaid, epoch, endpoint, token_key, .. } = *grant;
-    Some(HeldGrant { gaid, epoch, endpoint, token_key })
+    Some(HeldGrant { gaid, epoch, endpoint, token_key, in_software: false })
 }
 
 #[test]
@@ -293,10 +293,58 @@ fn ids_that_are_taken_are_not_kept() {
 }
 
 #[test]
+fn who_works_in_software_under_an_epoch_gets_another() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (_, grant) = world.owner("MR-1", 5, 100);
+    let caller = world.caller(grant.gaid, 9, 4);
+    let asks = |world: &mut World, epoch, in_software| {
+        let held = as_held(&grant).map(|held| HeldGrant { epoch, in_software, ..held });
+        let call = world.register(RegisterApplicationRequest { held, ..application("MR-1", 5, 100) });
+        world.deliver_all();
+        world.grants(call).pop().unwrap()
+    };
+    assert_eq!(asks(&mut world, grant.epoch, false), grant, "it works by the element");
+    assert_eq!(asks(&mut world, grant.epoch - 1, true), grant, "it has not heard of this one");
+    let other = asks(&mut world, grant.epoch, true);
+    assert_eq!(other, ApplicationGrant { epoch: grant.epoch + 1, ..grant.clone() });
+    assert_eq!(asks(&mut world, grant.epoch, true), other, "asked for once more, given once");
+    assert_eq!(world.elements[0].applications[&grant.gaid].epoch, other.epoch);
+    assert_eq!(world.caller(grant.gaid, 9, 4), caller, "callers stay as they are");
+    world.assert_tables_are_as_recorded();
+}
+
+#[test]
+fn who_had_callers_before_it_was_known_goes_by_what_they_know() {
+    let mut world = World::new();
+    world.element(128, 1 << 20, 64);
+    let (first, grant) = world.owner("MR-1", 5, 128);
+    let held = HeldGrant { gaid: 777, endpoint: 778, epoch: 400, token_key: None, in_software: true };
+    let request = RegisterApplicationRequest { held: Some(held), ..application("MR-1", 5, 128) };
+    let call = world.register(request.clone());
+    world.deliver_all();
+    let named = world.grants(call).pop().unwrap();
+    assert_eq!((named.gaid, named.endpoint, named.epoch), (777, 778, 401));
+    assert_eq!(named.memory, grant.memory, "it is free again");
+    assert_eq!(world.refusal(first), Some(Refusal::Replaced));
+    world.input(Input::Ended(first));
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.state.status().applications.len(), 1);
+    assert_eq!(world.caller_held(777, 9, 4, 779).endpoint, 779, "a caller keeps its id as well");
+    world.assert_tables_are_as_recorded();
+
+    // Whoever has callers that are known here goes by what they know already.
+    let other = HeldGrant { gaid: 888, ..held };
+    let call = world.register(RegisterApplicationRequest { held: Some(other), ..request });
+    world.deliver_all();
+    assert_eq!(world.grants(call).pop().unwrap().gaid, 777);
+}
+
+#[test]
 fn frames_stay_signed_as_callers_know() {
     let mut world = World::new();
     world.input(Input::Key(TokenKey { k0: 1, k1: 2 }));
-    let held = HeldGrant { gaid: 7, epoch: 3, endpoint: 8, token_key: Some(TokenKey { k0: 3, k1: 4 }) };
+    let held = HeldGrant { gaid: 7, epoch: 3, endpoint: 8, token_key: Some(TokenKey { k0: 3, k1: 4 }), in_software: false };
     let request = RegisterApplicationRequest { authenticate: true, held: Some(held), ..application("MR-1", 5, 0) };
     let call = world.register(request);
     assert_eq!(world.grants(call).pop().unwrap().token_key, held.token_key);

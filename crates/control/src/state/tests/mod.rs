@@ -18,6 +18,7 @@ use pathcall_proto::v1::{
     ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, HeldGrant, JoinPoolRequest,
     PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
+use pathcall_proto::IDS_END;
 use pathcall_wire::Instant;
 
 use super::*;

@@ -66,6 +66,7 @@ impl KeyedCalls {
         operation: Operation,
         config: &ClientConfig,
     ) -> Result<Option<Output>, CallError> {
+        self.note_use();
         let call = Call::new(operation);
         check(&call)?;
         if call.keys.is_empty() {
@@ -85,7 +86,6 @@ impl KeyedCalls {
         if call.takes_locks() {
             self.locks.lease.want(now, config);
         }
-        self.kept.used = true;
         let all = call.in_key_order();
         self.plan(&mut call, &all, config.element);
         self.ready.push_back(id);

@@ -292,7 +292,7 @@ impl MapClient {
         self.greets |= element;
         self.standing = self.sums.stands().map(|_| (now, self.config.timing.rto_initial));
         (self.bypass, self.bypassed) = Default::default();
-        if self.broken.is_some() {
+        if self.broken.is_some() || self.keyed.is_closing() && mutant::on(Mutant::RenewalsUnheardInClosing) {
             return;
         }
         self.keyed.renew(now, renewal, &mut self.flows, &self.config, &mut self.stats);
@@ -307,7 +307,7 @@ impl MapClient {
     /// No further call comes: what only the element has is made the server's, and then the server is
     /// told that this caller leaves nothing behind. Done when it [`MapClient::is_idle`].
     pub fn close(&mut self, now: Instant) {
-        self.keyed.close(now, &self.config);
+        self.keyed.close(now);
         self.votes.close(&self.config);
     }
 

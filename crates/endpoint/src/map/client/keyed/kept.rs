@@ -288,14 +288,20 @@ impl KeyedCalls {
         }
     }
 
-    /// No further call comes.
-    pub(in super::super) fn close(&mut self, now: Instant, config: &ClientConfig) {
+    /// Whether no further call comes.
+    pub(in super::super) fn is_closing(&self) -> bool {
+        self.kept.closing
+    }
+
+    /// No further call comes. That nothing is left behind is said without an element, too: there may be one by now,
+    /// and then only this caller knows that it has not heard of it.
+    pub(in super::super) fn close(&mut self, now: Instant) {
         let kept = &mut self.kept;
         kept.closing = true;
         if !kept.calls.is_empty() {
             kept.ask = Some((now, Duration::ZERO));
         }
-        if kept.used && config.element && kept.owed != Owed::Settled {
+        if kept.used && kept.owed != Owed::Settled && !mutant::on(Mutant::LeavesUnsaid) {
             kept.owed = Owed::Leaving;
         }
     }

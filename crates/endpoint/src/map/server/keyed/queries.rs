@@ -69,7 +69,7 @@ impl KeyedTruth {
             let applied = self.record.remove(endpoint).filter(known).unwrap_or_default();
             let committed = if mutant::on(Mutant::CommitsForgotten) { 0 } else { self.committed };
             state.ended = Some(Ended { committed, applied });
-            state.settled &= !state.member.element;
+            state.settled &= !state.member.element || state.clean;
         }
         self.table.map_anew(room(config));
         self.evictions.start_anew();
@@ -185,7 +185,8 @@ impl KeyedTruth {
         Some(())
     }
 
-    /// A caller has repeated all that an ended epoch had of it.
+    /// A caller has repeated all that an ended epoch had of it. That it leaves nothing behind holds whatever
+    /// epoch it knows of: in a later one it has done nothing.
     pub(in super::super) fn settled(
         &mut self,
         now: Instant,
@@ -195,10 +196,10 @@ impl KeyedTruth {
         out: &mut impl Outbox,
     ) -> Option<()> {
         let (name, _) = meet(frame, shared)?;
-        let epoch = shared.config.epoch;
-        if let Some(state) = shared.members.get_mut(&name.endpoint).filter(|state| state.ended.is_none()) {
-            state.settled |= frame.base().epoch() == epoch;
-            state.clean = state.settled && frame.map().has(MapFlags::CLEAR);
+        let (epoch, leaves) = (shared.config.epoch, frame.map().has(MapFlags::CLEAR));
+        if let Some(state) = shared.members.get_mut(&name.endpoint) {
+            state.clean |= leaves;
+            state.settled |= leaves || state.ended.is_none() && frame.base().epoch() == epoch;
             self.reopen = true;
         }
         shared.acknowledge(frame, out)?;

@@ -1,0 +1,93 @@
+//! Servers and callers that begin while the controller is away: they work by the element once it is there.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::common::{Running, counts, str_int};
+use crate::shadow::element;
+use crate::store::controller;
+use pathcall_control::Place;
+use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_rpc_stubs::{PATHCALL, Wanted};
+use tokio::time::timeout;
+
+const FREE: &str = "127.0.0.1:0";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The default, and frames that carry tokens, whose key callers know already.
+const SIGNED: [bool; 2] = [false, true];
+
+async fn server(controller: &str, signed: bool) -> Running {
+    let builder = Server::builder(&PATHCALL).controller(controller).authenticate_frames(signed);
+    Running::start_with(builder.build().await.expect("a server"), 0).await
+}
+
+/// Adds to a key until the element has worked on it; how often it added.
+async fn until_by_element(channel: &Channel) -> i64 {
+    let mut words = WordsClient::new(channel.clone());
+    let by_element = async {
+        let mut added = 0;
+        while channel.stats().applications.iter().all(|app| app.map.lanes_element == 0) {
+            words.reduce(counts(&[("a", 1)], "")).await.expect("it is added");
+            added += 1;
+        }
+        added
+    };
+    timeout(LIMIT, by_element).await.expect("the element is used")
+}
+
+async fn value(channel: &Channel) -> i64 {
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    let found = WordsClient::new(channel.clone()).query(wanted).await.expect("nothing is lost").into_inner();
+    found.kvs.expect("values").map["a"]
+}
+
+#[tokio::test]
+async fn an_application_that_begins_without_the_controller() {
+    for signed in SIGNED {
+        let away = std::net::TcpListener::bind(FREE).unwrap().local_addr().unwrap();
+        let server = server(&format!("http://{away}"), signed).await;
+        let channel = server.channel().await;
+        WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.expect("in software");
+        let controller = controller(away, Place::Memory).await;
+        let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
+        let added = until_by_element(&channel).await;
+        let later = server.channel().await;
+        let more = until_by_element(&later).await;
+        assert_eq!(value(&channel).await, 1 + added + more);
+        assert!(channel.stats().applications.iter().all(|app| app.joins <= 1), "nobody lost its place");
+    }
+}
+
+/// Joins while the controller is away, and adds until the element works once it is back, with its store or without.
+async fn a_caller_begins_without_the_controller(keeps: bool, signed: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = |n: u32| Place::File(folder.path().join(format!("store-{}.redb", if keeps { 0 } else { n })));
+    let first = controller(FREE.parse().unwrap(), store(0)).await;
+    let address: SocketAddr = first.url().trim_start_matches("http://").parse().unwrap();
+    let _element = element(&first, [FREE.parse().unwrap(); 2]).await;
+    let server = server(&first.url(), signed).await;
+    let before = server.channel().await;
+    let mut added = until_by_element(&before).await;
+    first.shutdown().await;
+    let channel = server.channel().await;
+    WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.expect("in software");
+    let _second = controller(address, store(1)).await;
+    added += 1 + until_by_element(&channel).await;
+    assert_eq!(value(&before).await, added);
+}
+
+#[tokio::test]
+async fn a_caller_that_begins_while_the_controller_is_away() {
+    for signed in SIGNED {
+        a_caller_begins_without_the_controller(true, signed).await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_begins_while_the_controller_is_away_and_forgets() {
+    for signed in SIGNED {
+        a_caller_begins_without_the_controller(false, signed).await;
+    }
+}
