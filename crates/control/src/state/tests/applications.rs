@@ -344,7 +344,8 @@ fn who_had_callers_before_it_was_known_goes_by_what_they_know() {
 fn frames_stay_signed_as_callers_know() {
     let mut world = World::new();
     world.input(Input::Key(TokenKey { k0: 1, k1: 2 }));
-    let held = HeldGrant { gaid: 7, epoch: 3, endpoint: 8, token_key: Some(TokenKey { k0: 3, k1: 4 }), in_software: false };
+    let held =
+        HeldGrant { gaid: 7, epoch: 3, endpoint: 8, token_key: Some(TokenKey { k0: 3, k1: 4 }), in_software: false };
     let request = RegisterApplicationRequest { authenticate: true, held: Some(held), ..application("MR-1", 5, 0) };
     let call = world.register(request);
     assert_eq!(world.grants(call).pop().unwrap().token_key, held.token_key);
