@@ -1,7 +1,7 @@
 //! Elements and controllers that are killed while calls run: every sum stays exact, and the element
 //! takes part again when it is back.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek};
 use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -32,13 +32,19 @@ impl Process {
     /// Starts it, and waits until it says that it is ready.
     fn start(args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pathcall"));
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut says = tempfile::tempfile().expect("a file");
+        let stderr = says.try_clone().expect("another handle");
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("the command is built");
         let mut ready = String::new();
         let stdout = child.stdout.take().expect("piped");
         let process = Self(child);
         BufReader::new(stdout).read_line(&mut ready).expect("a line");
-        assert!(ready.starts_with("ready"), "{ready:?}");
+        if !ready.starts_with("ready") {
+            let mut why = String::new();
+            says.rewind().and_then(|()| says.read_to_string(&mut why)).expect("what it said");
+            panic!("{args:?}: {ready:?} {why}");
+        }
         process
     }
 }
@@ -47,6 +53,14 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
     }
+}
+
+/// A port that nobody has, and that the system gives to nobody who asks for any: a process that is killed finds it free
+/// when it is back.
+fn free_port() -> u16 {
+    let free =
+        |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok() && UdpSocket::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| rand::random_range(10_000..32_768)).find(free).expect("one of many")
 }
 
 /// A controller and an element at addresses that stay the same.
@@ -59,11 +73,7 @@ struct Network {
 
 impl Network {
     fn start() -> Self {
-        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let data = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        let [controller, control] = listeners.map(|l| l.local_addr().expect("bound").port());
-        let ports = [controller, control, data.local_addr().expect("bound").port()];
-        drop(data);
+        let ports = [(); 3].map(|()| free_port());
         let store = tempfile::tempdir().expect("a folder");
         let mut network = Self { controller: None, element: None, store, ports };
         network.start_controller();
@@ -201,11 +211,11 @@ async fn summing_goes_on(victim: Victim) {
     let mut network = Network::start();
     let running = server(&network, victim != Victim::Element).await;
     let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
-    let callers = (0..CALLERS).map(|caller| {
-        let (uri, done, stop) = (running.uri(), Arc::clone(&done), Arc::clone(&stop));
+    let channels = [running.channel().await, running.channel().await];
+    let callers = channels.clone().into_iter().zip(0..CALLERS).map(|(channel, caller)| {
+        let (done, stop) = (Arc::clone(&done), Arc::clone(&stop));
         tokio::spawn(async move {
-            let channel = Channel::connect(uri, &PATHCALL).await.expect("connects");
-            let mut training = TrainingClient::new(channel.clone());
+            let mut training = TrainingClient::new(channel);
             let mut call = 0;
             // All workers make the same number of calls.
             while call < stop.load(Ordering::SeqCst) {
@@ -216,16 +226,17 @@ async fn summing_goes_on(victim: Victim) {
                 call += 1;
                 done.fetch_add(1, Ordering::Relaxed);
             }
-            channel
         })
     });
     let callers: Vec<_> = callers.collect();
     havoc(&mut network, victim, &done).await;
-    until(|| running.pathcall.stats().iter().any(|app| app.name == "T-SUM" && app.element)).await;
+    let lanes = |channel: &Channel| channel.stats().applications.iter().map(|app| app.map.lanes_element).sum::<u64>();
+    let before = channels.each_ref().map(lanes);
+    until(|| channels.iter().zip(before).all(|(channel, before)| element_works(channel, "T-SUM", before))).await;
+    // Neither has made so many calls already.
     stop.store(done.load(Ordering::Relaxed) / CALLERS + 400, Ordering::SeqCst);
     for caller in callers {
-        let channel = caller.await.expect("every sum is right");
-        assert!(element_works(&channel, "T-SUM", 0));
+        caller.await.expect("every sum is right");
     }
 }
 
