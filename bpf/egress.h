@@ -5,8 +5,8 @@
  * up to the element's second port, its source port an enum slow.
  *
  * A frame comes from where it was addressed to: the element, or (inline) the peer whose answer it is. One
- * that goes on to the endpoint it was addressed to, or that is copied in passing, keeps its source, and has
- * one hop less to go, so that a loop of routes ends it. */
+ * that goes on to the endpoint it was addressed to, or the server's that is copied in passing, keeps its
+ * source, and has one hop less to go, so that a loop of routes ends it. */
 #pragma once
 
 #include "address.h"
@@ -165,6 +165,21 @@ static __always_inline __u32 address(struct xdp_md *xdp, struct whereabouts *to,
 	return way.ifindex;
 }
 
+/* A packet that is worked on in passing and answers all is from where it was addressed to: with its own source it would
+ * come back to its sender as from itself, which no host takes. Its checksums are made for each copy. */
+static __always_inline void turn(struct xdp_md *xdp)
+{
+	void *data = (void *)(long)xdp->data;
+	struct iphdr *ip = data + sizeof(struct ethhdr);
+	struct udphdr *udp = (void *)(ip + 1);
+
+	if (data + FRAME_AT + HEADERS > (void *)(long)xdp->data_end)
+		return;
+	ip->saddr = ip->daddr;
+	ip->ttl = TTL;
+	udp->source = udp->dest;
+}
+
 /* Hands a worked-on frame to user space, which sends it on. */
 static __always_inline int hand_up(struct xdp_md *xdp, __u32 len, enum slow slow)
 {
@@ -214,8 +229,11 @@ static __always_inline int leave(struct xdp_md *xdp, struct context *c, int acti
 	}
 	copied = bpf_map_lookup_elem(&copied_here, &c->app.index);
 	members = bpf_map_lookup_elem(&groups, &c->app.index);
-	if (copied && *copied && members)
+	if (copied && *copied && members) {
+		if (c->passing && !(c->flags & PC_FLAG_FROM_SERVER))
+			turn(xdp);
 		return bpf_redirect_map(members, 0, BPF_F_BROADCAST);
+	}
 	return hand_up(xdp, c->len, SLOW_MULTICAST);
 }
 

@@ -53,9 +53,10 @@ control Emit(inout headers hdr, inout metadata md) {
                     if ((md.map_flags & PC_MAP_CLEAR) == 0) {
                         md.fate = FATE_FORWARD;
                     } else if (md.part == PART_FIRST) {
-                        /* The row clears itself: these sums are the result. */
+                        /* The row clears itself: these sums are the result, from where the part was addressed to. */
                         hdr.base.kind = PC_KIND_MAP_RESULT;
                         md.fate = FATE_MULTICAST;
+                        md.passing = false;
                     } else {
                         answer(PC_KIND_MAP_RESULT, false);
                     }
@@ -94,6 +95,7 @@ control Emit(inout headers hdr, inout metadata md) {
                 } else {
                     hdr.base.kind = PC_KIND_MAP_ACK;
                     md.fate = FATE_MULTICAST;
+                    md.passing = false;
                 }
             }
         } else if (md.way == WAY_LOCK) {

@@ -183,7 +183,7 @@ impl Flags {
     pub const FLIP: u16 = 1 << 0;
     /// Congestion was met on the way.
     pub const ECN: u16 = 1 << 1;
-    /// From the server agent (isSA).
+    /// From the server (NetRPC's isSA).
     pub const FROM_SERVER: u16 = 1 << 2;
     /// To every caller of the application (isMcast).
     pub const MCAST: u16 = 1 << 3;

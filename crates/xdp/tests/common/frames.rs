@@ -3,7 +3,7 @@
 use pathcall_conformance::frame::{bare, keyed, linear};
 use pathcall_program::{Application, Endpoint, Size};
 use pathcall_wire::map::LOCK_PARKED;
-use pathcall_wire::{BaseRepr, Flags, KEYED_WIDTH, Kind, MapFlags, MapRepr, Target};
+use pathcall_wire::{BaseRepr, Flags, KEYED_WIDTH, Kind, MapFlags, MapFrame, MapRepr, Target};
 use pathcall_xdp::{Config, Error, Kernel};
 
 use super::{address, config};
@@ -74,6 +74,15 @@ pub fn part(worker: usize, seq: u32, row: u32, round: u32, values: &[i32]) -> Ve
     let flags = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
     let map = MapRepr { flags, index: row, threshold: 2, worker: worker as u16, tag: 9, ..MapRepr::default() };
     linear(&base(Kind::MapData, worker, seq, round), &map, values)
+}
+
+/// The same, of a row that clears itself: clear policy *shadow*.
+pub fn shadow_part(worker: usize, seq: u32, row: u32, round: u32, values: &[i32]) -> Vec<u8> {
+    let mut frame = part(worker, seq, row, round, values);
+    let mut view = MapFrame::new_checked(&mut frame[..]).expect("our own");
+    let flags = view.map().flags() | MapFlags::CLEAR;
+    view.map_mut().set_flags(flags);
+    frame
 }
 
 /// The server's result of a round, which clears it; as a multicast.

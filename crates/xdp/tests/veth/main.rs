@@ -185,6 +185,25 @@ fn frames_are_worked_on_between_hosts_that_never_name_the_element() {
 }
 
 #[test]
+fn sums_that_the_element_says_in_passing_come_from_the_server_to_all() {
+    let Some((hosts, mut attached)) = attached(true) else { return };
+    let kernel = &mut attached.element;
+    hosts.within(Host::Element, || kernel.set_group(GAID, &WORKERS).expect("two interfaces"));
+    let [a, b] = [Host::A, Host::B].map(|host| hosts.socket(host));
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    a.send_to(&frames::shadow_part(0, 1, 3, 1, &[5, -7, 9]), address(SERVER)).expect("it leaves");
+    b.send_to(&frames::shadow_part(1, 1, 3, 1, &[1, 1, 1]), address(SERVER)).expect("it leaves");
+    // A host takes nothing that seems to come from itself.
+    for (socket, member) in [(&b, WORKERS[1]), (&a, WORKERS[0])] {
+        let result = map_from(socket, address(SERVER));
+        assert_eq!((result.kind(), result.base().dst()), (Kind::MapResult, member));
+        assert_eq!([0, 1, 2].map(|lane| result.linear(lane)), [Some(6), Some(-6), Some(10)]);
+    }
+    assert_eq!(kernel.counters().expect("read").slow, 0);
+    assert_eq!([Host::A, Host::B].map(|host| hosts.checksum_errors(host)), [0; 2]);
+}
+
+#[test]
 fn other_traffic_passes() {
     others_pass(false);
 }
