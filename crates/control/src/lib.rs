@@ -40,9 +40,5 @@ pub use store::Place;
 
 /// TCP port of the controller.
 pub const CONTROLLER_PORT: u16 = 7700;
-/// TCP port of an element's control service.
-pub const ELEMENT_CONTROL_PORT: u16 = 7701;
-/// UDP port of an element.
-pub const ELEMENT_DATA_PORT: u16 = 7702;
 /// Where the controller listens if not told otherwise.
 pub const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), CONTROLLER_PORT);

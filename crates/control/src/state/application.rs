@@ -88,12 +88,16 @@ impl State {
         // Another process is another endpoint.
         let same = application.record.incarnation == request.incarnation;
         let kept = application.record.token_key.filter(|_| same);
-        let endpoint = if same { application.record.endpoint } else { self.next_id(Kind::Endpoint)? };
+        let last = application.record.endpoint;
+        let endpoint = if same { last } else { self.next_id(Kind::Endpoint)? };
         let token_key = self.token_key(&request, kept)?;
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let epoch = next_epoch(application.record.epoch);
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
+        if !same {
+            self.let_go(Kind::Endpoint, last);
+        }
         if let Some(memory) = self.reserve(gaid) {
             self.grant(gaid, memory);
         }
@@ -166,6 +170,7 @@ impl State {
         for endpoint in std::mem::take(&mut application.callers).into_values() {
             self.endpoints.remove(&endpoint);
             self.changed.endpoints.insert(endpoint);
+            self.let_go(Kind::Endpoint, endpoint);
         }
         self.changed.applications.insert(gaid);
     }
@@ -174,6 +179,8 @@ impl State {
         if let Some(application) = self.applications.remove(&gaid) {
             self.names.remove(&application.record.name);
             self.changed.applications.insert(gaid);
+            self.let_go(Kind::Application, gaid);
+            self.let_go(Kind::Endpoint, application.record.endpoint);
         }
     }
 

@@ -46,7 +46,7 @@ impl State {
         Ok(endpoint)
     }
 
-    /// A caller that is not known here; of its record the endpoint is what an earlier controller gave it.
+    /// A caller that is not known here; of its record the endpoint is what it goes by already.
     fn new_caller(&mut self, record: EndpointRecord) -> Result<u32, Refusal> {
         let callers = self.applications.get(&record.gaid).map_or(0, |application| application.callers.len());
         if callers >= CALLERS_MAX {
@@ -117,6 +117,7 @@ impl State {
     fn release(&mut self, endpoint: u32) {
         let Some(caller) = self.endpoints.remove(&endpoint) else { return };
         self.changed.endpoints.insert(endpoint);
+        self.let_go(Kind::Endpoint, endpoint);
         let Some(application) = self.applications.get_mut(&caller.gaid) else { return };
         application.callers.remove(&(caller.incarnation, caller.data_address));
         let Some(memory) = application.record.memory.filter(|_| caller.slots > 0) else { return };

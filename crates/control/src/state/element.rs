@@ -181,14 +181,19 @@ impl State {
             let Some((_, subject)) = element.unconfirmed.pop_front() else { break };
             element.progress = self.now;
             let confirmed = match &subject {
-                // Unless it was installed and removed again since. (Endpoints are removed twice only
-                // with their application, which takes them along.)
+                // Unless it was installed and removed again since.
                 Subject::Removed(gaid) if !element.unconfirmed.iter().any(|(_, later)| *later == subject) => {
                     record::remove(&mut element.record.stale_applications, *gaid)
                 }
                 Subject::RemovedEndpoints(endpoints) => {
+                    let again = |endpoint: &u32| {
+                        let later =
+                            |later: &Subject| matches!(later, Subject::RemovedEndpoints(of) if of.contains(endpoint));
+                        element.unconfirmed.iter().any(|(_, subject)| later(subject))
+                    };
+                    let gone: Vec<_> = endpoints.iter().copied().filter(|endpoint| !again(endpoint)).collect();
                     let stale = &mut element.record.stale_endpoints;
-                    endpoints.iter().fold(false, |any, &endpoint| record::remove(stale, endpoint) | any)
+                    gone.into_iter().fold(false, |any, endpoint| record::remove(stale, endpoint) | any)
                 }
                 Subject::Removed(_) | Subject::Strangers | Subject::Application(_) => false,
             };

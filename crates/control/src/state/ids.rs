@@ -2,7 +2,7 @@
 //!
 //! A controller counts from a random id on, so that one that has lost its store does not give to somebody what another
 //! still has. Whoever had ids from an earlier controller, or chose some at random while there was none, says so when it
-//! registers here, and keeps them, unless they are taken: to callers an application *is* its GAID.
+//! registers here, and keeps them, unless somebody else has them: to callers an application *is* its GAID.
 
 use std::collections::BTreeSet;
 
@@ -62,8 +62,14 @@ impl State {
         Ok(id)
     }
 
-    /// The id that its holder has already, if it has one (0: none) and nobody was given it here; else the next one.
+    /// The id that its holder has already, if it has one (0: none) and nobody else has it; else the next one. Who was
+    /// counted out, and is back, keeps its id, too: an owner may be cut off from here for longer than from its callers.
     pub(super) fn kept_or_next_id(&mut self, kind: Kind, held: u32) -> Result<u32, Refusal> {
+        let taken = match kind {
+            Kind::Application => self.applications.contains_key(&held) || self.pools.contains_key(&held),
+            Kind::Endpoint => self.is_endpoint(held),
+            Kind::Element => false,
+        };
         let (next, kept) = match kind {
             Kind::Application => (self.ids.gaid, &mut self.kept.applications),
             Kind::Endpoint => (self.ids.endpoint, &mut self.kept.endpoints),
@@ -71,9 +77,27 @@ impl State {
             Kind::Element => return self.next_id(kind),
         };
         let counted = (self.ids.first..next).contains(&held);
-        if (1..IDS_END).contains(&held) && !counted && kept.len() < KEPT_MAX && kept.insert(held) {
+        let free = (1..IDS_END).contains(&held) && !taken;
+        if free && (counted || kept.len() < KEPT_MAX && kept.insert(held)) {
             return Ok(held);
         }
         self.next_id(kind)
+    }
+
+    /// Whether a caller, an owner, an element or a server of a pool has this id.
+    fn is_endpoint(&self, id: u32) -> bool {
+        self.endpoints.contains_key(&id)
+            || self.applications.values().any(|application| application.record.endpoint == id)
+            || self.elements.values().any(|element| element.record.endpoint == id)
+            || self.pools.values().any(|pool| pool.leases.contains_key(&id))
+    }
+
+    /// Nobody has this id any more; should it have been kept, there is room for another.
+    pub(super) fn let_go(&mut self, kind: Kind, id: u32) {
+        match kind {
+            Kind::Application => self.kept.applications.remove(&id),
+            Kind::Endpoint => self.kept.endpoints.remove(&id),
+            Kind::Element => false,
+        };
     }
 }

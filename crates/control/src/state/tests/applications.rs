@@ -143,6 +143,36 @@ fn an_owner_that_comes_back_too_late_starts_anew() {
 }
 
 #[test]
+fn callers_of_an_owner_that_comes_back_too_late_keep_their_ids() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (mut stream, grant) = world.owner("MR-1", 5, 100);
+    let element = world.state.snapshot().elements[0].endpoint;
+    // One was counted here, another one began while the controller was away.
+    let callers = [(9, world.caller_held(grant.gaid, 9, 4, 0).endpoint), (10, 777)];
+    for round in 0..3 {
+        for (incarnation, id) in callers {
+            let caller = world.caller_held(grant.gaid, incarnation, 4, id);
+            assert_eq!((caller.endpoint, caller.flows), (id, 4), "round {round}");
+        }
+        world.assert_tables_are_as_recorded();
+        world.input(Input::Ended(stream));
+        world.pass(TIMING.grace);
+        (stream, _) = world.owner("MR-1", 5, 100);
+    }
+    // So does who was released; nobody else has it then, or an id of an owner or an element.
+    for (incarnation, id) in callers {
+        world.caller_held(grant.gaid, incarnation, 4, id);
+        world.release(grant.gaid, id).unwrap();
+        assert_eq!(world.caller_held(grant.gaid, incarnation, 4, id).endpoint, id);
+    }
+    for (incarnation, id) in [(11, callers[0].1), (12, 777), (13, grant.endpoint), (14, element)] {
+        assert_ne!(world.caller_held(grant.gaid, incarnation, 4, id).endpoint, id);
+    }
+    world.assert_tables_are_as_recorded();
+}
+
+#[test]
 fn an_owner_can_give_its_memory_back_and_move() {
     let mut world = World::new();
     world.element(128, 1 << 20, 64);
@@ -191,9 +221,9 @@ fn what_can_not_be_used_is_refused_by_name() {
 }
 
 #[test]
-fn applications_without_an_owner_make_room_for_others() {
+fn applications_without_an_owner_make_room_for_others_and_are_back_as_what_they_were() {
     let mut world = World::new();
-    let call = world.register(application("first", 1, 0));
+    let (call, first) = world.owner("first", 1, 0);
     for i in 1..APPLICATIONS_MAX as u32 {
         world.register(application(&format!("app-{i}"), 1 + i, 0));
     }
@@ -201,9 +231,16 @@ fn applications_without_an_owner_make_room_for_others() {
     assert!(matches!(world.refusal(full), Some(Refusal::Full { what: "application", .. })));
     world.input(Input::Ended(call));
     world.pass(TIMING.grace);
-    let (_, grant) = world.owner("one more", 9, 0);
+    let (call, grant) = world.owner("one more", 9, 0);
     assert_eq!(grant.gaid, APPLICATIONS_MAX as u32 + 1, "not the id of the forgotten one");
     assert!(world.state.lookup("first").is_err());
+
+    world.input(Input::Ended(call));
+    world.pass(TIMING.grace);
+    let call = world.register(RegisterApplicationRequest { held: as_held(&first), ..application("first", 1, 0) });
+    let again = world.grants(call).pop().unwrap();
+    assert_eq!((again.gaid, again.endpoint), (first.gaid, first.endpoint));
+    assert!(again.epoch > first.epoch);
 }
 
 #[test]

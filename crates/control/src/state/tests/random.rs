@@ -1,6 +1,6 @@
 //! Random histories, held against what must be true of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 
@@ -16,6 +16,7 @@ enum Step {
     Register { name: u32, incarnation: u32, rows: u32, wide: bool },
     EndOwner { name: u32 },
     Caller { gaid: u32, incarnation: u32, flows: u32 },
+    Back { nth: usize },
     Release { nth: usize },
     Join { name: u32, incarnation: u32 },
     EndServer { name: u32, incarnation: u32 },
@@ -39,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..NAMES).prop_map(|name| Step::EndOwner { name }),
         6 => (1..NAMES + 2, 1u32..6, 0u32..5)
             .prop_map(|(gaid, incarnation, flows)| Step::Caller { gaid, incarnation, flows }),
+        3 => (0usize..8).prop_map(|nth| Step::Back { nth }),
         3 => (0usize..8).prop_map(|nth| Step::Release { nth }),
         6 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::Join { name, incarnation }),
         4 => (0..POOLS, 1u32..4).prop_map(|(name, incarnation)| Step::EndServer { name, incarnation }),
@@ -75,6 +77,8 @@ struct History {
     /// Who each id was given to.
     gaids: BTreeMap<u32, String>,
     endpoints: BTreeMap<u32, String>,
+    /// Callers of applications as they were registered, the last ones first.
+    callers: VecDeque<EndpointRecord>,
     checked: usize,
 }
 
@@ -95,6 +99,7 @@ impl History {
             latest: BTreeMap::new(),
             gaids: BTreeMap::new(),
             endpoints: BTreeMap::new(),
+            callers: VecDeque::new(),
             checked: 0,
         }
     }
@@ -127,6 +132,17 @@ impl History {
                 }
             }
             Step::Caller { gaid, incarnation, flows } => drop(world.register_caller(gaid, incarnation, flows)),
+            // Who was a caller before registers as what it was.
+            Step::Back { nth } => {
+                if let Some(EndpointRecord { endpoint, gaid, incarnation, data_address, .. }) = self.callers.get(nth) {
+                    let (endpoint, gaid, incarnation) = (*endpoint, *gaid, *incarnation);
+                    let data_address = data_address.clone();
+                    let call = world.call();
+                    let request =
+                        RegisterEndpointRequest { gaid, incarnation, data_address, flows: 3, server: 0, endpoint };
+                    world.input(Input::RegisterEndpoint(call, request));
+                }
+            }
             Step::Release { nth } => {
                 let snapshot = world.state.snapshot();
                 let of_application = |gaid| snapshot.applications.iter().any(|a| a.gaid == gaid);
@@ -213,6 +229,8 @@ impl History {
             let caller = format!("{} {} {}", a.gaid, a.incarnation, a.data_address);
             if let Some(before) = self.endpoints.insert(a.endpoint, caller.clone()) {
                 assert_eq!(before, caller, "an endpoint id was used twice");
+            } else if a.server == 0 {
+                self.callers.push_front(a.clone());
             }
             assert!(a.slots == 0 || element(a.gaid).is_some(), "slots of no element");
             for b in &snapshot.endpoints[..i] {
