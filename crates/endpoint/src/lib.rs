@@ -1,9 +1,10 @@
 //! A host's end of Pathcall: the part that lives in the process that calls or serves.
 //!
-//! In the order data meets them: [`map`] turns a call into frames and frames into answers;
-//! [`flow`] sends each frame reliably under a window; `token` signs and checks frames, where an
-//! application wants it; [`driver`] moves frames between the state machines and a UDP socket. Everything but the
-//! driver is free of I/O and clocks, so the simulator and the fuzzers run the very same code.
+//! In the order data meets them: [`map`], [`mod@clone`] and [`delegate`] turn calls into frames or messages, and these
+//! into answers; [`flow`] sends each frame reliably under a window, [`messages`] carries long messages over flows;
+//! `token` signs and checks frames, where an application wants it; [`driver`] moves them between the state machines and
+//! UDP, shared memory, TCP or QUIC. Everything but the driver is free of I/O and clocks, so the simulator and the fuzzers
+//! run the very same code.
 
 #![warn(missing_docs)]
 

@@ -4,7 +4,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE};
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Modify, Operation, Outbox, Output};
+use pathcall_endpoint::map::{CallError, ClearPolicy, Dest, Grant, Modify, Operation, Outbox, Output};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr};
 
@@ -137,13 +137,18 @@ fn sums_that_only_workers_have_are_handed_out() {
 }
 
 fn server() -> MapServer {
+    server_of(2)
+}
+
+/// A server of so many workers.
+fn server_of(threshold: u32) -> MapServer {
     MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
         endpoint: 1,
         incarnation: 5,
         grant: Some(Grant { rows: ROWS, width: WIDTH }),
-        threshold: 2,
+        threshold,
         clear: ClearPolicy::Shadow,
         mapping: false,
         acked: false,
@@ -157,14 +162,17 @@ fn server() -> MapServer {
     })
 }
 
-fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> u64 {
-    let member = Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms };
-    server.join(NOW, member).expect("room").start_chunk
+fn member(endpoint: u32, terms: u64) -> Member {
+    Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms }
 }
 
-/// A worker says where it stands, since this era.
-fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) {
-    let base = BaseRepr {
+fn join(server: &mut MapServer, endpoint: u32, terms: u64) -> u64 {
+    server.join(NOW, member(endpoint, terms)).expect("room").start_chunk
+}
+
+/// The head of what a worker sends the server past the element.
+fn past_the_element(endpoint: u32, kind: Kind) -> BaseRepr {
+    BaseRepr {
         flags: Flags::CROSS,
         gaid: 7,
         epoch: 1,
@@ -172,8 +180,13 @@ fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) 
         src_incarnation: 5,
         dst: 1,
         dst_incarnation: 5,
-        ..BaseRepr::new(Kind::MapHello)
-    };
+        ..BaseRepr::new(kind)
+    }
+}
+
+/// A worker says where it stands, since this era.
+fn greet(server: &mut MapServer, endpoint: u32, era: Era, row: u32, round: u32) {
+    let base = past_the_element(endpoint, Kind::MapHello);
     let map = MapRepr { flags: MapFlags::BARE, index: row, threshold: round, tag: era.number(), ..MapRepr::default() };
     let mut bytes = vec![0; frame_len(map.flags, 0, 0)];
     emit(&base, &map, &mut bytes);
@@ -240,4 +253,52 @@ fn what_a_worker_left_since_the_epoch_began_does_not_count_for_its_successor() {
     renew(&mut server, 2, 3);
     greet(&mut server, 10, Era::of_epoch(3).of_element(), 0, 1);
     assert!(server.lets_in(), "nothing of it is in the element any more");
+}
+
+#[test]
+fn whoever_finds_no_place_is_refused_and_ends_no_epoch() {
+    // As many as there can be, too.
+    for threshold in [2, 64] {
+        let mut server = server_of(threshold);
+        for endpoint in 0..threshold {
+            assert!(server.lets_in());
+            join(&mut server, 10 + endpoint, 0);
+        }
+        assert!(server.lets_in(), "{threshold}: it is to hear that there is no room");
+        assert_eq!(server.next_event(), None, "{threshold}");
+        assert_eq!(server.join(NOW, member(9, 0)), Err(CallError::WorkersFull { threshold }));
+    }
+}
+
+/// A worker's part of row 0, which it sends past the element; what the server says.
+fn part(server: &mut MapServer, endpoint: u32, worker: u16, round: u32) -> Vec<(Dest, Kind, u32, u32, u16)> {
+    let base = BaseRepr { round, ..past_the_element(endpoint, Kind::MapData) };
+    let flags = MapFlags::COUNT | MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND;
+    let map = MapRepr { flags, lanes: WIDTH, worker, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, usize::from(WIDTH), 0)];
+    emit(&base, &map, &mut bytes);
+    let mut sent = Sent::default();
+    server.handle(NOW, &bytes, &mut sent);
+    server.poll(NOW, &mut sent);
+    sent.heads()
+}
+
+#[test]
+fn the_last_round_is_one_before_there_are_no_numbers() {
+    let mut server = server();
+    for endpoint in [10, 11] {
+        join(&mut server, endpoint, 0);
+    }
+    let last = u32::MAX - 1;
+    for (round, kinds) in [(u32::MAX, 0), (last, 1), (u32::MAX, 0)] {
+        part(&mut server, 10, 0, round);
+        let said = part(&mut server, 11, 1, round);
+        assert_eq!(said.iter().filter(|said| said.1 == Kind::MapResult && said.3 == round).count(), kinds, "{round}");
+    }
+    // Whoever looks at a row that is at its end finds the end.
+    server.leave(NOW, 11);
+    renew(&mut server, 1, 2);
+    greet(&mut server, 10, Era::of_epoch(2).of_element(), 0, last);
+    join(&mut server, 12, 1);
+    server.poll(Instant(1 << 40), &mut Sent::default());
 }

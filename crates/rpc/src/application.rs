@@ -25,6 +25,8 @@ pub(crate) struct Application {
     pub(crate) acked: bool,
     /// Whether the element may hold locks: every method takes or gives back.
     pub(crate) locks: bool,
+    /// Whether any method takes locks.
+    pub(crate) takes_locks: bool,
     /// Whether the element may count ballots: every method counts alike, or clears.
     pub(crate) votes: bool,
     /// What the methods that count up to a threshold agree on so far.
@@ -41,6 +43,7 @@ impl Application {
             mapping: true,
             acked: true,
             locks: true,
+            takes_locks: false,
             votes: true,
             counted: None,
         }
@@ -53,6 +56,7 @@ impl Application {
 
     fn take_in(&mut self, method: &Method) {
         let takes = matches!(method.kind, Kind::Count { threshold: 1, to: Target::Src });
+        self.takes_locks |= matches!(method.kind, Kind::Count { threshold: 1, .. });
         self.locks &= takes || method.kind == Kind::Clear && method.request.is_some();
         self.votes &= match method.kind {
             Kind::Count { threshold: threshold @ 2.., to } if method.request.is_some() => {
@@ -220,6 +224,7 @@ mod tests {
             mapping: true,
             acked: false,
             locks: false,
+            takes_locks: false,
             votes: false,
             counted: None,
         };

@@ -7,7 +7,7 @@
 //!                  └─ endpoint ═ map frames ═ element ═ endpoint
 //! ```
 //!
-//! A method without a filter is plain gRPC throughout. Of one with a filter, the typed field leaves
+//! A method without an option is plain gRPC throughout. Of one with a filter, the typed field leaves
 //! the message and travels as map frames (NetRPC §4), the rest follows as a gRPC call of the same
 //! method if the handler has to see it, and the reply is put together from both.
 //!

@@ -22,7 +22,7 @@ pub(crate) fn of_join(error: &CallError) -> Status {
 
 fn code(error: &CallError) -> Code {
     match error {
-        CallError::Unreachable { .. } | CallError::Closed => Code::Unavailable,
+        CallError::Unreachable { .. } | CallError::Spent | CallError::Closed => Code::Unavailable,
         CallError::Range { .. } | CallError::Overflow { .. } => Code::OutOfRange,
         CallError::KeysFull | CallError::BooksFull => Code::ResourceExhausted,
         CallError::KeyLength { .. } => Code::InvalidArgument,

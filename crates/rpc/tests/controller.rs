@@ -15,25 +15,29 @@ use pathcall_rpc::Server;
 use pathcall_rpc_stubs::PATHCALL;
 use pathcall_rpc_stubs::words_client::WordsClient;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status};
 
 /// What a controller was asked, and how it answers.
 #[derive(Debug, Default)]
-struct Book {
+pub(crate) struct Book {
     /// Registrations that are refused, as another server owns the name.
     refusals: usize,
-    memory: Option<MemoryGrant>,
+    /// Callers are not registered.
+    pub(crate) away: bool,
+    /// Callers are answered when they are told to be.
+    pub(crate) slow: Option<Arc<Notify>>,
+    pub(crate) memory: Option<MemoryGrant>,
     registered: Vec<RegisterApplicationRequest>,
-    endpoints: Vec<RegisterEndpointRequest>,
-    released: Vec<ReleaseEndpointRequest>,
+    pub(crate) endpoints: Vec<RegisterEndpointRequest>,
+    pub(crate) released: Vec<ReleaseEndpointRequest>,
     /// Ends of the streams that applications hold.
-    streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
+    pub(crate) streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct FakeController(Arc<Mutex<Book>>);
+pub(crate) struct FakeController(Arc<Mutex<Book>>);
 
 #[tonic::async_trait]
 impl Controller for FakeController {
@@ -55,9 +59,10 @@ impl Controller for FakeController {
         let memory = book.memory.clone().filter(|_| request.rows > 0);
         let counted = book.registered.len() as u32 + 1;
         let (gaid, endpoint) = request.held.map_or((counted, 100 + counted), |held| (held.gaid, held.endpoint));
+        let epoch = request.held.map_or(7, |held| held.epoch + 1);
         book.registered.push(request);
         let (sender, receiver) = mpsc::channel(4);
-        sender.try_send(Ok(ApplicationGrant { gaid, epoch: 7, endpoint, memory, token_key: None })).unwrap();
+        sender.try_send(Ok(ApplicationGrant { gaid, epoch, endpoint, memory, token_key: None })).unwrap();
         book.streams.push(sender);
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
@@ -66,9 +71,17 @@ impl Controller for FakeController {
         &self,
         request: Request<RegisterEndpointRequest>,
     ) -> Result<Response<EndpointGrant>, Status> {
-        let mut book = self.0.lock().unwrap();
-        book.endpoints.push(request.into_inner());
-        Ok(Response::new(EndpointGrant { endpoint: 1000, slot_base: 16, flows: 2 }))
+        let request = request.into_inner();
+        let endpoint = if request.endpoint == 0 { 1000 } else { request.endpoint };
+        let slow = self.book().slow.clone();
+        self.book().endpoints.push(request);
+        if let Some(slow) = slow {
+            slow.notified().await;
+        }
+        if self.book().away {
+            return Err(Status::unavailable("away"));
+        }
+        Ok(Response::new(EndpointGrant { endpoint, slot_base: 16, flows: 2 }))
     }
 
     async fn release_endpoint(
@@ -107,7 +120,7 @@ impl Controller for FakeController {
 }
 
 impl FakeController {
-    async fn start(&self, address: &str) -> SocketAddr {
+    pub(crate) async fn start(&self, address: &str) -> SocketAddr {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tonic::transport::Server::builder()
@@ -117,7 +130,7 @@ impl FakeController {
         address
     }
 
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
+    pub(crate) fn book(&self) -> std::sync::MutexGuard<'_, Book> {
         self.0.lock().unwrap()
     }
 }
@@ -281,6 +294,8 @@ async fn an_application_that_gets_no_memory_says_so_once_unless_it_asked_for_non
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
         let _guard = tracing::subscriber::set_default(subscriber);
+        // With one subscriber the first thread to come by an event says for all whether it is wanted; with two, both say.
+        let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
         let address = controller.start("127.0.0.1:0").await;
         let builder = Server::builder(&PATHCALL).controller(format!("http://{address}")).memory(rows);
         let server = Running::start_with(builder.build().await.unwrap(), 0).await;

@@ -1,12 +1,17 @@
 //! How callers become members of an application, and cease to be.
 
-use crate::common::{Running, counts, gradient, note, str_int, until};
+use crate::common::{Running, counts, gradient, names, note, str_int, until};
+use crate::shadow::element;
+use crate::store::controller;
 use bytes::Bytes;
 use http_body_util::Full;
+use pathcall_control::Place;
 use pathcall_proto::manifest::{Manifest, Method};
+use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::{Channel, Server};
+use pathcall_rpc_stubs::locks_client::LocksClient;
 use pathcall_rpc_stubs::training_client::TrainingClient;
 use pathcall_rpc_stubs::words_client::WordsClient;
 use pathcall_rpc_stubs::{PATHCALL, Wanted};
@@ -59,7 +64,7 @@ async fn a_surplus_worker_is_refused_and_takes_a_place_that_becomes_free() {
     let third = server.channel().await;
     let error = update(&third).await.unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
-    assert!(error.message().contains("T-SUM") && error.message().contains("2 workers"), "{}", error.message());
+    assert!(error.message().contains("T-SUM") && error.message().contains("2 callers"), "{}", error.message());
 
     drop(first);
     let (a, b) = tokio::join!(update(&third), update(&second));
@@ -199,6 +204,72 @@ async fn workers_that_disagreed_start_afresh() {
     let (a, b) = tokio::join!(update(0, &[1.0, 2.0]), update(1, &[1.0, 2.0]));
     assert_eq!((a.unwrap(), b.unwrap()), (vec![2.0, 4.0], vec![2.0, 4.0]));
     assert!(channels.iter().all(|channel| joins(channel, "T-SUM") == 2));
+}
+
+/// A channel that joins an application anew after a few frames.
+async fn short(server: &Running) -> Channel {
+    let builder = Channel::builder(server.uri(), &PATHCALL).unwrap();
+    builder.flows(1).flow_frames(8).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn callers_whose_numbers_run_out_join_anew_and_nothing_is_lost() {
+    let free = || "127.0.0.1:0".parse().unwrap();
+    let controller = controller(free(), Place::Memory).await;
+    let _element = element(&controller, [free(), free()]).await;
+    let builder = Server::builder(&PATHCALL).controller(controller.url());
+    let server = Running::start_with(builder.build().await.unwrap(), 0).await;
+    let channel = short(&server).await;
+    let mut words = WordsClient::new(channel.clone());
+    for _ in 0..100 {
+        words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+    }
+    let stats = channel.stats();
+    let by_element: u64 = stats.applications.iter().map(|application| application.map.lanes_element).sum();
+    assert!(joins(&channel, "T-WORDS") > 5 && by_element > 5, "{stats:?}");
+    channel.close().await.unwrap();
+    until(|| members(&server.pathcall, "T-WORDS") == 0).await;
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 100)])));
+}
+
+#[tokio::test]
+async fn workers_whose_numbers_run_out_join_anew_between_their_calls() {
+    let server = Running::start().await;
+    let channels = [short(&server).await, short(&server).await];
+    let worker = |channel: &Channel| {
+        let client = TrainingClient::new(channel.clone());
+        async move {
+            for round in 0..50 {
+                // Two calls at once: the second is not to go by before the first.
+                let part = |value: u32| {
+                    let mut client = client.clone();
+                    async move { client.update(gradient(&[f64::from(value)])).await.unwrap().into_inner().tensor }
+                };
+                let (a, b) = tokio::join!(part(round), part(round));
+                let sums = Some(FpArray { data: vec![f64::from(2 * round)] });
+                assert_eq!((a, b), (sums.clone(), sums));
+            }
+        }
+    };
+    tokio::join!(worker(&channels[0]), worker(&channels[1]));
+    assert!(channels.iter().all(|channel| joins(channel, "T-SUM") > 5));
+}
+
+#[tokio::test]
+async fn who_holds_locks_joins_anew_when_they_are_given_back() {
+    let server = Running::start().await;
+    let channel = short(&server).await;
+    let mut locks = LocksClient::new(channel.clone());
+    locks.lock(names(&["held"], "")).await.unwrap();
+    for _ in 0..30 {
+        locks.lock(names(&["a"], "")).await.unwrap();
+        locks.release(names(&["a"], "")).await.unwrap();
+    }
+    assert_eq!(joins(&channel, "T-LOCKS"), 1);
+    locks.release(names(&["held"], "")).await.unwrap();
+    locks.lock(names(&["held"], "")).await.unwrap();
+    assert_eq!(joins(&channel, "T-LOCKS"), 2);
 }
 
 /// Without a controller the server draws the key itself.

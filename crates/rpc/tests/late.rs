@@ -1,4 +1,5 @@
-//! Servers and callers that begin while the controller is away: they work by the element once it is there.
+//! Servers and callers that begin while the controller is away, or are given up by it: they work by the element once it
+//! is there.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,9 +8,13 @@ use crate::common::{Running, counts, str_int};
 use crate::shadow::element;
 use crate::store::controller;
 use pathcall_control::Place;
+use pathcall_proto::v1::LookupRequest;
+use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_rpc::{Channel, Server};
 use pathcall_rpc_stubs::words_client::WordsClient;
 use pathcall_rpc_stubs::{PATHCALL, Wanted};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";
@@ -23,12 +28,14 @@ async fn server(controller: &str, signed: bool) -> Running {
     Running::start_with(builder.build().await.expect("a server"), 0).await
 }
 
-/// Adds to a key until the element has worked on it; how often it added.
+/// Adds to a key until the element has worked on it, maybe once more; how often it added.
 async fn until_by_element(channel: &Channel) -> i64 {
     let mut words = WordsClient::new(channel.clone());
+    let lanes = || channel.stats().applications.iter().map(|app| app.map.lanes_element).sum::<u64>();
+    let before = lanes();
     let by_element = async {
         let mut added = 0;
-        while channel.stats().applications.iter().all(|app| app.map.lanes_element == 0) {
+        while lanes() == before {
             words.reduce(counts(&[("a", 1)], "")).await.expect("it is added");
             added += 1;
         }
@@ -90,4 +97,54 @@ async fn a_caller_that_begins_while_the_controller_is_away_and_forgets() {
     for signed in SIGNED {
         a_caller_begins_without_the_controller(false, signed).await;
     }
+}
+
+/// A way to somebody that can be cut, and its address.
+async fn way_to(there: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind(FREE).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, open) = watch::channel(true);
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut open = open.clone();
+            tokio::spawn(async move {
+                let through = async {
+                    let mut far = TcpStream::connect(there).await?;
+                    tokio::io::copy_bidirectional(&mut near, &mut far).await
+                };
+                tokio::select! {
+                    _ = through => {}
+                    _ = open.wait_for(|open| !open) => {}
+                }
+            });
+        }
+    });
+    (address, tell)
+}
+
+#[tokio::test]
+async fn a_server_that_the_controller_has_given_up_meanwhile() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
+    let (address, way) = way_to(controller.url().trim_start_matches("http://").parse().unwrap()).await;
+    let server = server(&format!("http://{address}"), false).await;
+    let channel = server.channel().await;
+    let mut added = until_by_element(&channel).await;
+    let mut client = ControllerClient::connect(controller.url()).await.expect("a controller");
+    for open in [false, true] {
+        way.send_replace(open);
+        let heard = async {
+            let words = || LookupRequest { name: "T-WORDS".into() };
+            while client.lookup(words()).await.expect("it is known").into_inner().alive != open {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LIMIT, heard).await.expect("its grace ends, or it comes back");
+    }
+    // What the element lets pass until all have heard of the other epoch seems to be its work.
+    for _ in 0..200 {
+        added += until_by_element(&channel).await;
+    }
+    assert_eq!(value(&channel).await, added);
+    assert!(channel.stats().applications.iter().all(|app| app.joins <= 1), "it has its place still");
 }

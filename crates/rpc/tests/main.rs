@@ -18,6 +18,7 @@ mod named;
 mod otel;
 mod placed;
 mod placed_delegated;
+mod registering;
 mod shadow;
 mod store;
 mod tls;

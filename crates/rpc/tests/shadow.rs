@@ -105,6 +105,23 @@ async fn a_worker_is_replaced_and_the_others_go_on() {
     until_by_element(&server, [&a, &b]).await;
 }
 
+/// A worker that joins anew after five arrays.
+async fn short(server: &Running) -> Channel {
+    let builder = Channel::builder(server.uri(), &PATHCALL).expect("an address");
+    builder.flows(1).flow_frames(100).connect().await.expect("a channel")
+}
+
+#[tokio::test]
+async fn workers_whose_numbers_run_out_go_on_where_they_were() {
+    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
+    let server = server(&controller).await;
+    let (a, b) = (short(&server).await, short(&server).await);
+    rounds([&a, &b], 8, small).await;
+    let again = |channel: &Channel| channel.stats().applications.iter().all(|application| application.joins > 1);
+    assert!(again(&a) && again(&b));
+}
+
 #[tokio::test]
 async fn sums_survive_the_element() {
     let controller = controller(FREE.parse().unwrap(), Place::Memory).await;

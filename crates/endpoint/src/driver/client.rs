@@ -4,7 +4,7 @@ mod eager;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::shared::{Owned, Shared};
+use crate::flow::SPENT;
 use crate::map::client::{CallId, ClientConfig, ClientStats, MapClient, Reach};
 use crate::map::{CallError, Dest, Operation, Outbox, Output, Renewal};
 use crate::tables::ByNumber;
@@ -39,6 +40,7 @@ pub struct MapHandle {
     reach: watch::Receiver<Reach>,
     /// Set when the task ends: whether everything was driven to its end.
     ended: watch::Receiver<Option<bool>>,
+    spent: Arc<AtomicBool>,
 }
 
 /// What all clones share.
@@ -63,6 +65,7 @@ impl MapHandle {
         let mut client = MapClient::new(config).authenticate(key);
         client.greet();
         let (tell_reach, reach) = watch::channel(Reach::Unknown);
+        let spent = Arc::<AtomicBool>::default();
         let caller = Caller {
             client,
             element: element.unwrap_or(server),
@@ -71,6 +74,8 @@ impl MapHandle {
             carried: CarriedStats::default(),
             waiting: ByNumber::default(),
             reach: tell_reach,
+            spent_after: SPENT,
+            spent: Arc::clone(&spent),
         };
         let shared = Shared::new(caller, link);
         let (tell, ended) = watch::channel(None);
@@ -84,6 +89,7 @@ impl MapHandle {
             busy_poll: Duration::ZERO,
             reach,
             ended,
+            spent,
         }
     }
 
@@ -92,6 +98,20 @@ impl MapHandle {
     #[must_use]
     pub fn busy_poll(self, busy_poll: Duration) -> Self {
         Self { busy_poll, ..self }
+    }
+
+    /// So many numbers of one of its flows are enough; [`SPENT`], unless given.
+    #[must_use]
+    pub fn spent_after(self, numbers: u32) -> Self {
+        self.caller.shared.lock().party.spent_after = numbers;
+        self
+    }
+
+    /// Whether another caller had better do what is to come: this one's frames come to the end of their numbers. At the
+    /// end its calls get [`CallError::Spent`].
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed)
     }
 
     /// A way to tell it of new epochs that does not keep it running.
@@ -224,6 +244,8 @@ struct Caller {
     carried: CarriedStats,
     waiting: ByNumber<CallId, Reply>,
     reach: watch::Sender<Reach>,
+    spent_after: u32,
+    spent: Arc<AtomicBool>,
 }
 
 /// Gives frames the address of where they go, or has them carried.
@@ -301,6 +323,8 @@ impl Party for Caller {
     }
 
     fn settle(&mut self) {
+        // Before anybody hears of an outcome.
+        self.spent.store(self.client.is_spent(self.spent_after), Ordering::Relaxed);
         while let Some((id, outcome)) = self.client.next_event() {
             if let Some(reply) = self.waiting.remove(&id) {
                 // Nobody waits any more: the call was dropped in this very moment.

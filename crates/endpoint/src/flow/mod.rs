@@ -20,6 +20,10 @@ pub use timing::Timing;
 
 /// Frames sent later that must be acknowledged before an older one counts as lost.
 const REORDER: u64 = 8;
+/// Numbers end here, a window before there are none: receivers compare them as they are, so they don't begin anew.
+const SEQ_END: u32 = u32::MAX - W_MAX;
+/// A flow that has given out so many numbers had better be followed by another, of another caller: half of all.
+pub const SPENT: u32 = 1 << 31;
 const PLACES: usize = W_MAX as usize;
 
 /// An item in flight.
@@ -86,11 +90,29 @@ impl<T: Copy> Flow<T> {
         }
     }
 
-    /// Whether the window has room for another item.
+    /// The same, with numbers from `seq` on.
+    #[cfg(test)]
+    pub(crate) fn starting_at(timing: Timing, seq: u32) -> Self {
+        Self { next_seq: seq, oldest: seq, ..Self::new(timing) }
+    }
+
+    /// Whether the window has room for another item, and there is a number for it.
     #[must_use]
     pub fn can_send(&self) -> bool {
         let inside = self.next_seq < self.oldest + W_MAX || mutant::on(Mutant::WindowUnbounded);
-        self.in_flight < self.window.size() && inside
+        self.in_flight < self.window.size() && inside && !self.is_over()
+    }
+
+    /// Numbers given out so far.
+    #[must_use]
+    pub fn numbered(&self) -> u32 {
+        self.next_seq - 1
+    }
+
+    /// Whether there are no numbers left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.next_seq >= SEQ_END
     }
 
     /// Items sent and not acknowledged.
@@ -160,9 +182,13 @@ impl<T: Copy> Flow<T> {
         let Some(entry) = self.entry_mut(seq) else { return 0 };
         entry.heard = now;
         let pause = first.saturating_mul(1 << entry.holds.min(16)).min(longest);
-        entry.deadline = now + if mutant::on(Mutant::HeldNeverProbed) { Duration::MAX } else { pause };
+        let deadline = now + if mutant::on(Mutant::HeldNeverProbed) { Duration::MAX } else { pause };
+        entry.deadline = deadline;
         entry.holds += 1;
-        entry.holds
+        let holds = entry.holds;
+        // It may be before all that the flow is to be woken for.
+        self.wake_by(deadline);
+        holds
     }
 
     /// Sends the item again at once: it takes another road now.

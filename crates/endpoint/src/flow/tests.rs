@@ -116,6 +116,15 @@ fn a_held_item_is_asked_about_for_ever_and_ever_more_slowly() {
 }
 
 #[test]
+fn a_held_item_is_asked_about_as_soon_as_its_pause_is_over() {
+    let mut flow = Flow::new(Timing::default());
+    flow.send(at(0), ());
+    flow.held(at(1), 1);
+    assert_eq!(flow.deadline(), Some(at(41)), "before its time-out, at 50");
+    assert_eq!(flow.due(at(41)), Some(Due::Again(1, ())));
+}
+
+#[test]
 fn marks_halve_the_window_once_a_round_trip() {
     let mut window = Window::new(true);
     window.shrink(1, 65);
@@ -139,6 +148,21 @@ fn without_congestion_control_the_window_is_always_the_greatest() {
     window.shrink(1, 65);
     window.grow();
     assert_eq!(window.size(), W_MAX);
+}
+
+#[test]
+fn the_last_numbers_are_given_out_and_then_none() {
+    let mut flow = Flow::starting_at(Timing::default(), SEQ_END - 3);
+    let mut seqs = Vec::new();
+    while flow.can_send() {
+        assert!(!flow.is_over());
+        seqs.push(flow.send(at(0), ()));
+    }
+    assert_eq!(seqs, [SEQ_END - 3, SEQ_END - 2, SEQ_END - 1]);
+    assert!(flow.is_over());
+    assert_eq!(flow.due(at(50)), Some(Due::Again(SEQ_END - 3, ())));
+    assert!(seqs.into_iter().all(|seq| flow.ack(at(60), seq, false).is_some()));
+    assert!(flow.in_flight() == 0 && !flow.can_send());
 }
 
 #[test]

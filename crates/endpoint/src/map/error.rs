@@ -44,14 +44,14 @@ pub enum CallError {
     },
     /// The workers of a round do not ask for the same thing.
     #[error(
-        "the workers of this application disagree about round {round}: all must make the same calls with arrays of the same length"
+        "the callers of this application disagree about round {round}: all must make the same calls with arrays of the same length"
     )]
     Disagree {
         /// The round.
         round: u32,
     },
     /// All places of a SyncAgtr application are taken.
-    #[error("the application has its {threshold} workers already: raise CntFwd.threshold or stop one")]
+    #[error("the application has its {threshold} callers already: raise CntFwd.threshold or stop one")]
     WorkersFull {
         /// Workers that there may be.
         threshold: u32,
@@ -68,6 +68,9 @@ pub enum CallError {
     /// The server has started anew, or has not heard of the caller for too long.
     #[error("the server no longer knows which calls of this journal took effect")]
     Forgotten,
+    /// The numbers of the caller's frames have run out: another caller has new ones.
+    #[error("the caller has used up the numbers of its frames: it is to join anew")]
+    Spent,
     /// The endpoint was shut down.
     #[error("the endpoint is closed")]
     Closed,

@@ -10,6 +10,7 @@ use std::time::Duration;
 use pathcall_endpoint::clone::Scheme;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
+use pathcall_endpoint::flow::SPENT;
 use pathcall_proto::manifest::Manifest;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
@@ -48,6 +49,7 @@ pub struct Builder {
 pub(super) struct Options {
     pub(super) local_address: Option<IpAddr>,
     pub(super) flows: u32,
+    pub(super) flow_frames: u32,
     pub(super) busy_poll: Duration,
     pub(super) shared_memory: bool,
 }
@@ -92,7 +94,13 @@ impl Builder {
             scheme: None,
             coordinator: None,
             habits: Habits::default(),
-            options: Options { local_address: None, flows: FLOWS, busy_poll: Duration::ZERO, shared_memory: true },
+            options: Options {
+                local_address: None,
+                flows: FLOWS,
+                flow_frames: SPENT,
+                busy_poll: Duration::ZERO,
+                shared_memory: true,
+            },
         })
     }
 
@@ -118,7 +126,7 @@ impl Builder {
         self
     }
 
-    /// The address that map frames are sent from; any, unless given. Server and element must be
+    /// The address that frames are sent from; any, unless given. Server and element must be
     /// reachable from it, and it from them.
     pub fn local_address(mut self, address: IpAddr) -> Self {
         self.options.local_address = Some(address);
@@ -131,6 +139,13 @@ impl Builder {
         self
     }
 
+    /// Frames of one flow after which an application is joined anew: half of the numbers that there are for them, unless
+    /// given. Locks that are held are waited for.
+    pub fn flow_frames(mut self, frames: u32) -> Self {
+        self.options.flow_frames = frames.clamp(1, SPENT);
+        self
+    }
+
     /// A call with a filter, or one that is cloned, looks for its answer itself for so long before its task waits; not at all,
     /// unless given. It saves the wake-up of a thread at the cost of a processor's time: some tens of
     /// microseconds are worth it where processors are idle and calls are small.
@@ -139,7 +154,7 @@ impl Builder {
         self
     }
 
-    /// Whether map frames to and from an element on this host go by memory shared with it, where it agrees;
+    /// Whether frames to and from an element on this host go by memory shared with it, where it agrees;
     /// they do, unless given. Everything else, and everything until then, goes by UDP.
     pub fn shared_memory(mut self, share: bool) -> Self {
         self.options.shared_memory = share;

@@ -56,11 +56,11 @@ use crate::delegate::respond::Habits;
 /// let mut client = TrainingClient::new(channel);
 /// ```
 ///
-/// A method without a filter is a plain gRPC call. One with a filter is refused with
-/// FAILED_PRECONDITION when the server does not speak Pathcall, because its meaning depends on the
-/// filter. Its typed field travels as map frames over UDP; the rest of its message, if there is any,
-/// follows as a plain gRPC call once the map has done its part. So a handler never sees a call whose
-/// typed part failed, while one that fails does not undo it.
+/// A method without an option is a plain gRPC call, and so is one that is only placed, as its server
+/// chooses. One with a filter is refused with FAILED_PRECONDITION when the server does not speak Pathcall,
+/// because its meaning depends on the filter. Its typed field travels as map frames over UDP; the rest of
+/// its message, if there is any, follows as a plain gRPC call once the map has done its part. So a handler
+/// never sees a call whose typed part failed, while one that fails does not undo it.
 ///
 /// Deadlines (`grpc-timeout`) hold on every path. A call that is dropped or runs out of time is
 /// cancelled wherever it is; if that strikes in the middle of a call of many frames, some of them
@@ -78,6 +78,9 @@ use crate::delegate::respond::Habits;
 /// A call of a method with the option `clone` goes to the pool that the server is in: by frames, to whoever its
 /// element chooses, to two of them at once if they are idle. What is too long for frames goes by gRPC, and so does
 /// everything when the server is in no pool. When the server is gone, calls go on by the others of the pool.
+///
+/// A call of a method with the option `delegate` is made by the channel's node, and its replies come to that, straight
+/// from the servers that it was passed on to; a server without handlers is called by plain gRPC.
 ///
 /// Stubs must not compress requests: a compressed message can't be looked into.
 #[derive(Clone, Debug)]

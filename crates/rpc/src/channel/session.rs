@@ -9,6 +9,8 @@
 //! way can't be taken for its own. A server that does not answer by UDP is joined once more, by a
 //! caller whose frames are carried over HTTP/2; a later join tries UDP again.
 
+mod spent;
+
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +27,7 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AppliedFrame, JoinGrant, JoinRequest};
 use pathcall_wire::TokenKey;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tonic::{Code, Status, Streaming};
 
 use super::builder::Options;
@@ -51,6 +53,8 @@ pub(super) struct Slot {
     /// Held while the application is joined: calls that come meanwhile wait for it.
     joining: tokio::sync::Mutex<()>,
     joins: Counter,
+    /// Sessions that were spent, on their way out: whether the server has all that was done in them.
+    leaving: tokio::sync::Mutex<Option<JoinHandle<bool>>>,
     /// What the sessions before the current one did.
     past: Mutex<(ClientStats, CarriedStats)>,
     /// The server's incarnation that holds something of this caller.
@@ -65,6 +69,7 @@ impl Slot {
             current: Mutex::default(),
             joining: tokio::sync::Mutex::default(),
             joins: Counter::default(),
+            leaving: tokio::sync::Mutex::default(),
             past: Mutex::default(),
             invested: Mutex::default(),
         }
@@ -84,7 +89,7 @@ impl Slot {
         if let Some(session) = self.live() {
             return Ok(session);
         }
-        self.retire();
+        self.follow_last().await;
         let join = Join { application: &self.application, options: &self.options, method, transport };
         let session = Arc::new(join.run().await?);
         self.joins.add();
@@ -127,18 +132,24 @@ impl Slot {
     }
 
     fn live(&self) -> Option<Arc<Session>> {
-        lock(&self.current).clone().filter(|session| !session.is_over())
+        let mut current = lock(&self.current);
+        let session = current.as_mut().filter(|session| !session.is_over())?;
+        (!self.is_spent(session)).then(|| Arc::clone(session))
     }
 
     /// Leaves the application, if it has joined it; whether the server has all that was done.
     pub(super) async fn close(&self) -> bool {
         let _joining = self.joining.lock().await;
-        let Some(ended) = lock(&self.current).as_ref().map(|session| session.handle.ended()) else { return true };
+        let ended = lock(&self.current).as_ref().map(|session| session.handle.ended());
         self.retire();
-        ended.await
+        let before = self.left().await;
+        match ended {
+            Some(ended) => ended.await && before,
+            None => before,
+        }
     }
 
-    /// Leaves with the last session, which is over.
+    /// Leaves with the last session, which is over or spent.
     fn retire(&self) {
         if let Some(session) = lock(&self.current).take() {
             let mut past = lock(&self.past);
@@ -183,7 +194,7 @@ impl Session {
             // A round that failed is the end of the place in its application: another one is sure.
             let of_round = matches!(method.kind, Kind::Sum { .. })
                 && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. });
-            if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Closed) {
+            if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Spent | CallError::Closed) {
                 self.end(error.to_string().into());
             }
             status::of_call(method, &error)
@@ -332,7 +343,8 @@ impl Join<'_> {
         let key = grant.token_key.map(|key| TokenKey::new(key.into()));
         let over = watch::Sender::new(None);
         let handle = MapHandle::spawn(config, key, link, element, SocketAddr::new(server, udp_port))
-            .busy_poll(self.options.busy_poll);
+            .busy_poll(self.options.busy_poll)
+            .spent_after(self.options.flow_frames);
         let (teller, ended, over_too) = (handle.teller(), handle.ended(), over.clone());
         let carry = Carry {
             channel: self.transport.channel(),

@@ -170,7 +170,7 @@ impl Builder {
         self
     }
 
-    /// Whether map frames carry tokens: a keyed hash by which elements, server and callers know each
+    /// Whether frames, of maps and of the pool, carry tokens: a keyed hash by which elements, server and callers know each
     /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
     /// Callers need not be told: the key comes with their grant when they join, over the gRPC
     /// connection, which TLS has to protect.
@@ -187,7 +187,7 @@ impl Builder {
         self
     }
 
-    /// Whether map frames to and from an element on this host go by memory shared with it, where it agrees;
+    /// Whether frames to and from an element on this host go by memory shared with it, where it agrees;
     /// they do, unless given.
     pub fn shared_memory(mut self, share: bool) -> Self {
         self.shared_memory = share;

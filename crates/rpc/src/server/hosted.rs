@@ -162,7 +162,8 @@ impl Hosted {
         true
     }
 
-    /// The controller is there again, and all is as before. Members that it was not there for take part under another epoch.
+    /// The controller is there again, and all is as before; or it knows a member that it did not know. Members that it was
+    /// not there for take part under another epoch.
     pub(super) fn reached(&self) {
         if self.strangers.load(Ordering::Relaxed) > 0
             && let Phase::Serving(serving) = &mut *self.phase()

@@ -1,37 +1,40 @@
 //! Lets callers into the applications of this server: `pathcall.v1.Peer`.
 //!
 //! A caller is a member as long as it reads the stream that it joined by. When the stream is
-//! dropped, because the caller ended it or its connection broke, it has left.
+//! dropped, because the caller ended it or its connection broke, it has left. `place` gives back what it had then;
+//! `following` tells it of new terms until then.
+
+mod following;
+mod place;
 
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_endpoint::driver::node::Transport;
+use pathcall_endpoint::map::CallError;
 use pathcall_endpoint::map::server::{Joined, Member};
-use pathcall_endpoint::map::{Applied, CallError, Renewal};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    AppliedFrame, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest,
-    NameReply, NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest, NameReply,
+    NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_proto::v1::{NodeReply, NodeRequest};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
 use super::books;
 use super::carry::{self, Carried};
-use super::hosted::{Hosted, MEMBERS_MAX, Serving, Stranger};
+use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::pool::Views;
 use super::registration::Controller;
 use crate::status;
+use following::Following;
+use place::{Membership, Place};
 
 /// Flows that one caller gets.
 const FLOWS_MAX: u32 = 64;
@@ -154,7 +157,7 @@ impl Caller {
         let terms = hosted.terms.subscribe();
         let serving = hosted.serving();
         let controller = inner.controller.as_ref().filter(|_| self.address.is_some());
-        let registered = self.register(controller, &serving, hosted).await;
+        let registered = self.register(&mut place, controller, &serving, hosted).await;
         let endpoint = registered.as_ref().map_or_else(|| hosted.own_id(), |grant| grant.endpoint);
         let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint, server: 0 };
         place.registered = controller.map(|controller| (controller.clone(), release));
@@ -197,17 +200,19 @@ impl Caller {
     /// past the element until the controller can.
     async fn register(
         &self,
+        place: &mut Place,
         controller: Option<&Controller>,
         serving: &Serving,
         hosted: &Hosted,
     ) -> Option<EndpointGrant> {
         // Also without memory: should there be some one day, the caller is known by the same id.
-        let registered = controller?.register(self.request_for(serving, self.address?, 0)).await;
-        let said = |error: &Status| {
-            let (application, said) = (hosted.application.name, error.message());
-            tracing::warn!(application, "a caller works in software: the controller said: {said}");
-        };
-        registered.inspect_err(said).ok()
+        let registered = place.register(controller?, self.request_for(serving, self.address?, 0)).await;
+        registered.inspect_err(|error| self.works_in_software(hosted, error)).ok()
+    }
+
+    fn works_in_software(&self, hosted: &Hosted, error: &Status) {
+        let (application, said) = (hosted.application.name, error.message());
+        tracing::warn!(application, "a caller works in software: the controller said: {said}");
     }
 
     async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
@@ -259,136 +264,6 @@ impl Caller {
             committed: 0,
             applied: Vec::new(),
             token_key: serving.key.map(|key| key.words().into()),
-        }
-    }
-}
-
-/// Tells a member of new terms, as long as it is one.
-struct Following {
-    caller: Caller,
-    inner: Weak<Inner>,
-    hosted: Arc<Hosted>,
-    /// Set when the controller was not there for it.
-    stranger: Option<Stranger>,
-    member: Member,
-    first: JoinGrant,
-    /// Number of the terms that it knows.
-    known: u64,
-    terms: watch::Receiver<u64>,
-}
-
-impl Following {
-    async fn run(mut self, tell: mpsc::Sender<JoinGrant>) {
-        loop {
-            let known = self.known;
-            if self.terms.wait_for(|terms| *terms != known).await.is_err() {
-                return;
-            }
-            let serving = self.hosted.serving();
-            self.known = serving.terms;
-            let Some(grant) = self.renewed(&serving).await else { continue };
-            if tell.send(grant).await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// What to tell; nothing when the terms have changed again meanwhile.
-    async fn renewed(&mut self, serving: &Serving) -> Option<JoinGrant> {
-        let registered = if serving.memory.is_some() { self.register(serving).await } else { None };
-        self.stranger.take_if(|_| registered.is_some());
-        // A caller counts its flows from the first of its slots: fewer than it has are of no use.
-        let registered = registered.filter(|grant| grant.flows >= self.member.flows);
-        let member = self.caller.member(self.member.endpoint, registered.as_ref(), serving);
-        let Renewal { epoch, element, slot_base, era, committed, applied } = serving.handle.rejoin(member).await?;
-        let memory = serving.memory.as_ref().filter(|_| element);
-        let applied = applied.into_iter().map(|Applied { flow, seq, left_out }| AppliedFrame { flow, seq, left_out });
-        Some(JoinGrant {
-            epoch,
-            slot_base,
-            era: era.number(),
-            element_address: memory.map(|memory| memory.element.to_string()).unwrap_or_default(),
-            committed,
-            applied: applied.collect(),
-            ..self.first.clone()
-        })
-    }
-
-    async fn register(&self, serving: &Serving) -> Option<EndpointGrant> {
-        let controller = self.inner.upgrade()?.controller.clone()?;
-        let endpoint = self.member.endpoint;
-        let request = self.caller.request_for(serving, self.caller.address?, endpoint);
-        let mut grant = controller.register(request.clone()).await.ok()?;
-        if grant.endpoint != endpoint {
-            // The controller knows it by an id that it never heard of, as the answer came too late.
-            let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint: grant.endpoint, server: 0 };
-            controller.release(release).await.ok()?;
-            grant = controller.register(request).await.ok()?;
-        }
-        Some(grant).filter(|grant| grant.endpoint == endpoint)
-    }
-}
-
-/// A caller's place in an application; it is given back when it is dropped, however far it got.
-#[derive(Debug)]
-struct Place {
-    hosted: Arc<Hosted>,
-    registered: Option<(Controller, ReleaseEndpointRequest)>,
-    member: Option<(Serving, u32)>,
-}
-
-impl Place {
-    fn take(hosted: &Arc<Hosted>) -> Option<Self> {
-        hosted.enter().then(|| Self { hosted: Arc::clone(hosted), registered: None, member: None })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some((serving, endpoint)) = &self.member {
-            serving.handle.leave(*endpoint);
-        }
-        self.hosted.leave();
-        if let (Some((controller, release)), Ok(runtime)) =
-            (self.registered.take(), tokio::runtime::Handle::try_current())
-        {
-            let member = self.member.take();
-            runtime.spawn(async move {
-                // If this fails the controller's lease on the endpoint runs out.
-                let _ = controller.release(release).await;
-                // Only now: the element lets in nothing more that it could take a lock with.
-                if let Some((serving, endpoint)) = member {
-                    serving.handle.gone(endpoint);
-                }
-            });
-        }
-    }
-}
-
-/// The stream that a caller holds: its grant, and one more at each change of terms, until the server
-/// closes.
-pub(super) struct Membership {
-    grant: Option<JoinGrant>,
-    grants: mpsc::Receiver<JoinGrant>,
-    closed: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _follow: JoinSet<()>,
-    _place: Place,
-}
-
-impl Stream for Membership {
-    type Item = Result<JoinGrant, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(grant) = self.grant.take() {
-            return Poll::Ready(Some(Ok(grant)));
-        }
-        if self.closed.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        match self.grants.poll_recv(cx) {
-            Poll::Ready(Some(grant)) => Poll::Ready(Some(Ok(grant))),
-            // Nothing will follow; the stream stays until the server closes.
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }
 }

@@ -15,6 +15,7 @@ use pathcall_proto::v1::{
     ApplicationGrant, EndpointGrant, JoinPoolRequest, PoolGrant, RegisterApplicationRequest, RegisterEndpointRequest,
     ReleaseEndpointRequest,
 };
+use tokio::sync::Semaphore;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -22,7 +23,9 @@ use super::builder::BuildError;
 use super::hosted::Hosted;
 
 /// A controller that has not answered after this time is taken for unreachable.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Registrations of callers that it may leave unanswered at a time: whoever comes then works in software.
+const UNANSWERED_MAX: usize = 4096;
 /// One that is gone without a word is noticed within twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Longest time that a server waits for the end of its predecessor's lease before it starts: longer than
@@ -40,6 +43,7 @@ pub(super) struct Controller {
     address: Arc<str>,
     endpoint: Endpoint,
     client: ControllerClient<Channel>,
+    unanswered: Arc<Semaphore>,
 }
 
 impl Controller {
@@ -50,13 +54,20 @@ impl Controller {
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE);
         let client = ControllerClient::new(endpoint.connect_lazy());
-        Ok(Self { address: address.into(), endpoint, client })
+        let unanswered = Arc::new(Semaphore::new(UNANSWERED_MAX));
+        Ok(Self { address: address.into(), endpoint, client, unanswered })
     }
 
     /// Registers a caller with the element.
     pub(super) async fn register(&self, request: RegisterEndpointRequest) -> Result<EndpointGrant, Status> {
+        answered(self.registered(request)).await
+    }
+
+    /// The same, however long it takes: what is registered when nobody waits any more is to be released.
+    pub(super) async fn registered(&self, request: RegisterEndpointRequest) -> Result<EndpointGrant, Status> {
+        let Ok(_counted) = self.unanswered.try_acquire() else { return Err(unanswered()) };
         let mut client = self.client.clone();
-        answered(client.register_endpoint(request)).await.map(tonic::Response::into_inner)
+        client.register_endpoint(request).await.map(tonic::Response::into_inner)
     }
 
     /// Reports that a caller has left.
@@ -112,8 +123,13 @@ impl Controller {
 async fn answered<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(Status::unavailable(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()))),
+        Err(_) => Err(unanswered()),
     }
+}
+
+/// What is said of a controller that is silent.
+pub(super) fn unanswered() -> Status {
+    Status::unavailable(format!("no answer in {} s", ANSWER_TIMEOUT.as_secs()))
 }
 
 /// The ownership of one application.

@@ -349,6 +349,11 @@ impl KeyedCalls {
         self.calls.is_empty() && self.kept.is_empty()
     }
 
+    /// Whether locks are held, or asked for.
+    pub(super) fn has_locks(&self) -> bool {
+        self.locks.are_held() || self.calls.values().any(Call::takes_locks)
+    }
+
     /// Forgets all calls; those that somebody waits for are returned.
     pub(super) fn drain(&mut self) -> Vec<CallId> {
         self.ready.clear();

@@ -264,6 +264,10 @@ impl MapClient {
             self.cursor = (flow + 1) % self.flows.len();
             self.emit(now, place, item, out);
         }
+        if self.flows.iter().all(Flow::is_over) && self.next_item(now).is_some() {
+            // It would wait for ever.
+            self.fail(CallError::Spent);
+        }
     }
 
     /// What is to be sent next.
@@ -336,6 +340,13 @@ impl MapClient {
         self.stats
     }
 
+    /// Whether a flow has used up so many of its numbers, and nothing is lost if another caller does what is to come:
+    /// locks are a caller's own.
+    #[must_use]
+    pub fn is_spent(&self, numbers: u32) -> bool {
+        self.flows.iter().any(|flow| flow.numbered() >= numbers) && !self.keyed.has_locks()
+    }
+
     /// Why this client can do nothing any more, if so.
     #[must_use]
     pub fn broken(&self) -> Option<&CallError> {
@@ -369,3 +380,6 @@ impl MapClient {
         self.events.push_back((id, outcome));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //! a place has another holder ─▶ end of the epoch ─▶ all say where they stand ─▶ the joiner is let in
 //! ```
 
-use pathcall_wire::{Mutant, mutant};
+use pathcall_wire::{MAX_WORKERS, Mutant, mutant};
 
 use super::super::ClearPolicy;
 use super::{Event, MapServer};
@@ -33,8 +33,10 @@ impl MapServer {
             return false;
         }
         let taken = self.shared.members.values().fold(0u64, |mask, m| mask | 1 << m.worker);
-        let used = self.used_workers >> taken.trailing_ones().min(63) & 1 == 1;
-        if !used || config.grant.is_none() {
+        let free = taken.trailing_ones();
+        // Without a place for it there is nothing to wait for: joining says so.
+        let full = free >= config.threshold.min(MAX_WORKERS as u32);
+        if full || self.used_workers >> free & 1 == 0 || config.grant.is_none() {
             return true;
         }
         if !std::mem::replace(&mut self.standing.ending, true) {

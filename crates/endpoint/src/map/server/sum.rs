@@ -138,7 +138,9 @@ impl SumTruth {
         let (base, map) = (frame.base(), frame.map());
         let member = shared.members.get(&base.src())?;
         let row = self.rows.get_mut(map.index() as usize)?;
-        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && base.round() > 0 && map.worker() == member.worker;
+        // Of a row that has had its last round there is no next one.
+        let counted = (1..u32::MAX).contains(&base.round());
+        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && counted && map.worker() == member.worker;
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }

@@ -48,6 +48,10 @@ impl Locks {
         self.held.remove(key)
     }
 
+    pub(super) fn are_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     pub(super) fn are_claimed(&self) -> bool {
         self.claims > 0
     }

@@ -1,0 +1,95 @@
+//! Callers whose registration with the controller fails, or takes long.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Running, until};
+use crate::controller::FakeController;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{ApplicationGrant, JoinGrant, JoinRequest, MemoryGrant, ReleaseEndpointRequest};
+use pathcall_rpc::Server;
+use pathcall_rpc_stubs::PATHCALL;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server by an element that nobody is, of a controller that is none.
+async fn server(controller: &FakeController) -> (Running, PeerClient<Channel>) {
+    let memory = MemoryGrant { data_address: "127.0.0.1:9".into(), rows: 8, width: 256, ..MemoryGrant::default() };
+    controller.book().memory = Some(memory);
+    let address = controller.start("127.0.0.1:0").await;
+    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = Running::start_with(pathcall, 0).await;
+    let peer = PeerClient::connect(server.uri()).await.unwrap();
+    (server, peer)
+}
+
+/// Of an application whose server asks its element for nothing.
+fn request() -> JoinRequest {
+    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
+    JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 2 }
+}
+
+async fn next(stream: &mut Streaming<JoinGrant>) -> JoinGrant {
+    timeout(LIMIT, stream.message()).await.expect("in time").unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_member_that_can_not_be_registered_anew_works_by_the_element_once_it_can() {
+    let controller = FakeController::default();
+    let (_server, mut peer) = server(&controller).await;
+    let mut stream = peer.join(request()).await.unwrap().into_inner();
+    let first = next(&mut stream).await;
+    assert_ne!(first.element_address, "");
+    controller.book().away = true;
+    let sender = controller.book().streams[3].clone();
+    let memory = controller.book().memory.clone();
+    let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
+    sender.send(Ok(other)).await.unwrap();
+    let without = next(&mut stream).await;
+    assert_eq!((without.epoch, without.element_address.as_str()), (8, ""));
+    controller.book().away = false;
+    let mut with = next(&mut stream).await;
+    while with.element_address.is_empty() {
+        with = next(&mut stream).await;
+    }
+    assert!(with.epoch > 8, "the element has had nothing of it in that epoch");
+    assert_eq!(with.endpoint, first.endpoint);
+    drop(stream);
+    timeout(LIMIT, until(|| !controller.book().released.is_empty())).await.expect("it has left");
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_while_it_is_registered_leaves_nothing_behind() {
+    let controller = FakeController::default();
+    let (server, mut peer) = server(&controller).await;
+    let answer = Arc::<Notify>::default();
+    controller.book().slow = Some(Arc::clone(&answer));
+    let joining = tokio::spawn(async move { peer.join(request()).await.map(drop) });
+    timeout(LIMIT, until(|| controller.book().endpoints.len() == 1)).await.expect("it is asked");
+    joining.abort();
+    let gone = || server.pathcall.stats().iter().all(|application| application.members == 0);
+    timeout(LIMIT, until(gone)).await.expect("the server knows");
+    answer.notify_one();
+    timeout(LIMIT, until(|| !controller.book().released.is_empty())).await.expect("it is given back");
+    assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
+}
+
+#[tokio::test]
+async fn what_is_answered_too_late_is_given_back_when_the_caller_leaves() {
+    let controller = FakeController::default();
+    let (_server, mut peer) = server(&controller).await;
+    let answer = Arc::<Notify>::default();
+    controller.book().slow = Some(Arc::clone(&answer));
+    let mut stream = peer.join(request()).await.unwrap().into_inner();
+    let grant = next(&mut stream).await;
+    assert!(grant.endpoint != 1000 && grant.element_address.is_empty(), "{grant:?}");
+    controller.book().slow = None;
+    answer.notify_waiters();
+    drop(stream);
+    let released = |endpoint| controller.book().released.iter().any(|release| release.endpoint == endpoint);
+    timeout(LIMIT, until(|| released(1000) && released(grant.endpoint))).await.expect("both are given back");
+}
