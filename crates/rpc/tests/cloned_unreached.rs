@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::common::note;
-use crate::store::{Handler, LIMIT, STORE};
+use crate::common::{note, within};
+use crate::store::{Handler, LIMIT, STORE, calls, micros};
 use pathcall_proto::v1::peer_server::{Peer, PeerServer};
 use pathcall_proto::v1::*;
 use pathcall_rpc::Channel;
@@ -88,6 +88,27 @@ async fn what_no_frames_reach_is_called_by_grpc() {
     // From now on at once.
     client.get(note("who")).await.unwrap();
     assert_eq!((channel.stats().cloned_calls, channel.stats().plain_calls), (1, 2));
+}
+
+#[tokio::test]
+async fn of_many_calls_that_no_frames_reach_each_is_tried_once() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
+    let channel = Channel::connect(url, &STORE).await.unwrap();
+    calls(&StoreClient::new(channel.clone()), 200).await;
+    // A busy machine may come to some only when the first have found that out.
+    let stats = channel.stats();
+    assert!((1..=200).contains(&stats.cloned_calls) && stats.plain_calls == 200, "{stats:?}");
+}
+
+#[tokio::test]
+async fn what_goes_by_grpc_after_a_while_has_the_time_that_is_left() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (url, _tell) = start(view(silent.local_addr().unwrap())).await;
+    let mut client = StoreClient::new(Channel::connect(url, &STORE).await.unwrap());
+    let reply = tokio::time::timeout(LIMIT, client.get(within(20_000, note("left")))).await.expect("an answer");
+    let left = micros(&reply.unwrap().into_inner().text);
+    assert!(left <= 19_100_000, "{left} µs, though frames were waited for for a second");
 }
 
 #[tokio::test]

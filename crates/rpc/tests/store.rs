@@ -2,8 +2,8 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pathcall_control::{Config, Handle, Place, Timing};
@@ -48,6 +48,8 @@ pub(crate) struct Kept {
     pub(crate) dropped: Notify,
     /// Handlers of "held" wait as long as it is closed.
     pub(crate) gate: watch::Sender<bool>,
+    /// How much time these were told to have, as gRPC says it.
+    pub(crate) left: Mutex<Vec<String>>,
 }
 
 /// Its own texts are commands.
@@ -73,6 +75,7 @@ impl Handler {
     async fn answer(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
         self.kept.gets.fetch_add(1, Ordering::SeqCst);
         let user = request.metadata().get("user").cloned();
+        let left = request.metadata().get("grpc-timeout").map(|left| left.to_str().expect("text").to_owned());
         let text = request.into_inner().text;
         let reply = match text.split_once(' ').unwrap_or((&text, "")) {
             ("who", _) => self.name.clone(),
@@ -84,7 +87,9 @@ impl Handler {
             ("refuse", name) if name == self.name => return Err(Status::aborted("not here")),
             ("deny", _) => return Err(Status::permission_denied("nowhere")),
             ("panic", _) => panic!("as told"),
+            ("left", _) => left.unwrap_or_default(),
             ("held", _) => {
+                self.kept.left.lock().unwrap().extend(left);
                 let _guard = OnDrop(Arc::clone(&self.kept));
                 self.kept.began.notify_one();
                 let _ = self.kept.gate.subscribe().wait_for(|open| *open).await;
@@ -262,4 +267,9 @@ pub(crate) async fn calls(client: &StoreClient<Channel>, count: usize) {
         });
     }
     timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
+}
+
+/// A time as gRPC says those of a second to a minute and a half.
+pub(crate) fn micros(timeout: &str) -> u64 {
+    timeout.strip_suffix('u').and_then(|micros| micros.parse().ok()).unwrap_or_else(|| panic!("{timeout:?}"))
 }

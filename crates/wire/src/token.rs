@@ -67,9 +67,10 @@ impl TokenKey {
 
     /// Puts the token into a frame that has a place for it, anew after a change.
     ///
-    /// A frame without a place is left as it is.
-    pub fn sign(&self, frame: &mut [u8]) {
+    /// A frame without a place is left as it is: false.
+    pub fn sign(&self, frame: &mut [u8]) -> bool {
         self.copies(frame).sign(frame);
+        has_token(frame)
     }
 
     /// What copies of this frame share that differ in the base header alone.

@@ -49,6 +49,9 @@ pub struct Options {
     pub purse: u8,
     /// The call fails after this time.
     pub deadline: Duration,
+    /// Whether the request begins with the time that is left for it, 8 bytes: µs, at least one. They are written each
+    /// time that it is sent.
+    pub timed: bool,
 }
 
 impl Default for Options {
@@ -65,6 +68,7 @@ impl Default for Options {
             patience: None,
             purse: 0,
             deadline: Duration::from_secs(1),
+            timed: false,
         }
     }
 }

@@ -50,7 +50,7 @@ impl Inner {
                 Outcome::Again => {}
             }
         }
-        Box::pin(self.by_grpc(method, pool, &parts, body)).await
+        Box::pin(self.by_grpc(method, pool, &parts, body, deadline)).await
     }
 
     async fn by_frames(
@@ -62,7 +62,9 @@ impl Inner {
     ) -> Outcome {
         self.counters.cloned.add();
         let purse = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
-        let options = Options { purse, ..options(method, self.scheme, deadline.left().unwrap_or(NO_DEADLINE)) };
+        let left = deadline.left();
+        let options = options(method, self.scheme, left.unwrap_or(NO_DEADLINE));
+        let options = Options { purse, timed: left.is_some(), ..options };
         let mut asked = pin!(session.ask(Ask { request, options }));
         let answer = if session.has_heard() {
             asked.await
@@ -100,6 +102,7 @@ impl Inner {
         pool: &Pool,
         parts: &http::request::Parts,
         body: Bytes,
+        deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
         self.counters.plain.add();
         let mut again = 0;
@@ -107,7 +110,8 @@ impl Inner {
         loop {
             let (mut failed, mut said) = (None, None);
             for transport in pool.transports() {
-                let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+                let mut request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
+                deadline.put(request.headers_mut());
                 match transport.call(request).await {
                     Ok(response) if attempts > 1 && goes_on(method, &response) => {
                         attempts -= 1;

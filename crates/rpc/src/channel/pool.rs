@@ -93,6 +93,10 @@ impl Session {
         answered + redundant + working > 0
     }
 
+    fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
     /// Frames don't get through, or nobody is there: calls go by gRPC for a while.
     pub(super) fn give_up(&self) {
         self.over.send_replace(true);
@@ -124,7 +128,12 @@ impl Pool {
         let mut state = self.state.clone();
         // The follower lasts as long as this.
         match state.wait_for(|state| !matches!(state, State::Asking)).await {
-            Ok(state) => state.clone(),
+            Ok(state) => match &*state {
+                // A call has found that no frames get through, and the follower has yet to say so: before it ends a
+                // session itself it says how calls are made then.
+                State::Frames(session) if session.is_over() => State::Plain,
+                state => state.clone(),
+            },
             Err(_) => State::Plain,
         }
     }

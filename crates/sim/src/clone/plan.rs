@@ -247,7 +247,7 @@ fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool
 
 fn any_options(random: &mut Random) -> Options {
     let hedge =
-        Hedge { delay: Duration::from_micros(random.range(100..=5_000)), max_attempts: random.range(1..=4) as u8 };
+        Hedge { delay: Duration::from_micros(random.range(0..=50) * 100), max_attempts: random.range(1..=4) as u8 };
     Options {
         clone: random.happens(Chance::percent(60)),
         twice: random.happens(Chance::percent(15)),

@@ -14,7 +14,7 @@ const PARTIAL_MAX: usize = 4;
 const PARTIAL_FAILURES_MAX: usize = 2;
 /// Answers that gave way and are told from new ones.
 const GAVE_WAY_MAX: usize = 16;
-/// Servers that a call remembers to have asked itself.
+/// Servers that a call remembers to have asked itself, and as many that work on it.
 const ASKED_MAX: usize = 4;
 /// Failures of one call that are told from their repeats; more are taken for repeats.
 const FAILURES_MAX: usize = 16;
@@ -52,8 +52,8 @@ pub(super) struct Call {
     pub(super) hedge_at: Option<Instant>,
     /// The timer that is set.
     pub(super) timer: Instant,
-    /// Who last said that it works on it.
-    pub(super) working: Option<u32>,
+    /// Who said that it works on it, and has neither failed nor been asked since; the last few, the last one last.
+    pub(super) working: Vec<u32>,
     /// Servers that it was sent to by name, the last few.
     pub(super) asked: [u32; ASKED_MAX],
     partial: Vec<Partial>,
@@ -109,7 +109,7 @@ impl Call {
             unanswered: 0,
             hedge_at: None,
             timer: Instant(u64::MAX),
-            working: None,
+            working: Vec::new(),
             asked: [0; ASKED_MAX],
             partial: Vec::new(),
             gave_way: Vec::new(),
@@ -122,6 +122,11 @@ impl Call {
     /// When anything is to be done next.
     pub(super) fn next(&self) -> Instant {
         self.retry_at.into_iter().chain(self.hedge_at).fold(self.deadline, Instant::min)
+    }
+
+    /// The time that is left for it, as its request says it.
+    pub(super) fn left(&self, now: Instant) -> u64 {
+        u64::try_from(self.deadline.since(now).as_micros()).unwrap_or(u64::MAX).max(1)
     }
 
     /// Takes a part of an answer.
@@ -184,7 +189,22 @@ impl Call {
 
     /// Whether it may go to another server by its hedging policy.
     pub(super) fn may_hedge(&self) -> bool {
-        self.options.idempotent && self.options.hedge.is_some_and(|hedge| self.attempt + 1 < hedge.max_attempts)
+        self.options.idempotent
+            && self.options.hedge.is_some_and(|hedge| self.attempt.saturating_add(1) < hedge.max_attempts)
+    }
+
+    /// Notes that a server says that it works on it.
+    pub(super) fn works(&mut self, server: u32) {
+        self.works_no_more(server);
+        if self.working.len() == ASKED_MAX {
+            self.working.remove(0);
+        }
+        self.working.push(server);
+    }
+
+    /// Notes that a server works on it no more.
+    pub(super) fn works_no_more(&mut self, server: u32) {
+        self.working.retain(|working| *working != server);
     }
 
     /// Notes that a server was asked by name.

@@ -1,7 +1,7 @@
 //! What a caller sends, written frame by frame when the driver asks for it.
 
 use pathcall_wire::clone::{caller_id, emit};
-use pathcall_wire::{BaseRepr, CloneRepr, Kind};
+use pathcall_wire::{BaseRepr, CloneRepr, Instant, Kind};
 
 use super::super::To;
 use super::super::assembly::part_of;
@@ -48,7 +48,13 @@ impl Outgoing {
     }
 
     /// Writes the next frame; `None`: all were written, or its call has ended.
-    pub(super) fn emit(&mut self, config: &CallerConfig, call: Option<&Call>, out: &mut [u8]) -> Option<usize> {
+    pub(super) fn emit(
+        &mut self,
+        now: Instant,
+        config: &CallerConfig,
+        call: Option<&Call>,
+        out: &mut [u8],
+    ) -> Option<usize> {
         if self.part == self.parts {
             return None;
         }
@@ -79,7 +85,13 @@ impl Outgoing {
             patience: self.patience,
             ..CloneRepr::default()
         };
+        let len = emit(&base, &clone, payload, out);
+        if let Some(call) = call.filter(|call| call.options.timed && self.part == 0)
+            && let Some(left) = out[len - payload.len()..len].first_chunk_mut()
+        {
+            *left = call.left(now).to_be_bytes();
+        }
         self.part += 1;
-        Some(emit(&base, &clone, payload, out))
+        Some(len)
     }
 }

@@ -133,7 +133,7 @@ impl Caller {
         for seq in again {
             if let Some(call) = self.calls.get_mut(&seq) {
                 call.retry_at = Some(now);
-                call.working = call.working.filter(|server| !gone.contains(server));
+                call.working.retain(|server| !gone.contains(server));
             }
             self.arm(seq);
         }
@@ -200,11 +200,11 @@ impl Caller {
     }
 
     /// Writes the next frame; `None`: there is none for now.
-    pub fn transmit(&mut self, _now: Instant, out: &mut [u8]) -> Option<(To, usize)> {
+    pub fn transmit(&mut self, now: Instant, out: &mut [u8]) -> Option<(To, usize)> {
         loop {
             let next = self.outgoing.front_mut()?;
             let call = self.calls.get(&next.seq);
-            let Some(len) = next.emit(&self.config, call, out) else {
+            let Some(len) = next.emit(now, &self.config, call, out) else {
                 self.outgoing.pop_front();
                 continue;
             };
@@ -275,7 +275,7 @@ impl Caller {
         let Some(pause) = self.calls.get(&seq).map(pause) else { return };
         let Some(call) = self.calls.get_mut(&seq) else { return };
         self.stats.working += 1;
-        call.working = Some(server);
+        call.works(server);
         call.unanswered = 0;
         call.retry_at = call.retry_at.map(|_| now + pause);
         self.arm(seq);
@@ -324,7 +324,7 @@ impl Caller {
         let cloned = frame.head().flags() & CloneFlags::CLONE != 0;
         if call.fails(attempt, Said { reply, server, cloned }) {
             self.stats.set_aside += 1;
-            call.working = call.working.filter(|working| *working != server);
+            call.works_no_more(server);
             if !cloned {
                 self.pay_back(&mut call, attempt);
             }
@@ -368,6 +368,9 @@ impl Caller {
     fn fail(&mut self, seq: u32) {
         let Some(call) = self.calls.remove(&seq) else { return };
         self.stats.failed += 1;
+        if call.options.cancel {
+            self.cancel_all(seq, &call);
+        }
         let failure = Failure::Deadline { after: call.options.deadline, requests: call.requests };
         self.events.push_back(Event::Failed(CallId(seq), failure));
     }

@@ -37,7 +37,7 @@ impl Caller {
     /// Sends a call again that nobody answered.
     pub(super) fn send_again(&mut self, now: Instant, seq: u32) {
         let Some(mut call) = self.calls.remove(&seq) else { return };
-        if call.failure.is_some() && call.working.is_none() {
+        if call.failure.is_some() && call.working.is_empty() {
             // Nobody is known to work on it: what is missing is lost. If nobody else is asked, it has an answer.
             self.calls.insert(seq, call);
             if !self.hedge(now, seq) {
@@ -55,7 +55,7 @@ impl Caller {
             call.attempt += 1;
             self.stats.repeated += 1;
             let by_element = call.by_element || self.steers(&call);
-            let working = call.working.take().filter(|server| self.config.pool.servers.contains(server));
+            let working = call.working.pop().filter(|server| self.config.pool.servers.contains(server));
             call.strayed |= working.is_none();
             match working {
                 Some(server) => self.send_to(seq, &mut call, server, by_element && self.silence.answers()),
@@ -73,8 +73,10 @@ impl Caller {
         let before = call.attempt;
         call.hedge_at = None;
         if let Some(hedge) = call.options.hedge.filter(|_| call.may_hedge()) {
-            call.hedge_at = Some(now + hedge.delay);
+            // What there are no requests for now is not tried again at once, however short the delay is.
+            call.hedge_at = Some(now + hedge.delay.max(self.config.retry_min));
             if self.extra(now, &call) {
+                call.hedge_at = Some(now + hedge.delay);
                 call.attempt += 1;
                 self.stats.hedged += 1;
                 if call.failure.is_some() {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::super::{Balance, Budget, Hedge, Options, Scheme};
 use super::*;
 
+mod deadlines;
 mod failures;
 
 const SERVERS: [u32; 3] = [11, 12, 13];
@@ -29,6 +30,10 @@ fn caller() -> Caller {
     Caller::new(Instant(0), config())
 }
 
+fn ms_of(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
 fn ms(ms: u64) -> Instant {
     Instant(ms * 1_000_000)
 }
@@ -42,9 +47,13 @@ fn ask_for(caller: &mut Caller, now: Instant, options: Options, request: &'stati
 }
 
 fn sent(caller: &mut Caller) -> Vec<Sent> {
+    sent_at(caller, Instant(0))
+}
+
+fn sent_at(caller: &mut Caller, now: Instant) -> Vec<Sent> {
     let mut out = [0; MAX_FRAME];
     let next = || {
-        let (to, len) = caller.transmit(Instant(0), &mut out)?;
+        let (to, len) = caller.transmit(now, &mut out)?;
         let frame = CloneFrame::new_checked(&out[..len]).expect("callers write frames");
         Some(Sent { to, base: frame.base().repr(), head: frame.head().repr(), payload: frame.payload().to_vec() })
     };
@@ -288,6 +297,20 @@ fn a_hedged_call_goes_to_another_server_when_it_takes_long() {
     assert!(first != second, "{first}");
     caller.poll(ms(6));
     assert!(sent(&mut caller).is_empty() && caller.stats().hedged == 1);
+}
+
+#[test]
+fn hedges_without_a_delay_wait_for_their_budget() {
+    let budget = Budget { share: 0.0, burst: 1.0, per_second: 100.0 };
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], retry_min: ms_of(2), ..config() });
+    let hedge = Hedge { delay: Duration::ZERO, max_attempts: 4 };
+    ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..Scheme::Hedging.options() });
+    let mut after = |now: u64| {
+        caller.poll(ms(now));
+        sent(&mut caller).len()
+    };
+    assert_eq!([after(0), after(1)], [2, 0], "the call, and what the budget has for it");
+    assert_eq!((2..=30).map(after).sum::<usize>(), 2, "as time pays for them");
 }
 
 #[test]

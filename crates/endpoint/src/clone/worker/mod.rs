@@ -30,6 +30,10 @@ use outgoing::{Asked, Outgoing};
 use partial::Partials;
 use remembered::Remembered;
 
+/// Timers that may be of the past before they are swept out, beyond two for each request: how far ahead they are, callers
+/// say.
+const STALE_MAX: usize = 1024;
+
 /// A request's name: what all its copies and attempts have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
@@ -247,6 +251,10 @@ impl Worker {
         let id =
             self.jobs.push(Job { key, asked, newest, request, since: now, begun: false, unwanted: false, tell_at });
         self.timers.extend(tell_at.map(|at| Reverse((at, id))));
+        if self.timers.len() > 2 * self.jobs.len() + STALE_MAX {
+            let jobs = &mut self.jobs;
+            self.timers.retain(|Reverse((at, id))| jobs.get_mut(*id).is_some_and(|job| job.tell_at == Some(*at)));
+        }
     }
 
     /// A copy of a request that is here: it is answered as the newest attempt. What was cloned is answered as that

@@ -57,6 +57,26 @@ fn requests_are_worked_on_in_turn_and_answers_say_who_waits() {
 }
 
 #[test]
+fn what_is_done_leaves_few_timers_however_patient_its_callers_are() {
+    let mut worker = Worker::new(CONFIG);
+    let patient = |patience| CloneRepr { patience, ..plain() };
+    worker.receive(ms(0), &request(1, patient(2_000_000), b""));
+    let slow = worker.begin(ms(0)).expect("one waits");
+    worker.config.workers += 1;
+    for seq in 2..10_000 {
+        worker.receive(ms(1), &request(seq, patient(u32::MAX), b""));
+        let quick = worker.begin(ms(1)).expect("one waits");
+        worker.finish(quick.id, Bytes::new()).expect("it is at work");
+        sent(&mut worker);
+    }
+    assert!(worker.timers.len() <= 2 * 2 + STALE_MAX, "{}", worker.timers.len());
+    // Of those that are at work none is lost.
+    worker.poll(ms(2_000));
+    assert_eq!(sent(&mut worker)[0].1.kind, Kind::CloneWorking as u8);
+    worker.finish(slow.id, Bytes::new()).expect("it is at work");
+}
+
+#[test]
 fn a_clone_is_dropped_when_others_wait() {
     let mut worker = Worker::new(CONFIG);
     let clone = CloneRepr { clo: CLONE, ..plain() };

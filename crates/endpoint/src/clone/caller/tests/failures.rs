@@ -78,6 +78,30 @@ fn a_failure_is_the_answer_when_nobody_is_known_to_work_on_the_call() {
 }
 
 #[test]
+fn each_who_is_known_to_work_on_a_call_is_asked_before_a_failure_is_its_answer() {
+    let mut caller = caller();
+    let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let request = sent(&mut caller).remove(0);
+    for server in [12, 11] {
+        caller.receive(ms(1), &reply(Kind::CloneWorking, &request, server, by_element(), b""));
+    }
+    caller.receive(ms(2), &failure(&request, 11, b"no"));
+    let mut at = 2;
+    let again = loop {
+        at += 1;
+        caller.poll(ms(at));
+        assert_eq!(caller.event(), None, "after {at} ms");
+        if let Some(again) = sent(&mut caller).pop() {
+            break again;
+        }
+    };
+    assert_eq!(again.base.dst, 12);
+    caller.receive(ms(at), &answer(&again, 12, by_element(), b"yes"));
+    assert_eq!(answered(&mut caller), Some((call, b"yes".to_vec())));
+}
+
+#[test]
 fn what_was_not_cloned_and_failed_is_paid_back_once() {
     let budget = Budget { share: 0.0, burst: 1.0, per_second: 0.0 };
     let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
@@ -154,6 +178,17 @@ fn attempts_last_as_long_as_the_call_has_time() {
     assert!(matches!(caller.event(), Some(Event::Failed(..))) && sent_at.len() <= 256);
     let late = sent_at.iter().filter(|at| **at > 3_000).count();
     assert!(late >= 16, "{late} of {} in the last second", sent_at.len());
+}
+
+#[test]
+fn a_failure_of_the_last_attempt_there_can_be_is_the_answer() {
+    let mut caller = caller();
+    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    let mut last = sent(&mut caller).remove(0);
+    last.head.attempt = u8::MAX;
+    caller.calls.get_mut(&call.0).expect("in progress").attempt = u8::MAX;
+    caller.receive(ms(1), &failure(&last, last.base.dst, b"no"));
+    assert_eq!(answered(&mut caller), Some((call, b"no".to_vec())));
 }
 
 /// A call that was sent five times, and its requests.
