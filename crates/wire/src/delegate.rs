@@ -31,5 +31,3 @@ pub const MAGIC: u8 = 0xd1;
 pub const PAGE: usize = 128;
 /// The longest head of a message, in bytes: that of a pong with a full page aside.
 pub const HEAD_MAX: usize = 128;
-/// A code of the time that servers keep what they know of a request stands for this many milliseconds, at most.
-pub const GC_MILLIS_MAX: u64 = 1 << 15;

@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::Instant;
+use pathcall_wire::delegate::Kind;
 pub use pathcall_wire::delegate::{Context, NodeId, RequestId};
-use pathcall_wire::delegate::{Kind, parse};
 
 /// Who a message came from, as the transport's session says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,12 +83,6 @@ impl Status {
 pub fn for_caller(message: &[u8]) -> bool {
     const OF_CALLER: [u8; 4] = [Kind::Response as u8, Kind::Fault as u8, Kind::Pong as u8, Kind::Span as u8];
     message.get(1).is_some_and(|kind| OF_CALLER.contains(kind))
-}
-
-/// Whether these bytes are a message.
-#[must_use]
-pub fn is_message(bytes: &[u8]) -> bool {
-    parse(bytes).is_ok()
 }
 
 /// Bytes of an error's text that travel at most.

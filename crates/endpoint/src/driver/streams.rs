@@ -23,12 +23,14 @@ use std::collections::HashMap;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::messages::{Greeting, GreetingRepr, MessageFrame, MessageKind};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -39,6 +41,10 @@ use crate::messages::{Event, HEAD_MAX, MESSAGE_MAX};
 const IDLE: Duration = Duration::from_secs(60);
 /// A peer that does not take a connection for so long does not take any.
 const DIAL: Duration = Duration::from_secs(5);
+/// Bytes that may wait to be written to one peer; a message that would make it more is given back.
+const QUEUE_MAX: usize = 1 << 30;
+/// A peer that takes nothing of what is written to it for so long is gone.
+const STUCK: Duration = Duration::from_secs(10);
 /// A long message that gets on is told of so often.
 const UNDERWAY: Duration = Duration::from_millis(50);
 
@@ -54,14 +60,35 @@ struct Inner {
     road: Road,
     local: SocketAddr,
     sink: Sink,
+    /// Messages come from any thread, and tasks begin with them.
+    runtime: Handle,
     peers: Mutex<Peers>,
 }
 
 #[derive(Default)]
 struct Peers {
-    lines: HashMap<SocketAddr, mpsc::UnboundedSender<Outgoing>>,
+    lines: HashMap<SocketAddr, Line>,
     tasks: Vec<JoinHandle<()>>,
     closed: bool,
+}
+
+/// The way to one peer's task.
+struct Line {
+    to_task: mpsc::UnboundedSender<Outgoing>,
+    /// Bytes of messages that wait or are being written.
+    bytes: Arc<AtomicUsize>,
+}
+
+/// The bytes of a message that is being written: they count until this is dropped.
+struct Written {
+    len: usize,
+    of: Arc<AtomicUsize>,
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.len, Ordering::Relaxed);
+    }
 }
 
 /// What connections are made of.
@@ -111,7 +138,7 @@ impl Streams {
     }
 
     fn new(node: u64, road: Road, local: SocketAddr, sink: Sink) -> Self {
-        Self(Arc::new(Inner { node, road, local, sink, peers: Mutex::default() }))
+        Self(Arc::new(Inner { node, road, local, sink, runtime: Handle::current(), peers: Mutex::default() }))
     }
 
     /// Where it listens.
@@ -151,19 +178,30 @@ impl Streams {
             return;
         }
         let line = peers.lines.entry(to).or_insert_with(|| self.open_line(to));
+        if let Outgoing::Message(head, payload) = &outgoing {
+            let len = head.len() + payload.len();
+            // Nobody else adds to it meanwhile.
+            if line.bytes.load(Ordering::Relaxed) + len > QUEUE_MAX {
+                let head = head.clone();
+                drop(peers);
+                (self.0.sink)(Event::Undelivered { to, head });
+                return;
+            }
+            line.bytes.fetch_add(len, Ordering::Relaxed);
+        }
         // A task that is about to end closes its line under this lock, and takes what is in it along.
-        let _ = line.send(outgoing);
+        let _ = line.to_task.send(outgoing);
     }
 
-    fn open_line(&self, to: SocketAddr) -> mpsc::UnboundedSender<Outgoing> {
-        let (line, waiting) = mpsc::unbounded_channel();
-        tokio::spawn(peer(self.weak(), to, waiting));
-        line
+    fn open_line(&self, to: SocketAddr) -> Line {
+        let ((to_task, waiting), bytes) = (mpsc::unbounded_channel(), Arc::default());
+        self.0.runtime.spawn(peer(self.weak(), to, waiting, Arc::clone(&bytes)));
+        Line { to_task, bytes }
     }
 
     /// Keeps a task that lives as long as this.
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let handle = tokio::spawn(task);
+        let handle = self.0.runtime.spawn(task);
         let mut peers = self.0.peers();
         peers.tasks.retain(|task| !task.is_finished());
         match peers.closed {
@@ -230,14 +268,14 @@ fn underway(remote: Remote, message: &[u8]) -> Event {
     Event::Underway { peer: remote.listens, arriving: Some(arriving) }
 }
 
-/// Writes what is for one peer.
-async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<Outgoing>) {
+/// Writes what is for one peer: what waits has so many `bytes`.
+async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<Outgoing>, bytes: Arc<AtomicUsize>) {
     let mut connection: Option<Connection> = None;
     loop {
         let outgoing = tokio::select! {
             outgoing = timeout(IDLE, line.recv()) => outgoing,
             () = over(&connection) => {
-                connection = None;
+                connection = still(connection).await;
                 continue;
             }
         };
@@ -249,13 +287,13 @@ async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<O
         let (head, payload) = match outgoing {
             Outgoing::Message(head, payload) => (head, payload),
             Outgoing::Use(made) => {
-                let mut open = connection.filter(Connection::is_open).unwrap_or(made);
+                let mut open = still(connection).await.unwrap_or(made);
                 // The message before it did not leave at once, for this was waiting.
                 connection = open.flush().await.is_ok().then_some(open);
                 continue;
             }
         };
-        connection = connection.filter(Connection::is_open);
+        connection = still(connection).await;
         if connection.is_none() {
             let Some(streams) = streams.get() else { return };
             connection = timeout(DIAL, dial(&streams, to)).await.ok().and_then(Result::ok);
@@ -264,8 +302,9 @@ async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<O
             give_back(&streams, to, head, &mut line);
             break;
         };
+        let written = Written { len: head.len() + payload.len(), of: Arc::clone(&bytes) };
         // What a broken connection had begun is not sent again.
-        if open.write(&head, &payload, line.is_empty()).await.is_err() {
+        if open.write(&head, &payload, line.is_empty(), written).await.is_err() {
             connection = None;
         }
     }
@@ -278,6 +317,18 @@ async fn peer(streams: Weak, to: SocketAddr, mut line: mpsc::UnboundedReceiver<O
         std::iter::from_fn(|| line.try_recv().ok()).collect()
     };
     left.into_iter().for_each(|outgoing| streams.line_up(to, outgoing));
+}
+
+/// The connection, if it is open. What was written to one that is not leaves first: its peer says nothing more by it,
+/// and may still listen.
+async fn still(connection: Option<Connection>) -> Option<Connection> {
+    let mut connection = connection?;
+    if connection.is_open() {
+        return Some(connection);
+    }
+    // Who takes nothing any more has ended it in both directions.
+    let _ = connection.flush().await;
+    None
 }
 
 /// Until the connection ends, if there is one.
@@ -326,12 +377,16 @@ impl Connection {
         }
     }
 
-    /// Writes a message; `last`: nothing else is waiting.
-    async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool) -> io::Result<()> {
+    /// Writes a message; `last`: nothing else is waiting. It has left, or never will, when `written` is dropped.
+    async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool, written: Written) -> io::Result<()> {
         match self {
-            Self::Tcp(writer) => writer.write(head, payload, last).await,
+            Self::Tcp(writer) => {
+                let done = writer.write(head, payload, last).await;
+                drop(written);
+                done
+            }
             #[cfg(feature = "quic")]
-            Self::Quic(writer) => writer.write(head, payload).await,
+            Self::Quic(writer) => writer.write(head, payload, written).await,
         }
     }
 }

@@ -200,6 +200,33 @@ fn what_servers_keep_goes_with_the_next_call_of_the_caller() {
 }
 
 #[test]
+fn requests_that_wait_have_bounded_memory() {
+    let mut net = Net::new(2);
+    net.nodes[1] = node(1, 1, |config| config.queued_max = 1_000);
+    let call = |net: &mut Net| {
+        let call = net.at(0, |node, now, out| {
+            let call = node.caller.open(now, SHORT()).expect("room");
+            node.caller.send(now, call, address(1), vec![7; 600].into(), out).expect("an open call");
+            call
+        });
+        while net.deliver() {}
+        call
+    };
+    let (waits, refused) = (call(&mut net), call(&mut net));
+    assert_eq!(net.outcome(waits), None);
+    assert_eq!(failure(&net, refused).status().code, Status::RESOURCE_EXHAUSTED);
+    // What is worked on waits no more, and what is aborted does not.
+    let work = net.at(1, |node, now, _| node.worker.next(now)).expect("one waits");
+    assert_eq!(work.payload.len(), 600);
+    let aborted = call(&mut net);
+    assert_eq!(net.outcome(aborted), None);
+    net.at(0, |node, now, out| node.caller.abort(now, aborted, out));
+    while net.deliver() {}
+    let waits = call(&mut net);
+    assert_eq!(net.outcome(waits), None);
+}
+
+#[test]
 fn strangers_are_not_heard() {
     let mut net = Net::new(3);
     let call = call(&mut net, SHORT());

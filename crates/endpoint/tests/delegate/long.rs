@@ -6,6 +6,7 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::delegate::worker::WorkerStats;
 use pathcall_endpoint::delegate::{Context, Peer};
+use pathcall_wire::delegate::Message;
 
 use super::net::{MS, Net, address};
 
@@ -89,4 +90,36 @@ fn one_of_a_call_that_is_aborted_meanwhile_is_not_begun_however_late_it_comes() 
     net.rest();
     let WorkerStats { requests, late, .. } = net.nodes[2].worker.stats();
     assert_eq!((requests, late), (0, 1));
+}
+
+/// A call of node 0 that node 1 has answered by one response, which is lost; then a long message from `server` gets
+/// on for so many milliseconds.
+fn lost_while_another_comes(server: usize, millis: u32) -> (Net, Context) {
+    let mut net = Net::new(3);
+    let call = net.at(0, |node, now, out| {
+        let call = node.caller.open(now, OPTIONS).expect("room");
+        node.caller.send(now, call, address(1), Bytes::new(), out).expect("an open call");
+        call
+    });
+    while net.deliver() {}
+    let work = net.at(1, |node, now, _| node.worker.next(now)).expect("it is there");
+    net.at(1, |node, now, out| {
+        node.worker.reply(now, work.execution, Bytes::new(), out).expect("at work");
+        node.worker.finish(now, work.execution, out).expect("at work");
+    });
+    net.lose(|message| matches!(message, Message::Response(_)));
+    for _ in 0..millis / 10 {
+        net.pass(MS * 10);
+        net.at(0, |node, now, _| node.caller.alive(now, address(server)));
+    }
+    (net, call)
+}
+
+#[test]
+fn a_lost_response_is_noticed_while_a_long_message_of_another_server_comes() {
+    let (net, call) = lost_while_another_comes(2, 1_000);
+    assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Lost { millis: 50 })));
+    // From where it is awaited it may be what comes.
+    let (net, call) = lost_while_another_comes(1, 1_000);
+    assert_eq!(net.outcome(call), None);
 }

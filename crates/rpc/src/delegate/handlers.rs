@@ -324,6 +324,7 @@ async fn work(request: Request, shared: &Shared) {
     let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
     let metadata = MetadataMap::from_headers(metadata);
     let inner = Arc::new(Inner::new(request, metadata, shared.directory.clone(), deadline));
+    let _forsaken = Forsaken(Arc::clone(&inner));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {
         done = working => match done {
@@ -334,5 +335,14 @@ async fn work(request: Request, shared: &Shared) {
             Err(status) => fail(&inner.request, status),
         },
         () = inner.request.aborted() => {}
+    }
+}
+
+/// Ends the request when its handler has panicked or is dropped: clones of its call may live on elsewhere.
+struct Forsaken(Arc<Inner>);
+
+impl Drop for Forsaken {
+    fn drop(&mut self) {
+        self.0.request.forsake();
     }
 }

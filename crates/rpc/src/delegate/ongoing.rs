@@ -23,6 +23,7 @@ use super::trace::Report;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the next poll gives.
+#[derive(Debug)]
 pub(super) enum Next {
     Item(Bytes),
     /// The end. `silent`: no server said that; the one that was called may be another one now.
@@ -45,7 +46,10 @@ pub(super) struct Ongoing {
 #[derive(Debug)]
 struct Again {
     once: bool,
+    /// It is made again until then.
     until: Option<Instant>,
+    /// It ends then, if its caller said so.
+    deadline: Option<Instant>,
     pause: Duration,
     pause_max: Duration,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -56,9 +60,10 @@ struct Again {
 impl Ongoing {
     /// To be made in a runtime, as calls are.
     pub(super) fn new(call: Call, options: &CallOptions, report: Option<Report>) -> Self {
-        let until = Instant::now().checked_add(options.deadline.unwrap_or(PATIENCE));
+        let after = |time| Instant::now().checked_add(time);
+        let (until, deadline) = (after(options.deadline.unwrap_or(PATIENCE)), options.deadline.and_then(after));
         let (pause, pause_max) = (options.ping_period, options.timeout);
-        let again = Again { once: options.once, until, pause, pause_max, sleep: None, end: None };
+        let again = Again { once: options.once, until, deadline, pause, pause_max, sleep: None, end: None };
         Self { call: Some(call), again, report, runtime: Handle::current() }
     }
 
@@ -81,7 +86,7 @@ impl Ongoing {
             if let Some(pause) = &mut self.again.sleep {
                 ready!(pause.as_mut().poll(cx));
                 self.again.sleep = None;
-                self.again.end = self.again.until.map(|until| Box::pin(sleep_until(until)));
+                self.again.end = self.again.deadline.map(|deadline| Box::pin(sleep_until(deadline)));
                 // Nothing else ends a call that has failed.
                 if call.retry().is_err() {
                     return Poll::Ready(self.end(&Outcome::Aborted { confirmed: false }));
@@ -151,5 +156,46 @@ fn status(outcome: &Outcome) -> Status {
             Status::new(Code::from_i32(status.code.into()), status.message)
         }
         Outcome::Aborted { .. } => Status::cancelled("the call was aborted"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use pathcall_endpoint::driver::node::{Node, NodeConfig};
+
+    use super::*;
+
+    const PATIENT: Duration = Duration::from_secs(1);
+
+    /// What comes of a call that fails, and takes longer than its caller is patient when it is made again.
+    async fn takes_long(deadline: Option<Duration>) -> Next {
+        let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        let (caller, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        let handler = tokio::spawn(async move {
+            requests.receive().await.fail(&delegate::Status::new(delegate::Status::UNAVAILABLE, "not yet"));
+            let request = requests.receive().await;
+            sleep(3 * PATIENT).await;
+            // Its caller may have given it up.
+            let _ = request.reply(Bytes::from_static(b"late")).await;
+            let _ = request.seal().map(|sealed| sealed.release());
+        });
+        let ping_period = Duration::from_millis(20);
+        let options = CallOptions { once: true, ping_period, deadline, ..CallOptions::default() };
+        let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
+        let mut ongoing = Ongoing::new(call, &options, None);
+        ongoing.again.until = Instant::now().checked_add(PATIENT);
+        let next = poll_fn(|cx| ongoing.poll_next(cx)).await;
+        handler.abort();
+        next
+    }
+
+    #[tokio::test]
+    async fn patience_is_no_deadline() {
+        let (unlimited, limited) = tokio::join!(takes_long(None), takes_long(Some(2 * PATIENT)));
+        assert!(matches!(&unlimited, Next::Item(item) if item == "late"), "{unlimited:?}");
+        let late = matches!(&limited, Next::Ended { status, .. } if status.code() == Code::DeadlineExceeded);
+        assert!(late, "{limited:?}");
     }
 }

@@ -121,3 +121,25 @@ async fn a_handler_that_panics_ends_its_own_call_only() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_handler_that_panics_ends_its_call_though_others_have_it() {
+    let (told, mut hears) = mpsc::unbounded_channel();
+    let fetch = move |_: Note, call: Call<Note>| {
+        let told = told.clone();
+        async move {
+            let late = call.clone();
+            tokio::spawn(async move {
+                late.aborted().await;
+                told.send(late.is_aborted()).expect("the test listens");
+            });
+            panic!("as told");
+        }
+    };
+    let serving = Handlers::new().handle::<DocsFetch, _, _>(fetch).start().await.expect("starts");
+    let mut client = client(serve(Some(serving)).await).await;
+    let (_, ended) = all(client.fetch(Note { text: String::new() }).await).await;
+    let status = ended.expect_err("it panicked");
+    assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
+    assert_eq!(timeout(LIMIT, hears.recv()).await, Ok(Some(true)), "what it left behind hears of it");
+}

@@ -59,8 +59,8 @@ pub(super) struct Completion {
     missing_requests: u64,
     /// Responses that were declared and are not there.
     missing_responses: u64,
-    /// Requests answered by one response, which is awaited: since when.
-    awaited: BTreeMap<Branch, Instant>,
+    /// Requests answered by one response, which is awaited: since when, and from where.
+    awaited: BTreeMap<Branch, (Instant, SocketAddr)>,
 }
 
 impl Completion {
@@ -173,10 +173,10 @@ impl Completion {
         self.sender(branch.context()).is_some_and(|sender| sender.resolved.contains(branch.number()))
     }
 
-    /// A server has answered a request by one response, which is on its way.
-    pub(super) fn answered(&mut self, now: Instant, branch: Branch) {
+    /// The server there has answered a request by one response, which is on its way.
+    pub(super) fn answered(&mut self, now: Instant, branch: Branch, server: SocketAddr) {
         if !self.is_resolved(branch) {
-            self.awaited.entry(branch).or_insert(now);
+            self.awaited.entry(branch).or_insert((now, server));
         }
     }
 
@@ -225,7 +225,7 @@ impl Completion {
             sender.heard.max(at) < since && sender.got.up_to(responses) < responses
         };
         // Nobody answers in the caller's own context.
-        self.senders.values().any(missing) || self.awaited.values().any(|at| *at < since)
+        self.senders.values().any(missing) || self.awaited.values().any(|(at, _)| *at < since)
     }
 
     /// The application has taken a response; up to which number its sender may send, if that changes.
@@ -253,13 +253,16 @@ impl Completion {
         for sender in self.senders.values_mut().filter(|sender| sender.server == Some(address)) {
             sender.heard = now;
         }
-        self.awaited.values_mut().for_each(|at| *at = now);
+        for (at, _) in self.awaited.values_mut().filter(|(_, server)| *server == address) {
+            *at = now;
+        }
     }
 
     /// For so long nobody heard anything.
     pub(super) fn stood_still(&mut self, now: Instant, time: Duration) {
         let senders = self.senders.values_mut().flat_map(|sender| [&mut sender.heard, &mut sender.said.1]);
-        senders.chain(self.awaited.values_mut()).for_each(|heard| *heard = now.min(*heard + time));
+        let awaited = self.awaited.values_mut().map(|(at, _)| at);
+        senders.chain(awaited).for_each(|heard| *heard = now.min(*heard + time));
     }
 
     /// The call is made again: what is missing has time anew.

@@ -248,7 +248,7 @@ impl Caller {
                         }
                     } else if has(Flags::SOLE) {
                         watched.answered = true;
-                        call.completion.answered(now, branch);
+                        call.completion.answered(now, branch, from.address);
                     } else {
                         // All that its manifest will say.
                         let manifest = Manifest {

@@ -34,6 +34,8 @@ pub struct WorkerConfig {
     pub depth_max: u8,
     /// Requests that are known at one time at most, those included that are done and may be asked about.
     pub executions_max: usize,
+    /// Bytes of requests that wait to be worked on at most; what would make it more is refused.
+    pub queued_max: usize,
     /// For how long it is remembered that a call was aborted, so that late requests of it are not begun.
     pub aborted_for: Duration,
     /// A handler that does nothing for so long counts as stalled (§4.4.5).
@@ -51,6 +53,7 @@ impl WorkerConfig {
             flush: Duration::from_millis(1),
             depth_max: 64,
             executions_max: 1 << 20,
+            queued_max: 1 << 30,
             aborted_for: Duration::from_secs(33),
             stall: None,
         }

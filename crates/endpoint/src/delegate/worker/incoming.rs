@@ -63,7 +63,8 @@ impl Worker {
             let message = format!("the call went through {} servers: is there a cycle?", request.depth);
             return refuse(Status::FAILED_PRECONDITION, &message, out);
         }
-        if self.executions.len() >= self.config.executions_max {
+        let full = self.queued.bytes.saturating_add(payload.len()) > self.config.queued_max;
+        if full || self.executions.len() >= self.config.executions_max {
             return refuse(Status::RESOURCE_EXHAUSTED, "the server has no room for another request", out);
         }
         let id = self.accept(now, request, payload);
@@ -103,10 +104,10 @@ impl Worker {
         };
         let mut execution = Box::new(execution);
         execution.arm(&mut self.alarms);
+        self.queued.enters(&execution);
         self.executions.insert(context, execution);
         self.by_request.insert((call, id), context);
         self.queue.push(Reverse((key, self.arrivals, context)));
-        self.queued += 1;
         context
     }
 

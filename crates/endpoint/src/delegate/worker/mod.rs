@@ -17,6 +17,7 @@ mod api;
 mod execution;
 mod incoming;
 mod outgoing;
+mod queued;
 pub mod record;
 
 use std::cmp::Reverse;
@@ -33,6 +34,7 @@ use super::table::{ByContext, is_crowded};
 use super::{Context, NodeId, Outbox, Peer, RequestId, Status};
 use alarms::Alarms;
 use execution::{Execution, Phase};
+use queued::Queued;
 use record::Record;
 
 /// Contexts of workers have this bit: a node that calls as well counts its calls without it.
@@ -54,8 +56,8 @@ pub struct Worker {
     by_request: BTreeMap<(Context, RequestId), Context>,
     /// Requests that wait for somebody to work on them, by the order's key and by arrival; and some that were aborted.
     queue: BinaryHeap<Reverse<(u64, u64, Context)>>,
-    /// How many of them wait.
-    queued: usize,
+    /// What waits of them.
+    queued: Queued,
     arrivals: u64,
     alarms: Alarms,
     aborted_calls: BTreeMap<Context, Instant>,
@@ -78,7 +80,7 @@ impl Worker {
             executions: ByContext::default(),
             by_request: BTreeMap::new(),
             queue: BinaryHeap::new(),
-            queued: 0,
+            queued: Queued::default(),
             arrivals: 0,
             alarms: Alarms::new(config.flush),
             aborted_calls: BTreeMap::new(),
@@ -98,7 +100,7 @@ impl Worker {
     /// Whether a request waits for somebody to work on it.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.queued > 0
+        self.queued.requests > 0
     }
 
     /// The next request to work on, if one waits.
@@ -109,10 +111,9 @@ impl Worker {
                 break (id, execution);
             }
         };
-        self.queued -= 1;
+        let payload = self.queued.leaves(execution);
         execution.begin(now, self.config.stall);
         let Execution { call, request, deadline, depth, once, traced, .. } = **execution;
-        let payload = std::mem::take(&mut execution.payload);
         Some(Work { execution: id, call, request, payload, deadline, depth, once, traced })
     }
 
@@ -230,7 +231,7 @@ impl Worker {
             failed.pump(now, &self.config, &mut self.alarms, out);
             return;
         }
-        self.queued -= usize::from(failed.phase == Phase::Queued);
+        self.queued.leaves(failed);
         failed.enter(now, Phase::Failed(status.code), &mut self.alarms);
         out.send(failed.reply, &failed.fault(status.code).encode(), &super::text(&status.message));
         failed.send_span(out);
@@ -336,7 +337,7 @@ impl Worker {
         executions.is_empty()
             && by_request.is_empty()
             && queue.is_empty()
-            && *queued == 0
+            && *queued == Queued::default()
             && alarms.is_empty()
             && arriving.is_empty()
             && aborted_calls.is_empty()

@@ -33,7 +33,7 @@ impl Worker {
                     let reason = AbortReason::Ended;
                     self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
                 }
-                self.queued -= usize::from(execution.phase == Phase::Queued);
+                self.queued.leaves(execution);
                 if execution.phase != Phase::Recorded {
                     execution.enter(now, Phase::Failed(status.code), &mut self.alarms);
                 }
@@ -58,11 +58,10 @@ impl Worker {
         if execution.phase == Phase::Sealed {
             return; // It took effect, and says so.
         }
-        if execution.phase == Phase::Queued {
-            self.queued -= 1;
-        } else {
+        if execution.phase != Phase::Queued {
             self.events.push_back(WorkerEvent::Aborted { execution: id, reason });
         }
+        self.queued.leaves(execution);
         execution.outgoing.clear();
         self.stats.aborted += 1;
         execution.enter(now, Phase::Aborted, &mut self.alarms);
@@ -105,14 +104,14 @@ impl Worker {
 
     /// Forgets an execution.
     pub(super) fn forget(&mut self, id: Context) {
-        let Some(execution) = self.executions.remove(&id) else { return };
+        let Some(mut execution) = self.executions.remove(&id) else { return };
         self.by_request.remove(&(execution.call, execution.request));
-        self.queued -= usize::from(execution.phase == Phase::Queued);
+        self.queued.leaves(&mut execution);
         let executions = &self.executions;
         self.alarms.timers.tidy(executions.len(), |at, id| executions.get(&id).is_some_and(|e| e.timer == Some(at)));
-        if self.queued == 0 {
+        if self.queued.requests == 0 {
             self.queue.clear();
-        } else if is_crowded(self.queue.len(), self.queued) {
+        } else if is_crowded(self.queue.len(), self.queued.requests) {
             self.queue.retain(|Reverse((.., id))| executions.get(id).is_some_and(|e| e.phase == Phase::Queued));
         }
     }

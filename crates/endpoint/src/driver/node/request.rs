@@ -20,8 +20,8 @@ const WAITING_MAX: usize = 16;
 /// What a node is told of a request that it works on.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Replies have left that waited for a grant.
-    pub(super) granted: Notify,
+    /// Replies have left that waited for a grant, or none does any more; several tasks may wait for that.
+    granted: Notify,
     aborted: AtomicBool,
     abort: Notify,
 }
@@ -30,7 +30,12 @@ impl Waiting {
     pub(super) fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
         self.abort.notify_waiters();
-        self.granted.notify_one();
+        self.granted();
+    }
+
+    /// Has all who wait in [`Request::reply`] look again.
+    pub(super) fn granted(&self) {
+        self.granted.notify_waiters();
     }
 }
 
@@ -115,19 +120,29 @@ impl Request {
         self.work.deadline.map(|deadline| deadline.since(self.taken))
     }
 
-    /// Sends an item to the caller. Waits, where many of this request wait for the caller to take some.
+    /// Sends an item to the caller. Waits, where many of this request wait for the caller to take some; several tasks
+    /// may do so at once.
     ///
     /// # Errors
-    /// [`WorkError`]: nobody wants it any more, or there were too many.
+    /// [`WorkError`]: nobody wants it any more, the request is over meanwhile, or there were too many.
     pub async fn reply(&self, item: Bytes) -> Result<(), WorkError> {
         self.reply_now(item)?;
-        while self.node.look(|state| state.worker.waiting(self.work.execution)) > WAITING_MAX {
-            self.waiting.granted.notified().await;
-            if self.is_aborted() {
-                return Err(WorkError::Gone);
-            }
+        if self.work.once {
+            return Ok(()); // Nothing leaves before all of it is durable: no grant would come.
         }
-        Ok(())
+        let execution = self.work.execution;
+        loop {
+            // Before it looks: it hears of what changes from here on.
+            let granted = self.waiting.granted.notified();
+            let waiting = self.node.look(|state| {
+                let worker = &state.worker;
+                worker.is_working(execution).then(|| worker.waiting(execution))
+            });
+            if waiting.ok_or(WorkError::Gone)? <= WAITING_MAX {
+                return Ok(());
+            }
+            granted.await;
+        }
     }
 
     /// As [`reply`](Self::reply), and never waits: whoever sends many at once has them all in memory.
@@ -135,10 +150,11 @@ impl Request {
     /// # Errors
     /// As [`reply`](Self::reply).
     pub fn reply_now(&self, item: Bytes) -> Result<(), WorkError> {
-        self.node.with(|state, now| {
+        let said = self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
             worker.reply(now, self.work.execution, item, &mut out)
-        })
+        });
+        self.ends_with(said)
     }
 
     /// Passes a request on to another server, as part of this one.
@@ -146,10 +162,11 @@ impl Request {
     /// # Errors
     /// [`WorkError`]; where the call goes too deep or too wide it fails.
     pub fn delegate(&self, to: SocketAddr, request: Bytes) -> Result<(), WorkError> {
-        self.node.with(|state, now| {
+        let said = self.node.with(|state, now| {
             let (_, worker, mut out) = state.split(now);
             worker.delegate(now, self.work.execution, to, request, &mut out)
-        })
+        });
+        self.ends_with(said)
     }
 
     /// Says that all that it leads to was said: it is done. One that is to be done exactly once has to be
@@ -198,6 +215,16 @@ impl Request {
             let (_, worker, mut out) = state.split(now);
             worker.fail(now, self.work.execution, status, &mut out);
         });
+        // Nobody will tell it of its call any more.
+        self.waiting.abort();
+    }
+
+    /// Whoever worked on it does so no more, by a panic perhaps: unless it is over it fails.
+    pub fn forsake(&self) {
+        if !self.is_over() {
+            let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
+            self.fail(&Status::new(Status::INTERNAL, why));
+        }
     }
 
     /// Names its span in the call's trace: the method, say.
@@ -227,22 +254,26 @@ impl Request {
         }
     }
 
+    /// What can't be said has ended the request: nobody waits for a grant any more.
+    fn ends_with<T>(&self, said: Result<T, WorkError>) -> Result<T, WorkError> {
+        said.inspect_err(|_| self.waiting.granted())
+    }
+
     fn end(&self) -> Result<Option<Record>, WorkError> {
         self.over.store(true, Ordering::Release);
-        self.node.with(|state, now| {
+        let record = self.node.with(|state, now| {
             state.requests.remove(&self.work.execution);
             let (_, worker, mut out) = state.split(now);
             worker.finish(now, self.work.execution, &mut out)
-        })
+        });
+        self.waiting.granted();
+        record
     }
 }
 
 impl Drop for Request {
     fn drop(&mut self) {
-        if !self.over.load(Ordering::Acquire) {
-            let why = if std::thread::panicking() { "the handler panicked" } else { "the handler was dropped" };
-            self.fail(&Status::new(Status::INTERNAL, why));
-        }
+        self.forsake();
     }
 }
 

@@ -377,7 +377,7 @@ impl State {
                 }
                 WorkerEvent::Granted { execution } => {
                     if let Some(waiting) = self.requests.get(&execution) {
-                        waiting.granted.notify_one();
+                        waiting.granted();
                     }
                 }
                 WorkerEvent::Forget { call, request } => {

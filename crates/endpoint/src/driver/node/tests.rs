@@ -5,6 +5,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::delegate::Status;
 use crate::delegate::caller::{CallFailure, Outcome};
+use crate::delegate::worker::WorkError;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -102,6 +103,73 @@ async fn items_of_one_server_come_in_order_and_wait_for_who_takes_them() {
     let (items, outcome) = all(call).await;
     assert_eq!(outcome, Outcome::Complete);
     assert!(items.into_iter().eq((0..5000).map(|i| i.to_string())));
+}
+
+/// A call of `caller` and its request, which many replies wait for a grant of already.
+async fn one_that_waits(caller: &Node) -> (Call, Arc<Request>) {
+    let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+    let call = begin(caller, &server, "");
+    let request = Arc::new(timeout(LIMIT, requests.receive()).await.expect("in time"));
+    (0..60).for_each(|_| request.reply_now(Bytes::from_static(b"item")).expect("wanted"));
+    (call, request)
+}
+
+fn reply(request: &Arc<Request>) -> tokio::task::JoinHandle<Result<(), WorkError>> {
+    let request = Arc::clone(request);
+    tokio::spawn(async move { request.reply(Bytes::from_static(b"item")).await })
+}
+
+#[tokio::test]
+async fn several_tasks_reply_at_once() {
+    let caller = caller(Transport::Flows).await;
+    let (call, request) = one_that_waits(&caller).await;
+    let replies: Vec<_> = (0..100).map(|_| reply(&request)).collect();
+    let taking = tokio::spawn(all(call));
+    for reply in replies {
+        assert_eq!(timeout(LIMIT, reply).await.expect("in time").expect("no panic"), Ok(()));
+    }
+    request.finish().expect("wanted");
+    let (items, outcome) = taking.await.expect("no panic");
+    assert_eq!((items.len(), outcome), (160, Outcome::Complete));
+}
+
+#[tokio::test]
+async fn all_who_wait_hear_that_a_request_is_over() {
+    let caller = caller(Transport::Flows).await;
+    for end in ["dropped", "failed", "finished"] {
+        let (call, request) = one_that_waits(&caller).await;
+        let replies: Vec<_> = (0..10).map(|_| reply(&request)).collect();
+        // Each has run, on this thread, until it waits.
+        tokio::task::yield_now().await;
+        assert!(replies.iter().all(|reply| !reply.is_finished()), "{end}");
+        let mut call = Some(call);
+        match end {
+            "dropped" => call = None,
+            "failed" => request.fail(&Status::new(Status::ABORTED, "as told")),
+            _ => request.finish().expect("wanted"),
+        }
+        for reply in replies {
+            let told = timeout(LIMIT, reply).await.unwrap_or_else(|_| panic!("{end}: in time"));
+            assert_eq!(told.expect("no panic"), Err(WorkError::Gone), "{end}");
+        }
+        drop(call);
+    }
+}
+
+#[tokio::test]
+async fn replies_to_what_is_done_once_wait_for_nobody() {
+    let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+    let caller = caller(Transport::Flows).await;
+    let options = CallOptions { once: true, ..CallOptions::default() };
+    let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
+    let request = timeout(LIMIT, requests.receive()).await.expect("in time");
+    for _ in 0..100 {
+        let replied = timeout(LIMIT, request.reply(Bytes::from_static(b"item"))).await;
+        assert_eq!(replied.expect("nothing leaves before it is sealed"), Ok(()));
+    }
+    request.seal().expect("wanted").release();
+    let (items, outcome) = all(call).await;
+    assert_eq!((items.len(), outcome), (100, Outcome::Complete));
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use quinn::rustls::{self, RootCertStore, version::TLS13};
 use quinn::{ClientConfig, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::time::timeout;
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
+use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, Written, underway};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// What both ends must speak, beneath TLS (RFC 7301).
@@ -179,13 +179,17 @@ impl Writer {
     }
 
     /// Writes a message: a long one beside those that follow.
-    pub(super) async fn write(&self, head: &Bytes, payload: &Bytes) -> io::Result<()> {
+    pub(super) async fn write(&self, head: &Bytes, payload: &Bytes, written: Written) -> io::Result<()> {
         let stream = self.0.open_uni().await?;
         let all = [head.clone(), payload.clone()];
         if head.len() + payload.len() <= SHORT {
             return write_all(stream, all).await;
         }
-        tokio::spawn(write_all(stream, all));
+        tokio::spawn(async move {
+            let done = write_all(stream, all).await;
+            drop(written);
+            done
+        });
         Ok(())
     }
 }

@@ -1,23 +1,30 @@
 //! Messages by TCP: each with its length before it, 4 bytes.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_wire::messages::Greeting;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
+use super::{Connection, DIAL, Outgoing, Remote, STUCK, Streams, UNDERWAY, Weak, underway};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// Of a message, so much is made room for at a time.
 const READ: usize = 256 << 10;
 /// The system has no descriptor for another connection: it may have one after this time.
-const BREATH: std::time::Duration = std::time::Duration::from_millis(50);
+const BREATH: Duration = Duration::from_millis(50);
+
+/// A peer that nothing was heard of for so long is asked whether it is there, by the system; and again, if it does not
+/// say so.
+const ASK: Duration = Duration::from_secs(10);
 
 /// The writing side of a connection.
 pub(super) struct Writer {
@@ -66,6 +73,8 @@ pub(super) async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Writer
 /// Says who this is and hears who that is.
 async fn greet(hello: &[u8; Greeting::LEN], stream: TcpStream, from: SocketAddr) -> io::Result<(Reader, Writer)> {
     stream.set_nodelay(true)?;
+    // A host that has vanished says nothing, and nothing may be left to be written to it.
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(ASK).with_interval(ASK))?;
     let (read, mut write) = stream.into_split();
     write.write_all(hello).await?;
     let (mut read, mut heard) = (BufReader::with_capacity(READ / 4, read), [0; Greeting::LEN]);
@@ -89,14 +98,37 @@ impl Writer {
     /// Writes a message; `last`: nothing else is waiting, so it leaves now.
     pub(super) async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool) -> io::Result<()> {
         // At most MESSAGE_MAX.
-        self.stream.write_u32((head.len() + payload.len()) as u32).await?;
-        self.stream.write_all(head).await?;
-        self.stream.write_all(payload).await?;
+        let len = (head.len() + payload.len()) as u32;
+        for bytes in [&len.to_be_bytes()[..], head, payload] {
+            self.write_all(bytes).await?;
+        }
         if last { self.flush().await } else { Ok(()) }
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush().await
+        let flushed = timeout(STUCK, self.stream.flush()).await;
+        self.taken(flushed)
+    }
+
+    /// Writes all of it, as long as the peer takes any.
+    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = timeout(STUCK, self.stream.write(bytes)).await;
+            match self.taken(written)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => bytes = &bytes[written..],
+            }
+        }
+        Ok(())
+    }
+
+    /// What became of writing in time; the connection of a peer that took nothing ends.
+    fn taken<T>(&self, written: Result<io::Result<T>, Elapsed>) -> io::Result<T> {
+        written.unwrap_or_else(|late| {
+            // Its reading side ends as well: nobody else will end it. One that is not connected has ended.
+            let _ = SockRef::from(self.stream.get_ref().as_ref()).shutdown(Shutdown::Both);
+            Err(late.into())
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
@@ -82,6 +84,15 @@ async fn a_message_leaves_though_a_connection_comes_behind_it() {
 }
 
 #[tokio::test]
+async fn messages_are_sent_from_any_thread() {
+    let (node, mut peer) = (tcp(1, FREE).await, tcp(2, FREE).await);
+    let (streams, to) = (node.streams.clone(), peer.streams.local_addr());
+    let thread = std::thread::spawn(move || streams.send(to, b"message", &Bytes::new()));
+    thread.join().expect("no panic");
+    assert_eq!(peer.arrived().await.2, "message");
+}
+
+#[tokio::test]
 async fn what_nobody_takes_is_given_back_by_tcp() {
     let gone = tcp(2, FREE).await;
     let to = gone.streams.local_addr();
@@ -117,10 +128,72 @@ async fn a_peer_that_starts_anew_is_found_again() {
     panic!("it is not found");
 }
 
+/// Listens, and says no more by any connection than who it is; counts the messages that come.
+async fn says_no_more() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(FREE).await.expect("a free port");
+    let at = listener.local_addr().expect("bound");
+    let read = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&read);
+    tokio::spawn(async move {
+        let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, at.port().into()).bytes();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let read = Arc::clone(&counted);
+            tokio::spawn(async move {
+                stream.write_all(&hello).await.expect("it listens");
+                stream.shutdown().await.expect("it listens");
+                let mut heard = vec![0; Greeting::LEN];
+                stream.read_exact(&mut heard).await.expect("its hello");
+                while let Ok(len) = stream.read_u32().await {
+                    heard.resize(len as usize, 0);
+                    stream.read_exact(&mut heard).await.expect("all of it");
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (at, read)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_leaves_though_the_peer_says_no_more() {
+    const COUNT: usize = 10_000;
+    let (mut node, (to, read)) = (tcp(1, FREE).await, says_no_more().await);
+    for _ in 0..COUNT {
+        node.streams.send(to, b"head", &Bytes::from_static(b"payload"));
+    }
+    let (mut undelivered, began) = (0, std::time::Instant::now());
+    while read.load(Ordering::Relaxed) + undelivered < COUNT {
+        undelivered += usize::from(timeout(Duration::from_millis(20), node.events.recv()).await.is_ok());
+        assert!(began.elapsed() < 3 * LIMIT, "{} were read, {undelivered} given back", read.load(Ordering::Relaxed));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_nothing_holds_up_bounded_memory_and_not_for_ever() {
+    let (mut node, listener) = (tcp(1, FREE).await, TcpListener::bind(FREE).await.expect("a free port"));
+    let to = listener.local_addr().expect("bound");
+    let payload = Bytes::from(vec![7; 64 << 20]);
+    let fit = QUEUE_MAX / (payload.len() + 4);
+    for _ in 0..=fit {
+        node.streams.send(to, b"head", &payload);
+    }
+    assert_eq!(node.event().await, Event::Undelivered { to, head: Bytes::from_static(b"head") });
+    assert!(node.events.try_recv().is_err(), "the others fit");
+    let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, to.port().into()).bytes();
+    let mut taken = Vec::new();
+    // What is stuck is over after a while, and what waits goes by another connection.
+    for _ in 0..2 {
+        let (mut stream, _) = timeout(LIMIT, listener.accept()).await.expect("in time").expect("a connection");
+        stream.write_all(&hello).await.expect("it listens");
+        taken.push(stream);
+    }
+    let first = &mut taken[0];
+    let read = timeout(LIMIT, first.read_to_end(&mut Vec::new())).await.expect("it has ended");
+    assert!(read.is_err() || read.is_ok_and(|read| read < payload.len()));
+}
+
 #[tokio::test]
 async fn nonsense_ends_its_own_connection_only() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     let mut node = tcp(1, FREE).await;
     let at = node.streams.local_addr();
     let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, 1).bytes();
