@@ -11,7 +11,11 @@
 //! from one place.
 //!
 //! In the order of the picture: [`source`] (files and what they include), `lex`, `ast` and `parse`, `check` (names and
-//! types, to the IR), [`ir`]; [`diag`] says what is wrong.
+//! types, to the IR), [`ir`]; [`diag`] says what is wrong. [`split`] makes two parts of it. The element's is text by
+//! [`emit`], or run by [`interp`]; [`exec`] is what all executions offer, and [`installer`] what a controller tells them.
+//! The server's is the [`handler`] with its tables ([`mirror`]), which [`serve`] works on requests with. [`place`]
+//! chooses the flows that the element works on, [`scale`] the server for the others; [`run`] is all of it in one process,
+//! [`live`] what the parts say to each other where they are apart.
 
 #![warn(missing_docs)]
 

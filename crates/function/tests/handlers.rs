@@ -19,15 +19,62 @@ fn start(name: &str, kind: Kind) -> Option<(Program, Handler)> {
         let (line, column) = sources.position(at);
         Some((sources.name(at.file).to_owned(), line, column))
     };
+    let handler = started(&program, &place, kind)?;
+    Some((program, handler))
+}
+
+fn started(program: &Program, place: &dyn Fn(Span) -> Option<(String, usize, usize)>, kind: Kind) -> Option<Handler> {
     let config = Config { kind: Some(kind), ..Config::default() };
-    match Handler::start(&program, &place, &config, &cache(), 0) {
-        Ok(handler) => Some((program, handler)),
+    match Handler::start(program, place, &config, &cache(), 0) {
+        Ok(handler) => Some(handler),
         Err(StartError::Build(BuildError::Lacking(lacking))) => {
             assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
             eprintln!("skipped: {kind:?}: {lacking}");
             None
         }
-        Err(error) => panic!("{name}, {kind:?}: {error}"),
+        Err(error) => panic!("{kind:?}: {error}"),
+    }
+}
+
+/// Constants of the file as the handler's C sees them: with their sign, and floats as floats.
+const CONSTANTS: &str = "#include <inet.p4>
+const int<16> LOW = -5;
+const int<64> LEAST = -9223372036854775808;
+const float SHARE = (float)32w0x3E000000;
+const float ODD = (float)32w0x7FC00123;
+const bit<48> WIDE = 0xffff00000001;
+const bit<64> MOST = 0xffffffffffffffff;
+request { @flow int<16> delta; }
+response { bit<8> below; bit<8> least; bit<8> share; bit<32> odd; bit<8> wide; bit<8> most; }
+void remote_handler(in request req, out response res) {
+    res->below = req->delta < LOW;
+    res->least = LEAST < 0 && LEAST + 1 == -9223372036854775807;
+    res->share = SHARE * 8 == 1;
+    float odd = ODD;
+    __builtin_memcpy(&res->odd, &odd, 4);
+    res->wide = WIDE == 281470681743361;
+    res->most = MOST + 1 == 0;
+}
+struct metadata { }
+control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight, out request req, out response res) {
+    apply { flight = true; req.delta = (int<16>)hdr.ipv4.identification; }
+}
+control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) { apply { } }
+#include <pipeline.p4>
+";
+
+#[test]
+fn constants_mean_the_same_in_c() {
+    let mut sources = Sources::new(Vec::new());
+    let program = pathcall_function::compile(&mut sources, ("constants.p4c", CONSTANTS.to_owned()))
+        .unwrap_or_else(|wrong| panic!("{}", pathcall_function::diag::Report(&wrong, &sources)));
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        let Some(mut handler) = started(&program, &|_| None, kind) else { continue };
+        for (delta, below) in [(3, 0), (0xfffb, 0), (0xfffa, 1)] {
+            let mut response = vec![0; 6];
+            assert_eq!(handler.handle(0, &[delta], &[], &mut response), Outcome::Respond, "{kind:?}");
+            assert_eq!(response, [below, 1, 1, 0x7fc0_0123, 1, 1], "{kind:?}, {delta}");
+        }
     }
 }
 

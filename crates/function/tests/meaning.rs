@@ -83,6 +83,20 @@ const BODIES: &[(&str, &str, [u8; 4])] = &[
         "pair_t p = { 1, 2 }; md.p = p; p.x = 9; hdr.h.a = md.p.x; if (md.p != p) { hdr.h.b = p.x; }",
         [1, 9, 0x12, 0x34],
     ),
+    // What is assigned was there before: headers, fields and validity.
+    (
+        "",
+        "two_t t; t.a = hdr.h; t.b.setValid(); t.b.a = 9; t = { t.b, t.a }; hdr.h.a = t.a.a; hdr.h.b = t.b.b + 1;",
+        [9, 8, 0x12, 0x34],
+    ),
+    (
+        "",
+        "with_t t = { hdr.h, 1 }; h_t other; other.setValid(); other.a = 9; t = { other, t.h.a };
+        hdr.h.a = t.h.a; hdr.h.b = t.f;",
+        [9, 5, 0x12, 0x34],
+    ),
+    ("", "with_t t = { hdr.h, 1 }; h_t none; t = { none, t.h.a }; hdr.h.b = t.f;", [5, 5, 0x12, 0x34]),
+    ("", "bits_t x; x = { (bit<1>)x.isValid(), 7w0 }; hdr.h.a = (bit<8>)x.v;", [0, 7, 0x12, 0x34]),
     // Arguments: copied in and back, in order (P4_16 §6.8).
     (
         "action swap(inout bit<8> a, inout bit<8> b) { bit<8> k = a; a = b; b = k; }",
@@ -97,6 +111,10 @@ const BODIES: &[(&str, &str, [u8; 4])] = &[
     ("action reached(inout bit<8> a) { a = 1; hdr.h.b = hdr.h.a; }", "reached(hdr.h.a);", [1, 5, 0x12, 0x34]),
     ("action kept(in bit<8> a) { hdr.h.a = 1; hdr.h.b = a; }", "kept(hdr.h.a);", [1, 5, 0x12, 0x34]),
     ("action cleared(out bit<8> a) { }", "cleared(hdr.h.a);", [0, 7, 0x12, 0x34]),
+    // What is read is copied before what is written is cleared.
+    ("action less(out bit<8> r, in bit<8> a) { r = a - 1; }", "less(hdr.h.a, hdr.h.a);", [4, 7, 0x12, 0x34]),
+    ("action set(out bit<8> r, in bit<8> a) { r = a; }", "set(hdr.h.a, hdr.h.a + 1);", [6, 7, 0x12, 0x34]),
+    ("action anew(out h_t h, in bit<8> a) { h.setValid(); h.b = a; }", "anew(hdr.h, hdr.h.a);", [0, 5, 0, 0]),
     ("action bits(inout bit<8> a) { a = a + 1; }", "bits(hdr.h.c[11:4]);", [5, 7, 0x12, 0x44]),
     (
         "action named(in bit<8> a, in bit<8> b) { hdr.h.a = a; hdr.h.b = b; }",
@@ -118,6 +136,19 @@ const BODIES: &[(&str, &str, [u8; 4])] = &[
     ("", "hdr.h.a = hdr.h.a + bump(hdr.h.a);", [11, 7, 0x12, 0x34]),
     ("", "hdr.h = { hdr.h.a, bump(hdr.h.a), 0 };", [5, 6, 0, 0]),
     ("", "hdr.h.b = second(hdr.h.a, bump(hdr.h.a)) + hdr.h.a;", [6, 11, 0x12, 0x34]),
+    ("", "pair_t p = { x = hdr.h.a, y = bump(hdr.h.a) }; hdr.h.b = p.x;", [6, 5, 0x12, 0x34]),
+    ("", "tuple<pair_t, bit<8>> t = { { hdr.h.a, 1 }, bump(hdr.h.a) }; hdr.h.b = t[0].x;", [6, 5, 0x12, 0x34]),
+    ("", "tuple<h_t, bit<8>> t = { hdr.h, bump(hdr.h.a) }; hdr.h = t[0];", [5, 7, 0x12, 0x34]),
+    (
+        "register<bit<8>>(8) r;",
+        "r.write((bit<32>)hdr.h.a, bump(hdr.h.a)); r.read(hdr.h.b, 5); r.read(hdr.h.a, 6);",
+        [0, 6, 0x12, 0x34],
+    ),
+    (
+        "",
+        "hash(hdr.h.c, HashAlgorithm.crc32, (bit<16>)hdr.h.a, { bump(hdr.h.a) }, (bit<16>)(hdr.h.a - 5));",
+        [6, 7, 0, 5],
+    ),
     // Only where it is asked for.
     ("", "if (hdr.h.a == 5 || bump(hdr.h.b) == 0) { hdr.h.c = 0; }", [5, 7, 0, 0]),
     ("", "if (hdr.h.a == 4 && bump(hdr.h.b) == 8) { hdr.h.c = 0; }", [5, 7, 0x12, 0x34]),
@@ -140,13 +171,44 @@ const BODIES: &[(&str, &str, [u8; 4])] = &[
     ("", "switch (hdr.h.a) { 1: { hdr.h.b = 1; } 2: default: { hdr.h.b = 2; } }", [5, 2, 0x12, 0x34]),
     ("register<bit<8>>(4) r;", "r.write(1, hdr.h.b + 1); r.read(hdr.h.a, 1); r.read(hdr.h.b, 9);", [8, 0, 0x12, 0x34]),
     ("Sub(3) sub;", "sub.apply(hdr.h.a, hdr.h.b);", [15, 7, 0x12, 0x34]),
+    // An exit copies back for the control that it ends.
+    ("", "Low.apply(hdr.h.a[3:0]); hdr.h.b = 9;", [6, 7, 0x12, 0x34]),
+    (
+        "",
+        "if (hdr.h.b == 8) { Low.apply(hdr.h.a[3:0]); } High.apply(hdr.h.a[7:4]); hdr.h.b = 9;",
+        [0x25, 7, 0x12, 0x34],
+    ),
+    ("", "if (hdr.h.b == 8) { Plain.apply(); } High.apply(hdr.h.a[7:4]); hdr.h.b = 9;", [0x25, 7, 0x12, 0x34]),
+    // Each has its own arguments, and its own action.
+    ("", "Bump.apply(hdr.h.a); Bump.apply(hdr.h.b); Bump.apply(hdr.h.a);", [7, 8, 0x12, 0x34]),
 ];
 
-const TOP: &str = "bit<8> bump(inout bit<8> a) { a = a + 1; return a; }
+const TOP: &str = "struct two_t { h_t a; h_t b; }
+struct with_t { h_t h; bit<8> f; }
+header bits_t { bit<1> v; bit<7> r; }
+action leave() { exit; }
+control Low(inout bit<4> v) {
+    table t { actions = { leave; } default_action = leave(); }
+    apply { v = 6; t.apply(); }
+}
+control High(inout bit<4> v) {
+    table t { actions = { leave; } default_action = leave(); }
+    apply { v = 2; t.apply(); }
+}
+control Plain() {
+    table t { actions = { leave; } default_action = leave(); }
+    apply { t.apply(); }
+}
+bit<8> bump(inout bit<8> a) { a = a + 1; return a; }
 bit<8> second(in bit<8> a, in bit<8> b) { return a; }
 control Sub(inout bit<8> a, in bit<8> b)(bit<8> times) {
     action twice() { a = a + b; }
     apply { a = a + times; if (b == 7) { twice(); return; } a = 0; }
+}
+control Bump(inout bit<8> a) {
+    action more() { a = a + 1; }
+    table t { key = { a: exact; } actions = { more; } default_action = more(); }
+    apply { t.apply(); }
 }";
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pathcall_sandbox::{Built, Guest, Host, Kind, LIMIT, Reason, Source, build};
 
@@ -260,6 +260,22 @@ fn a_guest_may_be_alone() {
     }
 }
 
+/// The names that a guest gives to its lines come into C that is compiled for the host.
+#[test]
+fn a_name_of_a_line_is_no_code_of_the_hosts() {
+    // With `\`, an end of line and `"` in it; it sets `PC=1` by the host's libc.
+    let name = r#""x\\\n\"\n{ int setenv(const char *, const char *, int); setenv((char[]){80,67,0}, (char[]){49,0}, 1); }\n#define PC""#;
+    let text = GUEST.replace("#line 100 \"guest.p4c\"", &format!("#line 100 {name}"));
+    for kind in [Kind::Wasm, Kind::Process, Kind::Native] {
+        if built(kind).is_none() {
+            continue;
+        }
+        let mut guest = open(&build(kind, Source { text: &text }, &cache()).expect("C with a strange name"));
+        is_well(&mut guest, 2);
+        assert_eq!(std::env::var_os("PC"), None, "{kind:?}: it ran in the host");
+    }
+}
+
 #[test]
 fn a_limit_is_of_the_processors_time() {
     let Some(built) = built(Kind::Wasm) else { return };
@@ -282,9 +298,12 @@ fn a_guest_that_never_stops_asking_has_its_time() {
     }
 }
 
-/// The watcher's signal, as fast as another thread can send it: calls return, and those that loop are left, as ever.
+/// The watcher's signal, many at once and again and again: calls return, and those that loop are left, as ever. Between
+/// crowds there is time for the guest to go on: signals without an end would take all of it, and its limit with that.
 #[test]
 fn signals_in_crowds_harm_nobody() {
+    const CROWD: usize = 20;
+    const APART: Duration = Duration::from_micros(50);
     for kind in [Kind::Wasm, Kind::Native] {
         let Some(built) = built(kind) else { continue };
         let mut guest = open(&built);
@@ -295,10 +314,16 @@ fn signals_in_crowds_harm_nobody() {
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
-                    // SAFETY: a signal to a thread of this process, which is ignored unless it ends a guest's call.
-                    #[allow(unsafe_code, reason = "the call is the kernel's")]
-                    unsafe {
-                        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
+                    for _ in 0..CROWD {
+                        // SAFETY: a signal to a thread of this process, ignored unless it ends a guest's call.
+                        #[allow(unsafe_code, reason = "the call is the kernel's")]
+                        unsafe {
+                            libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
+                        }
+                    }
+                    let crowd = Instant::now();
+                    while crowd.elapsed() < APART {
+                        std::hint::spin_loop();
                     }
                 }
             });

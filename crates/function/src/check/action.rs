@@ -1,6 +1,6 @@
 //! Actions that tables run.
 
-use super::inline::extended;
+use super::inline::{exits, extended};
 use super::{ActionItem, Checked, Checker, Item};
 use crate::ast::{self, Direction, ExprKind};
 use crate::diag::{Diagnostic, Reported};
@@ -33,8 +33,11 @@ impl<'a> Checker<'a> {
         let ast = item.action;
         self.used.insert(std::ptr::from_ref(ast).cast());
         let key = (std::ptr::from_ref(ast), item.path.clone());
+        // An `exit` within copies back what the calls around it do: another's does not.
+        let alone = self.copies_back.iter().all(Vec::is_empty);
         if args.is_empty()
             && let Some(known) = self.actions.get(&key)
+            && (alone || !exits(&self.program.actions[known.0 as usize].body))
         {
             return Ok(*known);
         }
@@ -55,9 +58,10 @@ impl<'a> Checker<'a> {
         self.in_action = outer;
         self.path = before;
         done?;
+        let shared = args.is_empty() && (alone || !exits(&body));
         self.program.actions.push(Action { name: unique, params, body });
         let id = ActionId(self.program.actions.len() as u32 - 1);
-        if args.is_empty() {
+        if shared {
             self.actions.insert(key, id);
         }
         Ok(id)

@@ -40,6 +40,7 @@ impl<'a> Checker<'a> {
             return Err(wrong);
         }
         let mut bound = Bound { items: Vec::new(), copies_back: Vec::new() };
+        let mut cleared = Vec::new();
         for (n, (param, arg)) in params.iter().zip(&args).enumerate() {
             let ty = match param.direction {
                 Direction::None if self.packet(param, arg, &mut bound) => continue,
@@ -52,8 +53,13 @@ impl<'a> Checker<'a> {
                 Some(place) => self.written_to(param, &ty, place, reached, &others, arg.at, &mut bound)?,
                 None => self.read_from(param, &ty, arg, reached, &others)?,
             };
+            if let (Direction::Out, Item::Var { place, .. }) = (param.direction, &item) {
+                cleared.push((place.clone(), arg.at));
+            }
             bound.items.push((param.name.clone(), item));
         }
+        // Not before all that is read has been.
+        cleared.iter().for_each(|(place, at)| self.cleared(place, *at));
         Ok(bound)
     }
 
@@ -112,9 +118,7 @@ impl<'a> Checker<'a> {
         if !by_place {
             bound.copies_back.push((place.clone(), local.clone()));
         }
-        if param.direction == Direction::Out {
-            self.cleared(&local, at);
-        } else if !by_place {
+        if param.direction == Direction::InOut && !by_place {
             self.assign(&local, Val::Place(place.clone()), at)?;
         }
         Ok(Item::Var { place: local, writable: true })

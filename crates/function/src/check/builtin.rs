@@ -97,8 +97,10 @@ impl<'a> Checker<'a> {
             }
             "write" => {
                 let [index, value] = self.arguments(args, "r.write(index, value)", at)?;
-                let index = self.index_of(&index.value)?;
+                let mut index = self.index_of(&index.value)?;
+                let before = self.block.len();
                 let value = self.expr_as(&value.value, ty)?;
+                self.read_before(std::slice::from_mut(&mut index), before, at)?;
                 self.emit(StmtKind::Write { register, index, value }, at);
             }
             other => {

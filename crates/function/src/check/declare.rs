@@ -7,6 +7,8 @@ use crate::diag::Diagnostic;
 use crate::ir::{Partition, Span, Ty};
 use std::rc::Rc;
 
+/// Values of a partition are numbers of C in a handler.
+const PARTITION_BITS_MAX: u16 = 64;
 /// The longest header, bits.
 const HEADER_BITS_MAX: u32 = 1 << 16;
 
@@ -217,10 +219,21 @@ impl<'a> Checker<'a> {
         let Type::Bit(width) = of.base() else {
             return self.fail(Diagnostic::new(ty.at, format!("a partition of `{of}`")).hint("it is of a `bit`"));
         };
+        if *width > PARTITION_BITS_MAX {
+            let wrong = format!("a partition of `{of}`");
+            return self.fail(
+                Diagnostic::new(ty.at, wrong).hint(format!("its values have at most {PARTITION_BITS_MAX} bits")),
+            );
+        }
         let (low, high) = (self.known(first, &of)?, self.known(last, &of)?);
         if low > high {
             let at = Span { end: last.at.end.max(first.at.start), ..first.at };
             return self.fail(Diagnostic::new(at, format!("an empty partition: {low} .. {high}")));
+        }
+        // A handler counts those that are its own in 64 bits.
+        if high - low == u128::from(u64::MAX) {
+            let wrong = Diagnostic::new(ty.at, format!("a partition of all values of `{of}`"));
+            return self.fail(wrong.hint("a handler counts them in 64 bits: leave one out"));
         }
         let new = Partition { name: name.text.to_string(), ty: Ty::Bit(*width), first: low, last: high };
         self.program.partitions.push(new);

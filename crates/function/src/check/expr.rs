@@ -35,29 +35,15 @@ impl<'a> Checker<'a> {
                 let of = self.expr(of)?;
                 self.cast(of, &ty, at)
             }
-            ExprKind::List(items) => {
-                let mut values: Vec<Val> = Vec::new();
-                for item in items {
-                    let before = self.block.len();
-                    let value = self.expr(item)?;
-                    if self.block.len() > before {
-                        // What this one changes, those before it did not see.
-                        let earlier = std::mem::take(&mut values).into_iter();
-                        values = earlier.map(|value| self.kept_before(value, before, at)).collect::<Checked<_>>()?;
-                    }
-                    values.push(value);
-                }
-                Ok(Val::List(values))
-            }
+            ExprKind::List(items) => Ok(Val::List(self.in_order(items.iter(), at)?)),
             ExprKind::Record(items) => {
-                let mut values: Vec<(ast::Name, Val)> = Vec::new();
-                for (name, item) in items {
-                    if values.iter().any(|(first, _)| first.text == name.text) {
+                for (n, (name, _)) in items.iter().enumerate() {
+                    if items[..n].iter().any(|(first, _)| first.text == name.text) {
                         return self.fail(Diagnostic::new(name.at, format!("a second value for `{}`", name.text)));
                     }
-                    values.push((name.clone(), self.expr(item)?));
                 }
-                Ok(Val::Record(values))
+                let values = self.in_order(items.iter().map(|(_, item)| item), at)?;
+                Ok(Val::Record(items.iter().map(|(name, _)| name.clone()).zip(values).collect()))
             }
             ExprKind::Call { of, types, args } => self.call(of, types, args, at),
             ExprKind::Mask(..) | ExprKind::Range(..) => {
@@ -66,6 +52,21 @@ impl<'a> Checker<'a> {
             }
             ExprKind::Any => self.fail(Diagnostic::new(at, "`_` is no value here")),
         }
+    }
+
+    /// Values of some expressions: what one of them changes, those before it did not see.
+    fn in_order<'x>(&mut self, exprs: impl Iterator<Item = &'x ast::Expr>, at: Span) -> Checked<Vec<Val>> {
+        let mut values: Vec<Val> = Vec::new();
+        for expr in exprs {
+            let before = self.block.len();
+            let value = self.expr(expr)?;
+            if self.block.len() > before {
+                let earlier = std::mem::take(&mut values).into_iter();
+                values = earlier.map(|value| self.kept_before(value, before, at)).collect::<Checked<_>>()?;
+            }
+            values.push(value);
+        }
+        Ok(values)
     }
 
     /// A value of one slot's type; `int` becomes the type that is wanted.

@@ -118,9 +118,16 @@ impl<'a> Checker<'a> {
             return self.fail(Diagnostic::new(to.value.at, format!("a hash is a `bit`, not a `{ty}`")));
         };
         let algorithm = self.algorithm(&algorithm.value)?;
-        let base = self.bits(&base.value, width)?;
+        let mut read = vec![self.bits(&base.value, width)?];
+        let before = self.block.len();
         let inputs = self.inputs(&data.value)?;
+        self.read_before(&mut read, before, at)?;
+        read.extend(inputs);
+        let before = self.block.len();
         let max = self.bits(&max.value, 64)?;
+        self.read_before(&mut read, before, at)?;
+        let base = read.remove(0);
+        let inputs = read;
         self.into(&place, &ty, at, |to| StmtKind::Hash { to, algorithm, base, inputs, max })
     }
 
@@ -132,18 +139,25 @@ impl<'a> Checker<'a> {
         }
         let usage = "update_checksum(condition, { data }, field, HashAlgorithm.csum16)";
         let [condition, data, field, algorithm] = self.arguments(args, usage, at)?;
-        let condition = self.condition(&condition.value)?;
+        let mut read = vec![self.condition(&condition.value)?];
+        let before = self.block.len();
         let inputs = self.inputs(&data.value)?;
+        self.read_before(&mut read, before, at)?;
+        read.extend(inputs);
         let algorithm = self.algorithm(&algorithm.value)?;
         if verify {
+            let before = self.block.len();
             let value = self.expr(&field.value)?;
             let (_, expected) = self.scalar(&value, field.value.at)?;
-            self.emit(StmtKind::Verify { condition, expected, algorithm, inputs, payload }, at);
+            self.read_before(&mut read, before, at)?;
+            let condition = read.remove(0);
+            self.emit(StmtKind::Verify { condition, expected, algorithm, inputs: read, payload }, at);
             return Ok(());
         }
         let place = self.target(&field.value)?;
         let ty = place.ty();
-        self.into(&place, &ty, at, |to| StmtKind::Checksum { condition, to, algorithm, inputs, payload })
+        let condition = read.remove(0);
+        self.into(&place, &ty, at, |to| StmtKind::Checksum { condition, to, algorithm, inputs: read, payload })
     }
 
     /// `{ a, b }`, a struct, a tuple, or one value.

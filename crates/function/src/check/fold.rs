@@ -1,7 +1,7 @@
 //! Expressions of the IR, with what is known worked out.
 
 use super::num::{Num, mask};
-use crate::ir::{Binary, Expr, ExprKind, SlotId, Ty, Unary};
+use crate::ir::{Binary, Expr, ExprKind, HeaderId, SlotId, Ty, Unary};
 
 /// The number, if the expression is one.
 fn known(expr: &Expr) -> Option<u128> {
@@ -124,14 +124,20 @@ pub(super) fn mux(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
 
 /// Whether the expression reads this slot.
 pub(super) fn reads(expr: &Expr, slot: SlotId) -> bool {
+    has(expr, &|kind| *kind == ExprKind::Slot(slot))
+}
+
+/// Whether the expression asks if this header is valid.
+pub(super) fn asks(expr: &Expr, header: HeaderId) -> bool {
+    has(expr, &|kind| *kind == ExprKind::Valid(header))
+}
+
+fn has(expr: &Expr, leaf: &impl Fn(&ExprKind) -> bool) -> bool {
     match &expr.kind {
-        ExprKind::Slot(read) => *read == slot,
-        ExprKind::Const(_) | ExprKind::Valid(_) | ExprKind::Lookahead { .. } => false,
-        ExprKind::Unary(_, of) | ExprKind::Cast(of) | ExprKind::Slice { of, .. } => reads(of, slot),
-        ExprKind::Binary(_, left, right) => reads(left, slot) || reads(right, slot),
-        ExprKind::Mux(condition, then, otherwise) => {
-            reads(condition, slot) || reads(then, slot) || reads(otherwise, slot)
-        }
+        kind @ (ExprKind::Slot(_) | ExprKind::Const(_) | ExprKind::Valid(_) | ExprKind::Lookahead { .. }) => leaf(kind),
+        ExprKind::Unary(_, of) | ExprKind::Cast(of) | ExprKind::Slice { of, .. } => has(of, leaf),
+        ExprKind::Binary(_, left, right) => has(left, leaf) || has(right, leaf),
+        ExprKind::Mux(condition, then, otherwise) => has(condition, leaf) || has(then, leaf) || has(otherwise, leaf),
     }
 }
 

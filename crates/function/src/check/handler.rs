@@ -1,8 +1,8 @@
 //! The handler: its C, what goes to it and comes from it, and where it is called (CLIP §IV-A).
 
 use super::types::Type;
-use super::value::{Place, Val};
-use super::{Checked, Checker, Item, Within};
+use super::value::Place;
+use super::{Checked, Checker, Item, Within, constant};
 use crate::ast::{self, Direction, TypeKind};
 use crate::diag::{Diagnostic, Sink};
 use crate::ir::{self, Block, Expr, ExprKind, SlotId, SlotKind, Source, Span, Stmt, StmtKind, Ty};
@@ -142,11 +142,7 @@ impl Checker<'_> {
     /// Constants at the top of the file, as C has them.
     fn constants_in_c(&self) -> String {
         let known = self.scopes[0].iter().filter_map(|(name, (item, at))| match item {
-            Item::Const(Val::Num(number)) => Some((*at, format!("#define {name} {number}\n"))),
-            Item::Const(value) => {
-                let bits = value.constant().filter(|bits| u64::try_from(*bits).is_ok())?;
-                Some((*at, format!("#define {name} {bits}\n")))
-            }
+            Item::Const(value) => Some((*at, format!("#define {name} {}\n", constant::in_c(value)?))),
             _ => None,
         });
         let mut known: Vec<(Span, String)> = known.collect();

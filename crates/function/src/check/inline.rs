@@ -77,6 +77,8 @@ impl<'a> Checker<'a> {
             return self
                 .fail(Diagnostic::new(at, wrong).hint("apply it in one place, or declare an instance for each"));
         }
+        // Actions of tables are made for these arguments, not for those of another application.
+        self.actions.retain(|(_, made), _| *made != path && !within(&path, made));
         let bound = self.arguments_to(&control.params, args, None, at)?;
         self.nested(at, |checker| {
             let before = std::mem::replace(&mut checker.path, path);
@@ -98,10 +100,9 @@ impl<'a> Checker<'a> {
     /// Whether something that outlives a packet was declared under this path: it would be there twice.
     fn holds_state(&self, path: &str) -> bool {
         let ir::Program { tables, registers, counters, .. } = &self.program;
-        let within = |name: &str| name.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-        tables.iter().any(|table| within(&table.name))
-            || registers.iter().any(|register| within(&register.name))
-            || counters.iter().any(|counter| within(&counter.name))
+        tables.iter().any(|table| within(path, &table.name))
+            || registers.iter().any(|register| within(path, &register.name))
+            || counters.iter().any(|counter| within(path, &counter.name))
     }
 
     pub(super) fn bind_all(&mut self, items: Vec<(ast::Name, Item<'a>)>) {
@@ -154,11 +155,26 @@ pub(super) fn extended(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
+/// Whether a name stands under a path.
+fn within(path: &str, name: &str) -> bool {
+    name.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'))
+}
+
 /// Whether a `return` within leaves these statements.
 fn leaves(block: &ir::Block) -> bool {
     block.iter().any(|stmt| match &stmt.kind {
         StmtKind::Return => true,
         StmtKind::If { then, otherwise, .. } => leaves(then) || leaves(otherwise),
+        _ => false,
+    })
+}
+
+/// Whether an `exit` stands within.
+pub(super) fn exits(block: &ir::Block) -> bool {
+    block.iter().any(|stmt| match &stmt.kind {
+        StmtKind::Exit => true,
+        StmtKind::If { then, otherwise, .. } => exits(then) || exits(otherwise),
+        StmtKind::Body(body) => exits(body),
         _ => false,
     })
 }

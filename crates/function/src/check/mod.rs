@@ -13,6 +13,7 @@ mod action;
 mod bind;
 mod builtin;
 mod call;
+mod constant;
 mod control;
 mod convert;
 mod declare;

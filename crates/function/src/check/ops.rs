@@ -5,7 +5,7 @@ use super::value::{Place, Val};
 use super::{Checked, Checker, Num, fold};
 use crate::ast::{self, Operator};
 use crate::diag::Diagnostic;
-use crate::ir::{Binary, Expr, ExprKind, Span, Ty};
+use crate::ir::{Binary, Expr, ExprKind, Span, StmtKind, Ty};
 
 /// Fields that one comparison looks at.
 const COMPARED_MAX: usize = 64;
@@ -58,6 +58,21 @@ impl Checker<'_> {
         let kept = self.kept(value, at);
         self.block.extend(after);
         kept
+    }
+
+    /// The same of expressions; none if nothing was emitted since.
+    pub(super) fn read_before(&mut self, exprs: &mut [Expr], before: usize, at: Span) -> Checked<()> {
+        if self.block.len() == before {
+            return Ok(());
+        }
+        let after = self.block.split_off(before);
+        for expr in exprs.iter_mut().filter(|expr| !matches!(expr.kind, ExprKind::Const(_))) {
+            let to = self.temporary(expr.ty, at)?;
+            let value = std::mem::replace(expr, Expr::slot(expr.ty, to));
+            self.emit(StmtKind::Assign { to, value }, at);
+        }
+        self.block.extend(after);
+        Ok(())
     }
 
     /// Both of one type: a number takes the other's.

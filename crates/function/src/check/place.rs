@@ -14,7 +14,7 @@ const VARBIT: &str = "a varbit is carried, not read: only `extract` and `emit` w
 enum Move {
     Set(SlotId, Expr),
     Validate(HeaderId),
-    Copy { to: (HeaderId, Rc<[Place]>), from: (HeaderId, Rc<[Place]>) },
+    Copy { of: Rc<Struct>, to: (HeaderId, Rc<[Place]>), from: (HeaderId, Rc<[Place]>) },
 }
 
 impl Checker<'_> {
@@ -104,21 +104,29 @@ impl Checker<'_> {
         let value = self.coerce(value, &to.ty(), at)?;
         let mut moves = Vec::new();
         self.moves(to, &value, at, &mut moves)?;
-        if overwrites(&moves) {
-            for step in &mut moves {
-                if let Move::Set(_, expr) = step {
+        let late = overwritten(&moves);
+        for (step, _) in moves.iter_mut().zip(late).filter(|(_, late)| *late) {
+            match step {
+                Move::Set(_, expr) => {
                     let kept = self.temporary(expr.ty, at)?;
                     let read = Expr::slot(expr.ty, kept);
                     let value = std::mem::replace(expr, read);
                     self.emit(StmtKind::Assign { to: kept, value }, at);
                 }
+                Move::Copy { of, from, .. } => {
+                    let Place::Header(_, kept, items) = self.header("tmp", of, at)? else { return Err(Reported) };
+                    let to = (kept, items);
+                    self.copy_header(&to, from, at)?;
+                    *from = to;
+                }
+                Move::Validate(_) => {}
             }
         }
         for step in moves {
             match step {
                 Move::Set(to, value) => self.emit(StmtKind::Assign { to, value }, at),
                 Move::Validate(header) => self.emit(StmtKind::SetValid { header, valid: true }, at),
-                Move::Copy { to, from } => self.copy_header(&to, &from, at)?,
+                Move::Copy { to, from, .. } => self.copy_header(&to, &from, at)?,
             }
         }
         Ok(())
@@ -154,11 +162,11 @@ impl Checker<'_> {
                     self.moves(item, &part, at, out)?;
                 }
             }
-            Place::Header(_, header, items) => match value {
+            Place::Header(of, header, items) => match value {
                 Val::Place(Place::Header(_, from, theirs)) => {
                     if from != header {
                         let (to, from) = ((*header, Rc::clone(items)), (*from, Rc::clone(theirs)));
-                        out.push(Move::Copy { to, from });
+                        out.push(Move::Copy { of: Rc::clone(of), to, from });
                     }
                 }
                 _ => {
@@ -213,6 +221,23 @@ impl Checker<'_> {
                 let items = items.collect::<Checked<Vec<_>>>()?;
                 return Ok(Val::Whole(ty.clone(), items));
             }
+            Val::Place(place @ (Place::Header(..) | Place::Stack(..))) => {
+                let to = self.place("tmp", &place.ty(), SlotKind::Local, at)?;
+                self.assign(&to, value, at)?;
+                return Ok(Val::Place(to));
+            }
+            Val::List(items) => {
+                let items = items.iter().map(|item| self.kept(item.clone(), at));
+                return Ok(Val::List(items.collect::<Checked<_>>()?));
+            }
+            Val::Record(items) => {
+                let items = items.iter().map(|(name, item)| Ok((name.clone(), self.kept(item.clone(), at)?)));
+                return Ok(Val::Record(items.collect::<Checked<_>>()?));
+            }
+            Val::Whole(ty, items) => {
+                let items = items.iter().map(|item| self.kept(item.clone(), at));
+                return Ok(Val::Whole(ty.clone(), items.collect::<Checked<_>>()?));
+            }
             _ => return Ok(value),
         }
         let (ty, expr) = self.scalar(&value, at)?;
@@ -222,16 +247,28 @@ impl Checker<'_> {
     }
 }
 
-/// Whether a later step reads what an earlier one has written.
-fn overwrites(moves: &[Move]) -> bool {
-    let mut written = Vec::new();
-    for step in moves {
-        if let Move::Set(to, expr) = step {
-            if written.iter().any(|slot| fold::reads(expr, *slot)) {
-                return true;
-            }
+/// Which steps read what an earlier one has written: fields of a header that became valid are what they were.
+fn overwritten(moves: &[Move]) -> Vec<bool> {
+    let (mut written, mut validity) = (Vec::new(), Vec::new());
+    let late = |step: &Move| match step {
+        Move::Set(to, expr) => {
+            let late = written.iter().any(|slot| fold::reads(expr, *slot))
+                || validity.iter().any(|header| fold::asks(expr, *header));
             written.push(*to);
+            late
         }
-    }
-    false
+        Move::Validate(header) => {
+            validity.push(*header);
+            false
+        }
+        Move::Copy { to: (to, ours), from: (from, theirs), .. } => {
+            let mut read = Vec::new();
+            theirs.iter().for_each(|field| field.slots(&mut read));
+            let late = validity.contains(from) || read.iter().any(|slot| written.contains(slot));
+            validity.push(*to);
+            ours.iter().for_each(|field| field.slots(&mut written));
+            late
+        }
+    };
+    moves.iter().map(late).collect()
 }

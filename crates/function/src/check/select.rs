@@ -41,7 +41,9 @@ impl<'a> Checker<'a> {
     fn select_keys(&mut self, keys: &[ast::Expr]) -> Checked<(Vec<Type>, Vec<Expr>)> {
         let (mut types, mut exprs) = (Vec::new(), Vec::new());
         for key in keys {
+            let before = self.block.len();
             let value = self.expr(key)?;
+            self.read_before(&mut exprs, before, key.at)?;
             let value = match value {
                 Val::Place(_) | Val::Scalar(..) => value,
                 other => {

@@ -397,7 +397,8 @@ static inline bool P_owns(uint64_t value)
 /// The program's text, in its place.
 fn source(c: &mut String, source: &Source, place: Place<'_>) {
     if let Some((file, line, column)) = place(source.at) {
-        let file = file.replace('\\', "\\\\").replace('"', "\\\"");
+        // An end of line would leave the string.
+        let file = file.replace(char::is_control, "?").replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(c, "\n#line {line} \"{file}\"");
         c.extend(std::iter::repeat_n(' ', column.saturating_sub(1)));
     }

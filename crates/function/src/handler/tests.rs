@@ -397,3 +397,10 @@ proptest::proptest! {
         proptest::prop_assert!(world.tables[0].len() <= 3 && world.reasons.len() <= world::REASONS_MAX);
     }
 }
+
+#[test]
+fn a_file_is_no_code_whatever_its_name() {
+    let named = |_| Some(("x\\\n\"\nint evil;\n//".into(), 7, 1));
+    let text = Face::new(&program(STATE, BODY), &named).expect("a face").text;
+    assert!(text.contains("#line 7 \"x\\\\?") && text.lines().all(|line| line.trim() != "int evil;"), "{text}");
+}

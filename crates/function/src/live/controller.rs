@@ -205,10 +205,11 @@ impl Controller {
 
     /// A server's ranges: blocks side by side are one.
     fn tell_ranges(&mut self, server: ServerId, partition: usize) {
-        let mut blocks = self.blocks.get(&(server, partition)).cloned().unwrap_or_default();
-        blocks.sort_unstable();
+        let blocks = self.blocks.get(&(server, partition)).into_iter().flatten();
+        let mut values: Vec<_> = blocks.map(|block| self.ranges[partition].values(*block)).collect();
+        values.sort_unstable();
         let mut ranges: Vec<(u128, u128)> = Vec::new();
-        for (first, last) in blocks.into_iter().map(|block| self.ranges[partition].values(block)) {
+        for (first, last) in values {
             match ranges.last_mut() {
                 Some(before) if before.1 + 1 == first => before.1 = last,
                 _ => ranges.push((first, last)),

@@ -224,13 +224,20 @@ impl Made {
                 let varbits = self.program.headers[i].varbit_bits_max.map(|_| self.octets(choices));
                 body.push(stmt(StmtKind::Extract { header, varbits }));
                 if choices.one_of(4) {
-                    body.extend(self.assign(choices));
+                    let written = self.assign(choices);
+                    // A parser runs twice on packets that were at a server.
+                    body.extend(written.filter(|stmt| !(self.split && self.writes_header(stmt))));
                 }
                 let name = if i == 0 { "start".to_owned() } else { format!("parse_{i}") };
                 State { name, body, next: self.transition(choices, i, count) }
             })
             .collect();
         self.program.parser = Parser { states };
+    }
+
+    fn writes_header(&self, stmt: &Stmt) -> bool {
+        let StmtKind::Assign { to, .. } = stmt.kind else { return false };
+        matches!(self.program.slots[to.0 as usize].kind, SlotKind::Field { .. })
     }
 
     /// So many bits that they are whole bytes: 0 to 56.

@@ -117,7 +117,13 @@ impl Made {
         let ty = self.program.registers[register.0 as usize].ty;
         let index = self.index(choices);
         let kind = match choices.below(3) {
-            0 => StmtKind::Read { register, index, to: self.result(ty) },
+            0 => {
+                let known: Vec<SlotId> =
+                    self.writable.iter().copied().filter(|slot| self.program.slots[slot.0 as usize].ty == ty).collect();
+                let into_known = self.split && !known.is_empty() && choices.one_of(2);
+                let to = if into_known { choices.pick(&known) } else { self.result(ty) };
+                StmtKind::Read { register, index, to }
+            }
             1 if self.limits.generated && ty.width() <= 64 => {
                 let to = (!choices.one_of(4)).then(|| self.result(ty));
                 let op = choices.pick(&[Binary::Add, Binary::Add, Binary::Sub, Binary::And, Binary::Or, Binary::Xor]);

@@ -11,7 +11,7 @@ use pathcall_wire::{Instant, Mutant, mutant};
 
 use super::ServerId;
 
-/// A block of values: those whose bits above [`Ranges::shift`] are this number.
+/// A block of values: the low bits of what is above [`Ranges::shift`] in them. [`BLOCKS_MAX`] side by side differ there.
 pub type Block = u16;
 
 /// Blocks at most: entries that the element's table has room for.
@@ -65,7 +65,8 @@ impl Ranges {
     /// The values of a block, both ends included.
     #[must_use]
     pub fn values(&self, block: Block) -> (u128, u128) {
-        let low = u128::from(block) << self.shift;
+        let base = self.first >> self.shift;
+        let low = (base + u128::from(block.wrapping_sub(base as Block))) << self.shift;
         (low.max(self.first), (low + ((1 << self.shift) - 1)).min(self.last))
     }
 
@@ -202,15 +203,27 @@ mod tests {
 
     #[test]
     fn blocks_cover_the_values_once() {
-        let ranges = Ranges::new(1024, 65535);
-        assert_eq!((ranges.shift(), ranges.blocks().count()), (10, 63));
-        let mut next = 1024;
-        for block in ranges.blocks() {
-            let (first, last) = ranges.values(block);
-            assert_eq!(first, next);
-            next = last + 1;
+        for (first, last, shift, count) in [
+            (1024, 65535, 10, 63),
+            // Of more bits than a block's number has.
+            (0xc000_0200, 0xc000_020f, 0, 16),
+            (0x0a4d_0100, 0x0a4d_01ff, 2, 64),
+            (0x0003_fff0, 0x0004_0010, 0, 33),
+            (0x0123_4567_89ab_cdef, u64::MAX.into(), 58, 64),
+        ] {
+            let ranges = Ranges::new(first, last);
+            let mut values: Vec<_> = ranges.blocks().map(|block| (ranges.values(block), block)).collect();
+            values.sort_unstable();
+            assert_eq!((ranges.shift(), values.len()), (shift, count), "{first:#x}");
+            let mut next = first;
+            for ((low, high), block) in values {
+                assert!(low == next && high >= low, "{block}: {low:#x} to {high:#x}, not from {next:#x}");
+                // As the element finds it.
+                assert!([low, high].iter().all(|value| (value >> shift) as Block == block), "{block}");
+                next = high + 1;
+            }
+            assert_eq!(next, last + 1);
         }
-        assert_eq!(next, 65536);
         assert_eq!(Ranges::new(10, 12).blocks().count(), 3);
         assert_eq!(Ranges::new(0, u128::MAX).blocks().count(), 64);
     }

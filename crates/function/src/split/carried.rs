@@ -26,9 +26,15 @@ pub fn carried(program: &Program, parts: &Parts) -> Carried {
     arrival.for_each(|slot| written.add(slot));
     let live = live_behind(program, parts);
     let response = |slot: &SlotId| program.slots[slot.0 as usize].kind == SlotKind::Response;
-    let slots = written.slots().filter(|slot| live.has(*slot) && !response(slot)).collect();
+    let slots: Vec<SlotId> = written.slots().filter(|slot| live.has(*slot) && !response(slot)).collect();
+    // A field is put back where its header is valid.
+    let needs = |header: &HeaderId| {
+        let fields = &program.headers[header.0 as usize].fields;
+        live.has_valid(*header) || fields.iter().any(|field| slots.contains(field))
+    };
     let headers = (0..program.headers.len() as u32).map(HeaderId);
-    Carried { slots, headers: headers.filter(|h| written.has_valid(*h) && live.has_valid(*h)).collect() }
+    let headers = headers.filter(|header| written.has_valid(*header) && needs(header)).collect();
+    Carried { slots, headers }
 }
 
 /// What is read from the handler's return on; the parser runs once more before.

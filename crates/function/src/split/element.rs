@@ -355,6 +355,9 @@ impl Element<'_> {
         let (first, kept): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(slot, _)| of_arrival(*slot));
         block.extend(first.iter().map(|(slot, from)| build.copy(*slot, *from)));
         block.extend(postponed.iter().cloned());
+        // What values are made of on the way may have become something else since.
+        let again = flow::written(self.whole, postponed);
+        block.extend(first.iter().filter(|(slot, _)| again.has(*slot)).map(|(slot, from)| build.copy(*slot, *from)));
         for (header, from) in &headers.valid {
             block.push(either(build.is(*from, 1), vec![set_valid(*header, true)], vec![set_valid(*header, false)]));
         }

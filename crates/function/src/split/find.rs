@@ -4,6 +4,7 @@
 //! ingress: before… if (flight) { leading…  CALL  trailing… } else { otherwise… } behind…
 //! ```
 
+use super::carried::read_by_parser;
 use super::flow::{Places, flat, walk, written};
 use super::{Refused, SteeredKey, Warning};
 use crate::ir::{Block, Expr, HeaderId, Program, RegisterId, SlotKind, Span, Stmt, StmtKind, TableId, Transition};
@@ -90,7 +91,22 @@ pub fn check(program: &Program, parts: &Parts) -> Result<(), Refused> {
             refused.get_or_insert(Refused::Before { what, at: stmt.at });
         });
     }
-    let changed = written(program, &parts.before);
+    let read = read_by_parser(program);
+    for block in [&parts.before, &parts.leading] {
+        walk(program, block, &mut |stmt| {
+            if matches!(stmt.kind, StmtKind::If { .. } | StmtKind::Body(_) | StmtKind::Apply { .. }) {
+                return;
+            }
+            let mut both = written(program, std::slice::from_ref(stmt));
+            both.keep(&read);
+            if let Some(slot) = both.slots().next() {
+                let field = program.slots[slot.0 as usize].name.clone();
+                refused.get_or_insert(Refused::ParserReads { field, at: stmt.at });
+            }
+        });
+    }
+    let mut changed = written(program, &parts.before);
+    changed.join(&written(program, &parts.leading));
     for (at, header) in program.headers.iter().enumerate() {
         if header.varbit_bits_max.is_some() && changed.has_valid(HeaderId(at as u32)) {
             refused.get_or_insert(Refused::Varbit { header: header.name.clone() });
@@ -132,6 +148,32 @@ fn as_it_came(program: &Program) -> Result<(), Refused> {
             }
         }
         waiting.extend(targets(&states[state].next).into_iter().map(|to| (to, next)));
+    }
+    only_takes(program)
+}
+
+/// The parser runs on the packet once more when that is back: it may take what leaves, and not change it.
+fn only_takes(program: &Program) -> Result<(), Refused> {
+    let idle = crate::emit::xdp::idle(program);
+    for (at, state) in program.parser.states.iter().enumerate() {
+        for stmt in flat(program, &state.body) {
+            let written = match &stmt.kind {
+                StmtKind::Assign { to, .. }
+                | StmtKind::Read { to, .. }
+                | StmtKind::Hash { to, .. }
+                | StmtKind::Checksum { to, .. }
+                | StmtKind::Update { to: Some(to), .. } => match program.slots[to.0 as usize].kind {
+                    SlotKind::Field { header, .. } => Some(header),
+                    _ => None,
+                },
+                StmtKind::SetValid { header, .. } if !idle.contains(&(at as u32, *header)) => Some(*header),
+                _ => None,
+            };
+            if let Some(header) = written.filter(|header| program.deparser.contains(header)) {
+                let header = program.headers[header.0 as usize].name.clone();
+                return Err(Refused::ParserWrites { header, at: stmt.at });
+            }
+        }
     }
     Ok(())
 }
@@ -193,4 +235,93 @@ pub fn steered_keys(program: &Program) -> Vec<SteeredKey> {
         }
     }
     keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Target, split};
+    use super::*;
+    use crate::{Input, Report, Sources, compile};
+
+    /// Splits a function whose parser does this behind `InetParser`.
+    fn with(states: &str) -> Result<(), (String, usize)> {
+        with_before(states, "")
+    }
+
+    /// One whose part before does this as well.
+    fn with_before(states: &str, before: &str) -> Result<(), (String, usize)> {
+        let (program, sources, first) = compiled(states, before);
+        split(&program, &Target::default()).map(drop).map_err(|refused| {
+            let at = refused.at().expect("a place");
+            (refused.to_string(), sources.position(at).0 - first)
+        })
+    }
+
+    /// The function, and the line of the parser's own states.
+    fn compiled(states: &str, before: &str) -> (Program, Sources, usize) {
+        let text = format!(
+            "#define HEADERS headers\n#define PARSER Packets\n#include <inet.p4>\nheader h_t {{ bit<8> a; bit<8> b; }}\n\
+            struct headers {{ inet_t inet; h_t h; h_t other; }}\nstruct metadata {{ h_t kept; bit<8> x; }}\n\
+            request {{ bit<8> a; }} response {{ bit<8> b; }}\n\
+            void remote_handler(in request req, out response res) {{ }}\n\
+            parser Packets(packet_in packet, out headers hdr, inout metadata md, inout standard_metadata_t sm) {{\n\
+            InetParser() inet;\nstate start {{ inet.apply(packet, hdr.inet); packet.extract(hdr.h);\n{states} }} }}\n\
+            control pre_processing(inout headers hdr, inout metadata md, inout standard_metadata_t sm, \
+            out bool flight, out request req, out response res) {{ apply {{ flight = true; req.a = md.x; {before} }} }}\n\
+            control post_processing(inout headers hdr, inout metadata md, inout standard_metadata_t sm, \
+            in response res) {{ apply {{ sm.egress_spec = 1; }} }}\n#include <pipeline.p4>\n"
+        );
+        let mut sources = Sources::default();
+        let program = compile(&mut sources, Input::Text { name: "f.p4c".into(), text: text.clone() })
+            .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
+        let first = text[..text.find(states).expect("there")].lines().count() + 1;
+        (program, sources, first)
+    }
+
+    #[test]
+    fn a_parser_that_writes_what_leaves_is_refused_with_its_line() {
+        for (states, header, line) in [
+            ("transition accept;", "", 0),
+            // What does not leave, and what is not there.
+            ("md.x = hdr.h.a; md.kept.setValid(); md.kept.a = hdr.h.b; transition accept;", "", 0),
+            ("hdr.other.setInvalid(); transition accept;", "", 0),
+            ("md.x = 1;\nhdr.h.a = hdr.h.a - 1; transition accept;", "hdr.h", 1),
+            ("hash(hdr.h.b, HashAlgorithm.crc16, 8w0, { md.x }, 8w3); transition accept;", "hdr.h", 0),
+            ("\nhdr.h.setInvalid(); transition accept;", "hdr.h", 1),
+            ("\n\nhdr.other.setValid(); transition accept;", "hdr.other", 2),
+            ("transition more; }\nstate more { hdr.other = hdr.h; transition accept;", "hdr.other", 1),
+        ] {
+            let expected = if header.is_empty() {
+                Ok(())
+            } else {
+                Err((Refused::ParserWrites { header: header.into(), at: Span::default() }.to_string(), line))
+            };
+            assert_eq!(with(states), expected, "{states}");
+        }
+    }
+
+    #[test]
+    fn a_part_before_that_writes_what_the_parser_reads_is_refused() {
+        let states = "md.x = sm.ingress_port[7:0]; transition accept;";
+        let refused = with_before(states, "if (md.x == 1) {\nsm.ingress_port = 3; }").expect_err("the parser reads it");
+        let field = "standard_metadata.ingress_port".to_owned();
+        assert_eq!(refused, (Refused::ParserReads { field, at: Span::default() }.to_string(), 2));
+        for (states, before) in [(states, "sm.egress_spec = 3;"), ("transition accept;", "sm.ingress_port = 3;")] {
+            assert_eq!(with_before(states, before), Ok(()), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_varbit_goes_nowhere_in_front_of_the_call() {
+        let (mut program, ..) = compiled("transition accept;", "");
+        let options = program.headers.iter().position(|header| header.varbit_bits_max.is_some()).expect("options");
+        let kind = StmtKind::SetValid { header: HeaderId(options as u32), valid: false };
+        let branch = program.ingress.iter_mut().find_map(|stmt| match &mut stmt.kind {
+            StmtKind::If { then, .. } if then.iter().any(is_call) => Some(then),
+            _ => None,
+        });
+        branch.expect("a branch with the call").insert(0, Stmt { kind, at: Span::default() });
+        let refused = split(&program, &Target::default()).expect_err("options would be lost");
+        assert!(matches!(refused, Refused::Varbit { .. }), "{refused}");
+    }
 }

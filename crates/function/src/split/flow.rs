@@ -304,12 +304,16 @@ impl<'a> Live<'a> {
                 if !live.has(*to) {
                     return live;
                 }
-                live.remove(*to);
+                self.set(*to, &mut live);
             }
             StmtKind::SetValid { header, valid } => {
+                let fields = &program.headers[header.0 as usize].fields;
                 live.remove_valid(*header);
                 if !valid {
-                    program.headers[header.0 as usize].fields.iter().for_each(|field| live.remove(*field));
+                    fields.iter().for_each(|field| live.remove(*field));
+                } else if fields.iter().any(|field| live.has(*field)) {
+                    // What a valid one's fields are they stay; another's become 0.
+                    live.add_valid(*header);
                 }
             }
             StmtKind::If { then, otherwise, .. } => {
@@ -324,7 +328,7 @@ impl<'a> Live<'a> {
             StmtKind::Return => return at_return.clone(),
             StmtKind::Exit => return at_exit.clone(),
             StmtKind::Apply { table, hit, action } => {
-                hit.iter().chain(action).for_each(|slot| live.remove(*slot));
+                hit.iter().chain(action).for_each(|slot| self.set(*slot, &mut live));
                 let mut before = Places::none(program);
                 for action in actions(program, *table) {
                     let mut within = self.block(&action.body, live.clone(), &live, at_exit);
@@ -333,18 +337,30 @@ impl<'a> Live<'a> {
                 }
                 live = before;
             }
-            StmtKind::Update { to, .. } => to.iter().for_each(|slot| live.remove(*slot)),
+            StmtKind::Update { to, .. } => to.iter().for_each(|slot| self.set(*slot, &mut live)),
             StmtKind::Clone { .. } => live.join(&live_after_ingress(program)),
             // It comes in where it came in.
             StmtKind::Recirculate => {
                 standard(program, Standard::IngressPort).iter().for_each(|slot| live.add(*slot));
             }
             // Written only if the condition holds.
-            StmtKind::Checksum { .. } | StmtKind::Verify { .. } => {}
+            StmtKind::Checksum { to, .. } if live.has(*to) => {
+                self.set(*to, &mut live);
+                live.add(*to);
+            }
             _ => {}
         }
         exprs(program, stmt, &mut |expr| read(expr, &mut live));
         live
+    }
+
+    /// What was in a slot is needed no more; whether its header is valid decides on whether it is set.
+    fn set(&self, to: SlotId, live: &mut Places) {
+        let SlotKind::Field { header, .. } = self.program.slots[to.0 as usize].kind else { return live.remove(to) };
+        if live.has(to) {
+            live.add_valid(header);
+            live.remove(to);
+        }
     }
 }
 

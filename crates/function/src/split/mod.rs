@@ -168,6 +168,22 @@ pub enum Refused {
         /// There.
         at: Span,
     },
+    /// As [`Self::NotEmitted`]: what the parser has changed would be in the request, and change once more behind it.
+    #[error("the parser writes to header {header}: it runs again when a packet is back, so write in the pipeline")]
+    ParserWrites {
+        /// The header.
+        header: String,
+        /// There.
+        at: Span,
+    },
+    /// The parser would see that instead, when the packet is back.
+    #[error("the part before the handler writes {field}, which the parser reads: it runs again, so write it behind")]
+    ParserReads {
+        /// Of how the packet came.
+        field: String,
+        /// There.
+        at: Span,
+    },
     /// The element can't hold all values at once, whatever is postponed.
     #[error(
         "the element holds {} B of values at once{}, and the target's header vector {} B: have the parser take fewer \
@@ -198,7 +214,9 @@ impl Refused {
             | Self::Before { at, .. }
             | Self::NotEmitted { at, .. }
             | Self::Order { at, .. }
-            | Self::Skipped { at } => Some(*at),
+            | Self::Skipped { at }
+            | Self::ParserWrites { at, .. }
+            | Self::ParserReads { at, .. } => Some(*at),
             Self::NoCall | Self::Varbit { .. } | Self::Phv { .. } => None,
         }
     }

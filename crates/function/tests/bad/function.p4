@@ -81,6 +81,12 @@ partition bit<16> ports;
 partition bit<16> ports = 0 .. 70000;
 === f.top
 
+partition bit<128> addresses = 0 .. 70000;
+=== f.top
+
+partition bit<64> addresses = 0 .. 18446744073709551615;
+=== f.top
+
 partition bit<16> ports = 1 .. 2;
 partition bit<16> ports = 3 .. 4;
 === f.top

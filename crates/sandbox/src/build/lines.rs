@@ -94,11 +94,18 @@ fn line<R: gimli::Reader>(context: &Context<R>, address: u64) -> Option<Line> {
     let mut frames = context.find_frames(address).skip_all_loads().ok()?;
     while let Some(frame) = frames.next().ok()? {
         let place = frame.location.and_then(|location| Some((location.file?.to_owned(), location.line?)));
-        if let Some((file, line)) = place.filter(|(file, line)| *line > 0 && !is_generated(file)) {
+        let known = |(file, line): &Line| *line > 0 && !is_generated(file) && is_name(file);
+        if let Some((file, line)) = place.filter(known) {
             return Some((file, line));
         }
     }
     None
+}
+
+/// Whether a guest's name of a file can stand in C that the host runs: an end of line would leave its string, and the
+/// room with it.
+fn is_name(file: &str) -> bool {
+    !file.contains(char::is_control)
 }
 
 /// Which instructions wasm2c writes: none behind a jump, up to the end of the block.
@@ -211,7 +218,7 @@ fn write(c: &str, functions: &[Function]) -> String {
 }
 
 fn place(out: &mut String, line: Option<&Line>) {
-    if let Some((file, line)) = line {
+    if let Some((file, line)) = line.filter(|(file, _)| is_name(file)) {
         let file = file.replace('\\', "\\\\").replace('"', "\\\"");
         let _ = writeln!(out, "#line {line} \"{file}\"");
     }
@@ -252,5 +259,19 @@ mod tests {
         ];
         let out = write(c, &functions);
         assert!(!out.contains("#line 4") && out.contains("#line 7 \"a.p4c\"\n  UNREACHABLE;"), "{out}");
+    }
+
+    #[test]
+    fn a_name_that_would_leave_its_string_is_left_out() {
+        let c = "int f() {\n  FUNC_PROLOGUE;\n  UNREACHABLE;\n}\n";
+        let out = |file: &str| {
+            let at = Some((file.to_owned(), 7));
+            write(c, &[Function { line: at.clone(), steps: vec![(Step::Unreachable, at)] }])
+        };
+        for file in ["x\\\n\"\nint evil;\n//", "x\\\r\n\"\r\nint evil;\r\n//", "x\u{b}", "\0"] {
+            let out = out(file);
+            assert!(out.lines().all(|line| line.trim() != "int evil;") && !out.contains("#line 7"), "{out}");
+        }
+        assert!(out("a\\\"b").contains("#line 7 \"a\\\\\\\"b\"\n"));
     }
 }

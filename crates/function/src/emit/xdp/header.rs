@@ -34,9 +34,15 @@ impl Plan<'_> {
         self.of_header(&format!("var_{}", self.headers[header.0 as usize].name))
     }
 
-    /// The bit of `dirty` that a header has: its fields are not what is in the packet.
+    /// The bit of `dirty` that a header has: its fields are not what is in the packet. Of more than 64 headers some have
+    /// one bit.
     pub(super) fn dirt(header: HeaderId) -> String {
         format!("{:#x}ULL", 1_u64 << (header.0 % 64))
+    }
+
+    /// Whether no two headers have one bit of `dirty`: only then may it be cleared for one of them.
+    pub(super) fn tells_dirt(&self) -> bool {
+        self.headers.len() <= 64
     }
 }
 
@@ -106,5 +112,42 @@ impl Emitter<'_> {
 
     pub(super) fn has_varbit(&self, header: HeaderId) -> bool {
         self.plan.program.headers[header.0 as usize].varbit_bits_max.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Input, Report, Sources, compile};
+
+    /// `count` headers; the parser takes the first, writes to it, and takes the last.
+    fn emitted(count: usize) -> String {
+        let last = count - 1;
+        let headers: String = (0..count).map(|n| format!("h_t h{n}; ")).collect();
+        let text = format!(
+            "#include <v1model.p4>\nheader h_t {{ bit<8> a; }} struct headers {{ {headers}}} struct metadata {{ }}
+            parser P(packet_in packet, out headers hdr, inout metadata md, inout standard_metadata_t sm) {{
+                state start {{
+                    packet.extract(hdr.h0); hdr.h0.a = 1; packet.extract(hdr.h{last}); transition accept;
+                }}
+            }}
+            control V(inout headers hdr, inout metadata md) {{ apply {{ }} }}
+            control I(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{
+                apply {{ hdr.h0.setValid(); hdr.h{last}.setValid(); }}
+            }}
+            control E(inout headers hdr, inout metadata md, inout standard_metadata_t sm) {{ apply {{ }} }}
+            control D(packet_out packet, in headers hdr) {{ apply {{ packet.emit(hdr); }} }}
+            V1Switch(P(), V(), I(), E(), V(), D()) main;"
+        );
+        let mut sources = Sources::default();
+        let program = compile(&mut sources, Input::Text { name: "many.p4".into(), text })
+            .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
+        super::super::emit(&program, super::super::Options::default()).expect("runs in the kernel").text
+    }
+
+    #[test]
+    fn what_a_header_takes_leaves_the_mark_of_another_alone() {
+        assert!(emitted(64).contains("dirty &= ~0x8000000000000000ULL"), "{}", emitted(64));
+        let many = emitted(65);
+        assert!(many.contains("dirty |= 0x1ULL") && !many.contains("dirty &="), "{many}");
     }
 }

@@ -29,6 +29,7 @@ mod unsupported;
 mod values;
 
 pub use layout::{DigestLayout, KeyLayout, Layout, Place, RegisterLayout, TableLayout};
+pub(crate) use order::idle;
 pub use unsupported::{Unsupported, unsupported};
 
 use std::fmt::Write;

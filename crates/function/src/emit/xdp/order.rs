@@ -7,7 +7,7 @@ use crate::emit::walk;
 use crate::ir::{HeaderId, Program, StateId, StmtKind};
 
 /// Where a parser makes a header invalid that no way to there has taken or made valid: nothing happens.
-pub(super) fn idle(program: &Program) -> HashSet<(u32, HeaderId)> {
+pub(crate) fn idle(program: &Program) -> HashSet<(u32, HeaderId)> {
     let states = &program.parser.states;
     let mut before = vec![HashSet::<HeaderId>::new(); states.len()];
     let made: Vec<HashSet<HeaderId>> = states.iter().map(|state| made(&state.body)).collect();

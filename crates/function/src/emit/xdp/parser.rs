@@ -124,7 +124,7 @@ impl Emitter<'_> {
         }
         self.take(bytes as u32);
         self.line(&format!("{off} = {cur};"));
-        if !apart.is_empty() {
+        if !apart.is_empty() && self.plan.tells_dirt() {
             let line = format!("{} &= ~{};", self.plan.held("dirty"), Plan::dirt(header));
             self.line(&line);
         }

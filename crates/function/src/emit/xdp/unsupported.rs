@@ -30,15 +30,13 @@ pub fn unsupported(program: &Program) -> Vec<Unsupported> {
 
 fn refused(program: &Program, stmt: &Stmt) -> Option<(String, &'static str)> {
     let copies = "XDP passes one packet on for each that came";
+    if multicasts(program, stmt) {
+        return Some(("standard_metadata.mcast_grp".to_owned(), copies));
+    }
     let (construct, why) = match &stmt.kind {
         StmtKind::Remote => ("remote_handler", "split the function first"),
         StmtKind::Clone { .. } => ("clone", copies),
         StmtKind::Steer { .. } => ("steer", "split the function first"),
-        // Setting it to 0 is what it is anyway.
-        StmtKind::Assign { to, value } if value.kind != ExprKind::Const(0) => {
-            let group = program.slots[to.0 as usize].kind == SlotKind::Standard(Standard::McastGroup);
-            return group.then(|| ("standard_metadata.mcast_grp".to_owned(), copies));
-        }
         StmtKind::Update { op, register, .. } => {
             let name = &program.registers[register.0 as usize].name;
             if !matches!(op, Binary::Add | Binary::Sub | Binary::And | Binary::Or | Binary::Xor) {
@@ -62,6 +60,21 @@ fn refused(program: &Program, stmt: &Stmt) -> Option<(String, &'static str)> {
     Some((construct.to_owned(), why))
 }
 
+/// Whether the statement may give the packet a multicast group.
+fn multicasts(program: &Program, stmt: &Stmt) -> bool {
+    let to = match &stmt.kind {
+        // It is 0 anyway.
+        StmtKind::Assign { value, .. } if value.kind == ExprKind::Const(0) => None,
+        StmtKind::Assign { to, .. }
+        | StmtKind::Read { to, .. }
+        | StmtKind::Hash { to, .. }
+        | StmtKind::Checksum { to, .. } => Some(*to),
+        StmtKind::Update { to, .. } => *to,
+        _ => None,
+    };
+    to.is_some_and(|to| program.slots[to.0 as usize].kind == SlotKind::Standard(Standard::McastGroup))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,7 +88,10 @@ mod tests {
             control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight, \
             out request req, out response res) { apply { } }\n\
             control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) {\n\
-            apply {\nsm.mcast_grp = 3;\nclone(CloneType.I2E, 2);\nsm.mcast_grp = 0;\n} }\n#include <pipeline.p4>\n";
+            register<bit<16>>(1) groups;\n\
+            apply {\nsm.mcast_grp = 3;\nclone(CloneType.I2E, 2);\nsm.mcast_grp = 0;\ngroups.read(sm.mcast_grp, 0);\n\
+            hash(sm.mcast_grp, HashAlgorithm.crc16, 16w0, { hdr.ipv4.ttl }, 16w4);\n} }\n\
+            #include <pipeline.p4>\n";
         let mut sources = Sources::default();
         let program = compile(&mut sources, Input::Text { name: "f.p4c".into(), text: text.into() })
             .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
@@ -84,11 +100,12 @@ mod tests {
             all.map(|one| (one.construct, sources.position(one.at).0)).collect()
         };
         let names = |told: Vec<(String, usize)>| told.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(told(&program)), ["remote_handler", "standard_metadata.mcast_grp", "clone"]);
+        let group = "standard_metadata.mcast_grp";
+        assert_eq!(names(told(&program)), ["remote_handler", group, "clone", group, group]);
         let element = split(&program, &Target::default()).expect("can be split").element;
         let lines = text.lines().position(|line| line.starts_with("sm.mcast_grp = 3")).expect("a line") + 1;
-        let expected = [("standard_metadata.mcast_grp".to_owned(), lines), ("clone".to_owned(), lines + 1)];
-        assert_eq!(told(&element), expected);
+        let expected = [(group, 0), ("clone", 1), (group, 3), (group, 4)];
+        assert_eq!(told(&element), expected.map(|(name, line)| (name.to_owned(), lines + line)));
         assert!(super::super::emit(&element, super::super::Options::default()).is_err());
     }
 }

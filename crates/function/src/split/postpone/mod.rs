@@ -147,17 +147,22 @@ impl Left {
             let mut stays = flow::live_before(program, &parts.behind, exit.clone(), &exit);
             stays = flow::live_before(program, &parts.otherwise, stays, &exit);
             here.iter().for_each(|slice| stays.join(&slice.needs));
-            stays.subtract(&gone);
-            let (leading, mut live) = prune(program, &parts.leading, flies, &exit, &gone);
+            stays.subtract(&wanted);
+            let leading = prune(program, &parts.leading, flies, &exit, &gone);
+            let mut live = leading.needs;
             live.join(&stays);
             parts.condition.iter().for_each(|condition| flow::read(condition, &mut live));
-            let (before, live) = prune(program, &parts.before, live, &exit, &gone);
+            let before = prune(program, &parts.before, live, &exit, &gone);
+            let mut read = before.needs;
+            read.join(&before.missed);
+            read.join(&leading.missed);
+            let (leading, before) = (leading.block, before.block);
             let written = flow::written(program, &before);
             let remakes = |slot: &SlotId| {
                 let own = slice(program, &[&parts.before], &only(program, [*slot]));
                 own.is_some_and(|own| !own.needs.meets(&written))
             };
-            let stay: Vec<SlotId> = gone.slots().filter(|x| live.has(*x) || (behind.has(*x) && !remakes(x))).collect();
+            let stay: Vec<SlotId> = gone.slots().filter(|x| read.has(*x) || (behind.has(*x) && !remakes(x))).collect();
             match here {
                 Some(here) if stay.is_empty() => return Self { before, leading, written, gone, here: here.block },
                 // What makes all is what makes each: this does not come.

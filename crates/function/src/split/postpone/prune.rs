@@ -3,16 +3,29 @@
 use crate::ir::{Block, Program, Stmt, StmtKind};
 use crate::split::flow::{Live, Places};
 
-/// Takes out assignments and hashes to `gone`, and those that nothing reads. What is left, and what that needs before it;
-/// `after`, `exit` as in [`crate::split::flow::live_before`].
-pub fn prune(program: &Program, block: &Block, after: Places, exit: &Places, gone: &Places) -> (Block, Places) {
-    let mut pruner = Pruner { live: Live::new(program), gone };
-    pruner.block(block, after, exit, exit)
+/// A block from which something is taken out.
+#[derive(Debug)]
+pub struct Pruned {
+    /// What is left.
+    pub block: Block,
+    /// What that needs before it.
+    pub needs: Places,
+    /// Values whose making is taken out, although something behind it that is left reads them.
+    pub missed: Places,
+}
+
+/// Takes out assignments and hashes to `gone`, and those that nothing reads; `after`, `exit` as in
+/// [`crate::split::flow::live_before`].
+pub fn prune(program: &Program, block: &Block, after: Places, exit: &Places, gone: &Places) -> Pruned {
+    let mut pruner = Pruner { live: Live::new(program), gone, missed: Places::none(program) };
+    let (block, needs) = pruner.block(block, after, exit, exit);
+    Pruned { block, needs, missed: pruner.missed }
 }
 
 struct Pruner<'a> {
     live: Live<'a>,
     gone: &'a Places,
+    missed: Places,
 }
 
 impl Pruner<'_> {
@@ -45,6 +58,9 @@ impl Pruner<'_> {
                 if inner.is_empty() { (None, live) } else { (with(StmtKind::Body(inner)), before) }
             }
             StmtKind::Assign { to, .. } | StmtKind::Hash { to, .. } if self.gone.has(*to) || !live.has(*to) => {
+                if live.has(*to) {
+                    self.missed.add(*to);
+                }
                 (None, live)
             }
             _ => {

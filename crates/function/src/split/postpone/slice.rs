@@ -77,10 +77,11 @@ impl Slicer<'_> {
             StmtKind::If { condition, then, otherwise } => {
                 let (then, mut before) = self.block(then, live.clone(), at_return, more);
                 let (otherwise, other) = self.block(otherwise, live.clone(), at_return, more);
-                if then.is_empty() && otherwise.is_empty() {
-                    return (None, live);
-                }
                 before.join(&other);
+                // Nothing stands here, but a `return` may leave what an `exit` behind it would not.
+                if then.is_empty() && otherwise.is_empty() {
+                    return (None, before);
+                }
                 flow::read(condition, &mut before);
                 (with(StmtKind::If { condition: condition.clone(), then, otherwise }), before)
             }

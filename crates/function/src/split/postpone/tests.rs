@@ -1,20 +1,15 @@
-use std::time::Duration;
+mod play;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
 
-use crate::exec::Output;
-use crate::fixtures::Tables;
-use crate::interp::Interpreter;
-use crate::ir::Program;
-use crate::place::Strategy as Placement;
+use crate::ir::{Expr, Program, SlotId, Stmt, StmtKind, Ty};
 use crate::random::{Choices, Effect, Step, function, steps};
-use crate::run::{Config, System};
-use crate::serve::Outcome;
 use crate::split::balance::Sizes;
 use crate::split::report::Later;
-use crate::split::{Refused, Split, Target, find, fit, split};
-use crate::{Input, Report, Sources, compile, place};
+use crate::split::{Refused, Split, Target, build, find, fit, split};
+use crate::{Input, Report, Sources, compile};
+use play::{in_one_piece, packets, packets_of, play};
 
 fn target(phv_bits: Option<u32>) -> Target {
     let sizes = Sizes { entries: 8, cells_log2: 6, flows_log2: 6, filter_log2: 6, ..Sizes::default() };
@@ -115,26 +110,6 @@ fn what_does_not_fit_is_refused_in_words() {
     assert!(text.contains("B before 1 were postponed") && text.contains("hdr.ipv6, 40 B"), "{text}");
 }
 
-/// A handler that makes its response of its request, and ends a few packets.
-fn mix(_: &mut Tables, request: &[u128], response: &mut [u128]) -> Outcome {
-    let sum = request.iter().fold(7u128, |sum, value| sum.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(*value));
-    let part = |at: usize| sum.rotate_left(at as u32 * 40) ^ request[at % request.len()];
-    response.iter_mut().enumerate().for_each(|(at, value)| *value = part(at));
-    if sum % 13 == 0 { Outcome::Drop(1) } else { Outcome::Respond }
-}
-
-/// Packets of two kinds that go to a server or do not, of all kinds of TTL, by four ports.
-fn packets() -> Vec<Step> {
-    let packet = |at: u8| {
-        let protocol = if at.is_multiple_of(3) { 6 } else { 17 };
-        let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, at, 0x08, 0x00];
-        bytes.extend([0x45, at, 0, 60, 0, at, 0, 0, at % 5, protocol, 0, 0, 10, 0, at, 1, 10, at, 0, 2]);
-        bytes.extend([at; 26]);
-        Step::Packet { now_us: 0, port: u16::from(at % 4), bytes }
-    };
-    (0..40).map(packet).collect()
-}
-
 /// Each of these goes wrong if one of the rules about what can be postponed, or where it is put, is forgotten.
 #[test]
 fn what_comes_between_is_minded() {
@@ -206,33 +181,102 @@ fn what_comes_between_is_minded() {
     }
 }
 
-/// All that a split function does with these steps.
-fn play(program: &Program, split: &Split, steps: &[Step]) -> Vec<Effect> {
-    let place = place::Config { strategy: Placement::None, ..place::Config::default() };
-    let config = Config { place, report_every: Duration::from_secs(1000), ..Config::default() };
-    let element = Interpreter::new(&split.element).expect("runs");
-    let mut system = System::new(split.clone(), element, vec![Tables::new(program, mix)], 1, &config, |_| 70);
-    system.advance(50_000, &mut |output| panic!("nothing came in: {output:?}"));
-    let mut effects = Vec::new();
-    for (at, step) in steps.iter().enumerate() {
-        let mut take = |output: Output<'_>| {
-            effects.push(match output {
-                Output::Packet { port, bytes } => Effect::Packet(port, bytes.to_vec()),
-                Output::Digest { name, values } => Effect::Digest(name.to_owned(), values.to_vec()),
-                Output::Dropped(reason) => Effect::Dropped(reason),
-            });
-        };
-        match step {
-            Step::Packet { port, bytes, .. } => system.process(50_000 + 100 * at as u64, *port, bytes, &mut take),
-            other => effects.extend(other.apply(system.execution_mut())),
+/// By way of a server or not, a packet leaves the same: headers that the part before adds and takes away are in part
+/// as it left them.
+#[test]
+fn headers_are_as_the_part_before_left_them() {
+    let add = "hdr.vlan.setValid(); hdr.vlan.vid = 5;";
+    let cases = [
+        // A field that is read, of a header that does not leave.
+        (add, "sm.egress_spec = hdr.vlan.vid[8:0]; hdr.vlan.setInvalid();"),
+        // It is valid already.
+        (
+            "hdr.vlan.setValid(); hdr.vlan.vid = 5; hdr.vlan.etherType = hdr.ethernet.etherType; \
+             hdr.ethernet.etherType = TYPE_VLAN;",
+            "hdr.vlan.setValid(); hdr.vlan.pcp = 3;",
+        ),
+        // What is not valid is not written to.
+        ("hdr.ipv4.setInvalid();", "hdr.ipv4.ttl = 3; sm.egress_spec = (bit<9>)hdr.ipv4.ttl; hdr.ipv4.setValid();"),
+    ];
+    for (body, behind) in cases {
+        let program = compiled("", "", "", body, behind);
+        let expected = in_one_piece(&program, &packets());
+        assert!(expected.len() >= 35, "{expected:?}");
+        for split in [split(&program, &target(None)).expect("can be split"), all_postponed(&program)] {
+            assert_eq!(expected, packets_of(play(&program, &split, &packets())), "{body} {behind}");
         }
     }
-    system.finish(&mut |output| {
-        if let Output::Packet { port, bytes } = output {
-            effects.push(Effect::Packet(port, bytes.to_vec()));
+}
+
+/// What values are made of, and who else reads them, are as they were: by way of a server or not, a packet leaves the
+/// same.
+#[test]
+fn values_are_as_the_part_before_had_them() {
+    let cases = [
+        // A `return` goes by an `exit`, and leaves what the clock said.
+        (
+            "",
+            "action early() { md.a = (bit<16>)sm.ingress_global_timestamp; if (hdr.ipv4.ttl != 9) { return; } exit; }",
+            "early();",
+            "",
+            "hdr.ipv4.identification = md.a;",
+        ),
+        // What a register said is gone before it is read.
+        (
+            "",
+            "register<bit<16>>(4) cells;",
+            "cells.read(md.a, 0); md.a = hdr.ipv4.identification; req.who = (bit<32>)md.a;",
+            "",
+            "hdr.ipv4.diffserv = md.a[7:0];",
+        ),
+        // The same of a packet that leaves early.
+        (
+            "",
+            "register<bit<32>>(4) cells;",
+            "cells.read(hdr.ipv4.dstAddr, 0); hdr.ipv4.dstAddr = hdr.ipv4.srcAddr; \
+             if (hdr.ipv4.ttl == 1) { sm.egress_spec = 2; exit; }",
+            "",
+            "",
+        ),
+        // A parameter is read where no handler is called.
+        ("bit<32> twice;", "", "req.twice = hdr.ipv4.srcAddr << 1;", "req.twice", ""),
+        // Where it came in becomes something else, first one that can be made again.
+        (
+            "",
+            "register<bit<9>>(4) ports;",
+            "sm.ingress_port = 3; md.a = (bit<16>)sm.ingress_port + 1; ports.read(sm.ingress_port, 0);",
+            "",
+            "hdr.ipv4.identification = md.a; hdr.ipv4.diffserv = sm.ingress_port[7:0];",
+        ),
+    ];
+    for (request, locals, body, looked_at, behind) in cases {
+        let behind = format!("{behind} hdr.ethernet.srcAddr[7:0] = res.said;");
+        let mut program = compiled(request, "bit<16> a;", locals, body, &behind);
+        otherwise(&mut program, looked_at);
+        let expected = in_one_piece(&program, &packets());
+        assert!(expected.len() >= 30, "{expected:?}");
+        for split in [split(&program, &target(None)).expect("can be split"), all_postponed(&program)] {
+            let told = &split.report.postponed;
+            assert_eq!(expected, packets_of(play(&program, &split, &packets())), "{body} {behind}: {told:?}");
         }
-    });
-    effects
+    }
+}
+
+/// Where no handler is called, the destination becomes what a parameter holds.
+fn otherwise(program: &mut Program, parameter: &str) {
+    let slot = |name: &str| program.slots.iter().position(|slot| slot.name == name).map(|at| SlotId(at as u32));
+    let (Some(of), Some(to)) = (slot(parameter), slot("hdr.ipv4.dstAddr")) else { return };
+    let value = Expr::slot(Ty::Bit(32), of);
+    for stmt in &mut program.ingress {
+        match &mut stmt.kind {
+            StmtKind::If { then, otherwise, .. }
+                if matches!(then.last(), Some(Stmt { kind: StmtKind::Remote, .. })) =>
+            {
+                *otherwise = vec![build::assign(to, value.clone())];
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What differs between a function without a bound and with ever smaller ones; how many values were postponed, and how
@@ -281,7 +325,7 @@ fn differs(choices: &[u8]) -> Result<[usize; 2], String> {
 
 #[test]
 fn ever_smaller_budgets_change_no_packet() {
-    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(60);
+    let cases = std::env::var("CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
     let (moved, left) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let config = Cases { cases, failure_persistence: None, ..Cases::default() };
     let run = TestRunner::new(config).run(&prop::collection::vec(any::<u8>(), 400..2500), |choices| {
