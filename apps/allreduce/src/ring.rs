@@ -184,7 +184,7 @@ impl Ring {
                 break;
             }
             match self.context.wait(Duration::from_secs(1)) {
-                Some(Event::Answer(answer)) => {
+                Some(Event::Answer(answer)) if answer.tag == number => {
                     sent -= 1;
                     // Who has all may have left: then it is the answer that is missing.
                     if self.state.lock().whole < parts {
@@ -192,8 +192,8 @@ impl Ring {
                     }
                 }
                 Some(Event::Request(incoming)) => self.take(number, incoming),
-                // There may be something to send, or nothing more to wait for.
-                Some(Event::Handled | Event::Accessed { .. }) => {}
+                // There may be something to send, or nothing more to wait for. Answers are of a call that failed before.
+                Some(Event::Answer(_) | Event::Handled | Event::Accessed { .. }) => {}
                 None if last.elapsed() < PATIENCE => continue,
                 None => {
                     let whole = self.state.lock().whole;

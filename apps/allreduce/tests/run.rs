@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 
+use allreduce::ring::{Config, Ring};
 use allreduce::run::{Plan, Way, run, value};
 use pathcall_place::Strategy;
 use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::model::{Hardware, Preset};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -81,6 +83,29 @@ fn hosts_with_other_numbers_of_values_are_told() {
         let said = format!("{error:#}");
         assert!(said.contains("a host asks for the sums of 1000 values, and host 1 for those of 1001"), "{said}");
     }
+}
+
+#[test]
+fn a_call_after_one_that_failed_has_its_own_answers_only() {
+    let at = ports(2);
+    let rings = [0, 1].map(|host| {
+        let hardware = Hardware::preset(Preset::Direct);
+        let config = Config::new(host, 2, hardware, None, Strategy::Leo).expect("a processor");
+        Ring::begin(config, at[host], at[1 - host]).expect("it begins")
+    });
+    let sums = std::thread::scope(|scope| {
+        let calls = rings.into_iter().zip(0_usize..).map(|(mut ring, host)| {
+            scope.spawn(move || {
+                ring.all_reduce(&mut vec![1.0; 100_000 + host]).expect_err("the other has another number");
+                let mut values: Vec<f32> = (0..50_000).map(|at| (at + host) as f32).collect();
+                ring.all_reduce(&mut values).map(|()| values)
+            })
+        });
+        let calls: Vec<_> = calls.collect();
+        calls.into_iter().map(|call| call.join().expect("no panic").expect("they agree")).collect::<Vec<_>>()
+    });
+    let expected: Vec<f32> = (0..50_000).map(|at| (2 * at + 1) as f32).collect();
+    assert!(sums.iter().all(|sums| *sums == expected));
 }
 
 #[test]

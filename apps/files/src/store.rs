@@ -124,11 +124,12 @@ impl Files {
     fn complete(&mut self, head: Head) {
         let Some(aside) = self.aside.get_mut(&head.file) else { return };
         let mut gone = std::mem::take(aside);
-        *aside = gone.split_off(&(head.version + 1));
+        // There may be no version after it.
+        *aside = gone.split_off(&head.version);
+        let whole = aside.remove(&head.version).unwrap_or_default();
         if aside.is_empty() {
             self.aside.remove(&head.file);
         }
-        let whole = gone.remove(&head.version).unwrap_or_default();
         let last = self.whole.insert(head.file, whole);
         self.bytes -= gone.values().chain(&last).map(Version::bytes).sum::<usize>();
     }
@@ -193,6 +194,17 @@ mod tests {
         assert_eq!(read(1, 0), Err("file 7 has version 3 now, not 1".into()));
         assert_eq!(read(3, 1), Err("file 7 has 1 chunks, none is 1".into()));
         let files = store.lock();
+        assert_eq!(files.bytes, files.whole[&7].bytes());
+    }
+
+    #[test]
+    fn the_last_version_that_there_can_be_is_a_file() {
+        let store = Store::new(1000, WRITE, READ);
+        assert_eq!((write(&store, 1, 0, 2, b"old"), write(&store, u64::MAX, 0, 2, b"a")), (Ok(1), Ok(1)));
+        assert_eq!((write(&store, u64::MAX, 1, 2, b"b"), store.file(7).as_deref()), (Ok(2), Some(&b"ab"[..])));
+        assert_eq!((write(&store, 1, 1, 2, b"old"), store.file(7).as_deref()), (Ok(2), Some(&b"ab"[..])));
+        let files = store.lock();
+        assert!(files.aside.is_empty());
         assert_eq!(files.bytes, files.whole[&7].bytes());
     }
 

@@ -7,9 +7,11 @@
  * that return a pointer return null when they fail. pathcall_place_error says why, in a line.
  *
  * What is passed in stays the caller's, and is copied where it is needed after the call; but for `user` pointers and
- * functions, which have to stay until the context is freed and may be used by several threads at the same time. What is
- * given out is the library's, until it is freed by the function that is named. One thread at a time may use a builder, a
- * context or an event. Functions that the library calls must return: not by longjmp, nor by an exception.
+ * functions, which have to stay until the context, or the builder that none came of, is freed and may be used by several
+ * threads at the same time. What is given out is the library's, until it is freed by the function that is named. One thread
+ * at a time may use a builder, a context or an event. Functions that the library calls must return: not by longjmp, nor by
+ * an exception. They must not call back into the context, or the builder, that they are registered with; one that frees it
+ * is refused, and nothing is freed.
  *
  * docs/place-c.md has a program; a test holds this file to the library.
  */
@@ -163,6 +165,7 @@ int32_t pathcall_place_gives_out(pathcall_place_builder *builder);
 int32_t pathcall_place_door(pathcall_place_builder *builder, const char *path);
 /* The builder is freed, also when it fails. Free the context. */
 pathcall_place_context *pathcall_place_init(pathcall_place_builder *builder);
+/* Waits for functions that the library has called and that run; none is called afterwards, by whatever thread. */
 void pathcall_place_free(pathcall_place_context *context);
 
 int32_t pathcall_place_kind(pathcall_place_context *context, const char *name, uint32_t *kind);

@@ -20,6 +20,7 @@ use crate::functions::{
     self, Memory, User, pathcall_place_clock, pathcall_place_function, pathcall_place_next_function,
     pathcall_place_read_function, pathcall_place_write_function,
 };
+use crate::gate::Gate;
 
 /// A kernel is in OpenCL C.
 pub const PATHCALL_PLACE_OPENCL: u32 = 0;
@@ -31,7 +32,11 @@ pub const PATHCALL_PLACE_AS_INPUT: i64 = -1;
 pub const PATHCALL_PLACE_ANY: i64 = -2;
 
 /// What is registered before a context begins.
-pub struct pathcall_place_builder(Option<Builder>);
+pub struct pathcall_place_builder {
+    /// None when a change of it has failed.
+    builder: Option<Builder>,
+    gate: Gate,
+}
 
 /// Bytes of the caller.
 #[repr(C)]
@@ -83,7 +88,7 @@ pub extern "C" fn pathcall_place_builder_new(
             Hardware::parse(&name, &text).map_err(Error::failed)
         };
         let builder = Builder::new(application, hardware(requester, "requester")?, hardware(responder, "responder")?);
-        Ok(Box::into_raw(Box::new(pathcall_place_builder(Some(builder)))))
+        Ok(Box::into_raw(Box::new(pathcall_place_builder { builder: Some(builder), gate: Gate::default() })))
     })
 }
 
@@ -92,6 +97,7 @@ pub extern "C" fn pathcall_place_builder_new(
 pub extern "C" fn pathcall_place_builder_free(builder: *mut pathcall_place_builder) {
     code(|| {
         if !builder.is_null() {
+            opaque(builder, "builder")?.gate.shut()?;
             drop(owned(builder, "builder")?);
         }
         Ok(PATHCALL_PLACE_OK)
@@ -164,10 +170,10 @@ pub extern "C" fn pathcall_place_reg_mem_func(
     name: *const c_char,
     of: u32,
 ) -> i32 {
-    change(builder, || {
+    register(builder, |gate| {
         let (Some(read), Some(write)) = (read, write) else { return Err(Error::invalid("a function is null")) };
         let (name, of) = (text(name, "name")?.to_owned(), role(of)?);
-        let memory = Arc::new(Memory { bytes: count, read, write, user: User(user) });
+        let memory = Arc::new(Memory { bytes: count, read, write, user: User::new(user, gate) });
         Ok(move |builder: Builder| builder.reg_mem_func(memory, &name, of))
     })
 }
@@ -180,8 +186,9 @@ pub extern "C" fn pathcall_place_reg_ts_func(
     user: *mut c_void,
     name: *const c_char,
 ) -> i32 {
-    change(builder, || {
-        let clock = functions::clock(clock.ok_or_else(|| Error::invalid("the function is null"))?, User(user));
+    register(builder, |gate| {
+        let clock = clock.ok_or_else(|| Error::invalid("the function is null"))?;
+        let clock = functions::clock(clock, User::new(user, gate));
         let name = text(name, "name")?.to_owned();
         Ok(move |builder: Builder| builder.reg_ts_func(clock, &name))
     })
@@ -198,10 +205,11 @@ pub extern "C" fn pathcall_place_reg_app_func(
     of: u32,
     answer_max: usize,
 ) -> i32 {
-    change(builder, || {
+    register(builder, |gate| {
         let function = function.ok_or_else(|| Error::invalid("the function is null"))?;
         let (task, of) = (text(task, "task")?.to_owned(), role(of)?);
-        Ok(move |builder: Builder| builder.reg_app_func(functions::code(function, User(user)), &task, of, answer_max))
+        let code = functions::code(function, User::new(user, gate));
+        Ok(move |builder: Builder| builder.reg_app_func(code, &task, of, answer_max))
     })
 }
 
@@ -230,7 +238,7 @@ pub extern "C" fn pathcall_place_next(
     kind: *const c_char,
     message_max: usize,
 ) -> i32 {
-    change(builder, || {
+    register(builder, |gate| {
         let function = function.ok_or_else(|| Error::invalid("the function is null"))?;
         let kind = text(kind, "kind")?.to_owned();
         if message_max > pathcall_place::device::MESSAGE_MAX {
@@ -239,7 +247,8 @@ pub extern "C" fn pathcall_place_next(
                 text: format!("no message has {message_max} bytes"),
             });
         }
-        Ok(move |builder: Builder| builder.next(&kind, functions::next(function, User(user), message_max)))
+        let next = functions::next(function, User::new(user, gate), message_max);
+        Ok(move |builder: Builder| builder.next(&kind, next))
     })
 }
 
@@ -279,8 +288,16 @@ pub extern "C" fn pathcall_place_door(builder: *mut pathcall_place_builder, path
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_init(builder: *mut pathcall_place_builder) -> *mut pathcall_place_context {
     pointer(|| {
-        let builder = owned(builder, "builder")?.0.ok_or_else(|| Error::failed("an earlier call has failed"))?;
-        Ok(Box::into_raw(Box::new(pathcall_place_context::new(builder.init().map_err(Error::failed)?))))
+        let pathcall_place_builder { builder, gate } = *owned(builder, "builder")?;
+        let builder = builder.ok_or_else(|| Error::failed("an earlier call has failed"))?;
+        match builder.init() {
+            Ok(context) => Ok(Box::into_raw(Box::new(pathcall_place_context::new(context, gate)))),
+            Err(error) => {
+                // A device may still work on a sample.
+                gate.shut()?;
+                Err(Error::failed(error))
+            }
+        }
     })
 }
 
@@ -289,11 +306,19 @@ fn change<C: FnOnce(Builder) -> Builder>(
     builder: *mut pathcall_place_builder,
     look: impl FnOnce() -> Result<C, Error>,
 ) -> i32 {
+    register(builder, |_| look())
+}
+
+/// The same with a function of C, which is called as long as the gate is open.
+fn register<C: FnOnce(Builder) -> Builder>(
+    builder: *mut pathcall_place_builder,
+    look: impl FnOnce(&Gate) -> Result<C, Error>,
+) -> i32 {
     code(|| {
         let builder = opaque(builder, "builder")?;
-        let change = look()?;
-        let given = builder.0.take().ok_or_else(|| Error::failed("an earlier call has failed"))?;
-        builder.0 = Some(change(given));
+        let change = look(&builder.gate)?;
+        let given = builder.builder.take().ok_or_else(|| Error::failed("an earlier call has failed"))?;
+        builder.builder = Some(change(given));
         Ok(PATHCALL_PLACE_OK)
     })
 }

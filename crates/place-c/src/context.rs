@@ -16,10 +16,12 @@ use crate::error::{
     PATHCALL_PLACE_UNKNOWN, code, line, put,
 };
 use crate::event::pathcall_place_event;
+use crate::gate::Gate;
 
 /// Either end of an application, or both. One thread at a time may use it.
 pub struct pathcall_place_context {
     context: Context,
+    gate: Gate,
 }
 
 /// A request to be made.
@@ -40,17 +42,18 @@ pub struct pathcall_place_message {
 }
 
 impl pathcall_place_context {
-    pub(crate) fn new(context: Context) -> Self {
-        Self { context }
+    pub(crate) fn new(context: Context, gate: Gate) -> Self {
+        Self { context, gate }
     }
 }
 
-/// Frees a context: what it has not answered fails at the other side. Null is none. No function that was registered is
-/// called by this thread afterwards; a device's own threads end when they are done with what they have.
+/// Frees a context: what it has not answered fails at the other side. Null is none. Waits for functions that were registered
+/// and run; none is called afterwards, by whatever thread. Of such a function itself it is refused: nothing is freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pathcall_place_free(context: *mut pathcall_place_context) {
     code(|| {
         if !context.is_null() {
+            opaque(context, "context")?.gate.shut()?;
             drop(owned(context, "context")?);
         }
         Ok(PATHCALL_PLACE_OK)

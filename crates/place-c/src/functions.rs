@@ -1,7 +1,7 @@
 //! Functions of C that the library calls, with the pointer that was registered beside each.
 //!
-//! They may be called by several threads at the same time, until the context is freed; they must return, and not by
-//! `longjmp` or an exception.
+//! They may be called by several threads at the same time, until the context is freed, which waits for those that run:
+//! [`Gate`]. They must return, and not by `longjmp` or an exception.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -11,6 +11,8 @@ use bytes::Bytes;
 use pathcall_place::context::window::Window;
 use pathcall_place::device::{AppError, Code};
 use pathcall_wire::Instant;
+
+use crate::gate::Gate;
 
 /// What a task does: the bytes of the answer that it wrote, or a negative number: it refuses the request.
 pub type pathcall_place_function = Option<
@@ -48,9 +50,11 @@ pub type pathcall_place_write_function =
 /// Tells the time, in nanoseconds; never back.
 pub type pathcall_place_clock = Option<unsafe extern "C" fn(user: *mut c_void) -> u64>;
 
-/// What was registered beside a function.
-#[derive(Clone, Copy)]
-pub(crate) struct User(pub(crate) *mut c_void);
+/// What was registered beside a function, and whether that may still be called.
+pub(crate) struct User {
+    at: *mut c_void,
+    gate: Gate,
+}
 
 // SAFETY: the library does nothing with it but pass it on, and who registers it says that any thread may have it.
 unsafe impl Send for User {}
@@ -58,8 +62,13 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 impl User {
-    fn get(self) -> *mut c_void {
-        self.0
+    pub(crate) fn new(at: *mut c_void, gate: &Gate) -> Self {
+        Self { at, gate: gate.clone() }
+    }
+
+    /// Calls the function; none when what it was registered with is freed.
+    fn call<T>(&self, function: impl FnOnce(*mut c_void) -> T) -> Option<T> {
+        self.gate.pass(|| function(self.at))
     }
 }
 
@@ -69,8 +78,10 @@ pub(crate) fn code(
     user: User,
 ) -> Code {
     Code::host(move |request, answer| {
+        let (room, max) = (answer.as_mut_ptr(), answer.len());
         // SAFETY: the pointers and lengths are those of slices; the function keeps to them, as who registered it says.
-        let said = unsafe { function(user.get(), request.as_ptr(), request.len(), answer.as_mut_ptr(), answer.len()) };
+        let said = user.call(|user| unsafe { function(user, request.as_ptr(), request.len(), room, max) });
+        let said = said.ok_or_else(|| AppError("the context is freed".into()))?;
         usize::try_from(said).map_err(|_| AppError(format!("the function refuses it, with {said}")))
     })
 }
@@ -86,7 +97,8 @@ pub(crate) fn next(
         let (request, answer, to) =
             ((request.as_ptr(), request.len()), (answer.as_ptr(), answer.len()), message.as_mut_ptr());
         // SAFETY: the same.
-        let said = unsafe { function(user.get(), trip as u32, request.0, request.1, answer.0, answer.1, to, max) };
+        let call = |user| unsafe { function(user, trip as u32, request.0, request.1, answer.0, answer.1, to, max) };
+        let said = user.call(call).unwrap_or(0);
         // More than there was room for was not written; a responder refuses what is too short for it.
         message.truncate(usize::try_from(said).unwrap_or(0).min(max));
         message.into()
@@ -98,8 +110,9 @@ pub(crate) fn clock(
     function: unsafe extern "C" fn(*mut c_void) -> u64,
     user: User,
 ) -> pathcall_place::context::comm::TsFn {
+    // Requests that outlive their context ask it once more when they fail: it does not matter then.
     // SAFETY: it takes nothing but what was registered beside it.
-    Arc::new(move || Instant(unsafe { function(user.get()) }))
+    Arc::new(move || Instant(user.call(|user| unsafe { function(user) }).unwrap_or(0)))
 }
 
 /// Memory that functions of C read and write.
@@ -118,16 +131,16 @@ impl fmt::Debug for Memory {
 
 impl Window for Memory {
     fn len(&self) -> usize {
-        self.bytes
+        if self.user.gate.is_open() { self.bytes } else { 0 }
     }
 
     fn read(&self, at: usize, to: &mut [u8]) {
         // SAFETY: the place is in the memory, and `to` a slice.
-        unsafe { (self.read)(self.user.get(), at, to.as_mut_ptr(), to.len()) }
+        self.user.call(|user| unsafe { (self.read)(user, at, to.as_mut_ptr(), to.len()) });
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         // SAFETY: the same.
-        unsafe { (self.write)(self.user.get(), at, bytes.as_ptr(), bytes.len()) }
+        self.user.call(|user| unsafe { (self.write)(user, at, bytes.as_ptr(), bytes.len()) });
     }
 }

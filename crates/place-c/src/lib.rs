@@ -24,6 +24,7 @@ mod error;
 pub mod event;
 #[expect(unsafe_code, reason = "functions of C are called")]
 mod functions;
+mod gate;
 
 pub use builder::*;
 pub use context::*;

@@ -1,4 +1,4 @@
-//! Programs of C, compiled with all warnings, and run: the example, and one that makes mistakes.
+//! Programs of C, compiled with all warnings, and run: the example, one that makes mistakes, and one that frees early.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -50,11 +50,21 @@ fn the_example_of_c_runs() {
     assert!(text(&said).starts_with("models: ") && text(&said).contains("none.yaml: No such file"), "{}", text(&said));
 }
 
-#[test]
-fn mistakes_of_c_are_codes() {
-    let program = compile(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mistakes.c")), "mistakes");
-    let mut command = Command::new(program);
+/// Runs a program of this folder, which says how it went.
+fn check(name: &str) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name).with_extension("c");
+    let mut command = Command::new(compile(&source, name));
     command.arg(format!("{MODELS}/applications/kvs.yaml")).arg(format!("{MODELS}/direct.yaml"));
     let said = command.output().expect("it runs");
     assert!(said.status.success(), "{}", text(&said));
+}
+
+#[test]
+fn mistakes_of_c_are_codes() {
+    check("mistakes");
+}
+
+#[test]
+fn no_function_of_c_is_called_once_its_context_is_freed() {
+    check("freed");
 }

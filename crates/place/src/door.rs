@@ -11,12 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 /// Bytes of a question at most.
 const QUESTION_MAX: u64 = 64;
-/// Who does not ask, or answer, for so long is left.
+/// Who has not asked within that time, or not taken the answer within as much again, is left.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of an answer that are sent at a time: fewer than a socket takes at once.
+const PIECE: usize = 4096;
+/// Between looks whether somebody can be let in again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,13 +73,7 @@ impl Door {
         let closed = Arc::new(AtomicBool::new(false));
         let (mut answer, over) = (answer, Arc::clone(&closed));
         thread::Builder::new().name("place-door".into()).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if over.load(Ordering::Acquire) {
-                    return;
-                }
-                // Who is rude or slow keeps others for a few seconds.
-                let _ = serve(stream, &mut answer);
-            }
+            attend(listener.incoming(), &over, &mut answer);
         })?;
         Ok(Self { path: path.to_owned(), closed })
     }
@@ -90,19 +88,54 @@ impl Drop for Door {
     }
 }
 
+/// Those who come, one after the other, until it is over.
+fn attend(
+    comers: impl Iterator<Item = io::Result<UnixStream>>,
+    over: &AtomicBool,
+    answer: &mut impl FnMut(Question) -> String,
+) {
+    for stream in comers {
+        if over.load(Ordering::Acquire) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Where the process has no descriptors left it is so at once again, and would take a processor until one is.
+            thread::sleep(AGAIN);
+            continue;
+        };
+        // Who is rude or slow keeps others for a few seconds.
+        let _ = serve(stream, PATIENCE, answer);
+    }
+}
+
 /// One question.
-fn serve(mut stream: UnixStream, answer: &mut impl FnMut(Question) -> String) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn serve(mut stream: UnixStream, patience: Duration, answer: &mut impl FnMut(Question) -> String) -> io::Result<()> {
+    let until = Clock::now() + patience;
     let mut text = Vec::new();
     let mut byte = [0];
-    while text.len() < QUESTION_MAX as usize && stream.read(&mut byte)? == 1 && byte != *b"\n" {
+    while text.len() < QUESTION_MAX as usize {
+        stream.set_read_timeout(Some(left(until)?))?;
+        if stream.read(&mut byte)? == 0 || byte == *b"\n" {
+            break;
+        }
         text.push(byte[0]);
     }
-    match str::from_utf8(&text).ok().and_then(Question::parse) {
-        Some(question) => stream.write_all(answer(question).as_bytes()),
-        None => stream.write_all(b"expected `explain N` or `status`\n"),
+    let said = match str::from_utf8(&text).ok().and_then(Question::parse) {
+        Some(question) => answer(question),
+        None => "expected `explain N` or `status`\n".into(),
+    };
+    let until = Clock::now() + patience;
+    for piece in said.as_bytes().chunks(PIECE) {
+        stream.set_write_timeout(Some(left(until)?))?;
+        stream.write_all(piece)?;
     }
+    Ok(())
+}
+
+/// The time until then, which is some.
+fn left(until: Clock) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(Clock::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Asks a running program that listens there: its answer.
@@ -116,4 +149,48 @@ pub fn ask(path: &Path, question: Question) -> io::Result<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cant_be_let_in_is_no_work() {
+        let (mut asks, asked) = UnixStream::pair().expect("two ends");
+        asks.write_all(b"status\n").expect("room");
+        let full = (0..4).map(|_| Err(io::ErrorKind::Other.into()));
+        let (began, over) = (Clock::now(), AtomicBool::new(false));
+        attend(full.chain([Ok(asked)]), &over, &mut |_| "well".into());
+        assert!(began.elapsed() >= 4 * AGAIN, "{:?}", began.elapsed());
+        let mut text = String::new();
+        asks.read_to_string(&mut text).expect("text");
+        assert_eq!(text, "well");
+        over.store(true, Ordering::Release);
+        attend(std::iter::repeat_with(|| Err(io::ErrorKind::Other.into())), &over, &mut |_| String::new());
+    }
+
+    /// Bytes come, or are taken, often enough; all of them together take too long.
+    #[test]
+    fn who_is_slow_has_no_more_time_than_who_is_silent() {
+        let patience = Duration::from_millis(200);
+        let slowly = |turn: fn(&mut UnixStream) -> io::Result<()>, said: &str| {
+            let (mut asks, asked) = UnixStream::pair().expect("two ends");
+            let slow = thread::spawn(move || {
+                while turn(&mut asks).is_ok() {
+                    thread::sleep(patience / 10);
+                }
+            });
+            let served = serve(asked, patience, &mut |_| said.into());
+            slow.join().expect("no panic");
+            served.map_err(|error| error.kind())
+        };
+        assert!(slowly(|asks| asks.write_all(b"x"), "").is_err());
+        let long = "x".repeat(1 << 20);
+        let reads = |asks: &mut UnixStream| {
+            let _ = asks.write(b"status\n");
+            asks.read_exact(&mut [0; 4096])
+        };
+        assert!(slowly(reads, &long).is_err());
+    }
 }

@@ -162,11 +162,11 @@ impl Log {
         }
     }
 
-    /// All paths have failed it: somebody does it in their place. The path that failed it last.
-    pub fn resorted(&mut self, number: u64) -> Option<PathId> {
-        let record = self.find(number)?;
-        record.resorted = true;
-        record.failed_path
+    /// All paths have failed it: somebody does it in their place.
+    pub fn resorted(&mut self, number: u64) {
+        if let Some(record) = self.find(number) {
+            record.resorted = true;
+        }
     }
 
     /// It was answered: times within the hosts, if they are known, and from end to end, in nanoseconds.

@@ -237,6 +237,16 @@ fn mistakes_in_applications_are_pointed_at() {
             "[CN: 1 KB, NA: 1 KB]",
             "f.yaml:12:20: from acc to acc a message goes over AN, then NA; one other link may stand before, one after",
         ),
+        (
+            "[CA: 1 KB, AN: 1 KB, NA: 1 KB]",
+            "[AC: 1 KB, CA: 1 KB, AN: 1 KB, NA: 1 KB]",
+            "f.yaml:12:20: from acc to acc a message goes over AN, then NA; one other link may stand before, one after",
+        ),
+        (
+            "[AN: 64 B, NA: 64 B, AC: 64 B]",
+            "[AN: 64 B, NA: 64 B, AC: 64 B, CA: 64 B]",
+            "f.yaml:13:20: from acc to acc a message goes over AN, then NA; one other link may stand before, one after",
+        ),
         ("cpu: 2 us", "cpu: 2 h", "f.yaml:4:16: `h` is no unit of a time; units are ns, us, µs, ms, s"),
         ("cpu: 2 us", "gpu: 2 us", "f.yaml:4:11: there is no key `gpu` here; keys are cpu, acc"),
     ] {

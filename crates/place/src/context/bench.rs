@@ -148,6 +148,11 @@ impl<T> Bench<T> {
         self.ready.pop_front()
     }
 
+    /// Whether something is finished that was not polled for yet.
+    pub(super) fn has_finished(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// When it is to be polled, if nothing comes before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.stall?;
@@ -235,6 +240,9 @@ impl<T> Bench<T> {
 
     fn completed(&mut self, now: Instant, completion: Completion) {
         let Completion { tag, region, result, at } = completion;
+        if region.is_none() {
+            self.rooms.lost();
+        }
         let Some(of) = self.take(tag) else {
             // Its memory may be used again.
             self.stats.late += 1;

@@ -7,7 +7,7 @@ use crossbeam_channel::Select;
 use pathcall_wire::Instant;
 use pathcall_wire::place::HostTime;
 
-use super::bench::{Finished, Order, WorkError};
+use super::bench::{Bench, Finished, Order, WorkError};
 use super::builder::Owner;
 use super::comm::{Arrival, Fault, Head};
 use super::held::Entry;
@@ -62,6 +62,7 @@ impl Context {
             ticket,
             resorted: false,
             path: None,
+            failed_path: None,
             trip: 0,
             attempts: 0,
             began: now,
@@ -162,12 +163,18 @@ impl Context {
             self.arrived(arrival);
         }
         let now = (self.cpu_clock)();
-        for role in Role::ALL {
-            while let Some(finished) = self.benches[role as usize].as_mut().and_then(|bench| bench.poll(now)) {
-                self.finished(role, finished);
+        loop {
+            for role in Role::ALL {
+                while let Some(finished) = self.benches[role as usize].as_mut().and_then(|bench| bench.poll(now)) {
+                    self.finished(role, finished);
+                }
+            }
+            self.release(now);
+            // What a device refuses at once comes by no channel: who waits would not be woken for it.
+            if !self.benches.iter().flatten().any(Bench::has_finished) {
+                break;
             }
         }
-        self.release(now);
         self.turned = now;
         #[cfg(unix)]
         self.tell();
@@ -258,10 +265,11 @@ impl Context {
     fn last_resort(&mut self, now: Instant, at: u32) {
         self.entries.attempt(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
-        (entry.resorted, entry.path, entry.trip, entry.sent, entry.from) = (true, None, 0, now, now);
+        (entry.path, entry.trip, entry.sent, entry.from, entry.intra_ns) = (None, 0, now, now, Some(0));
+        entry.resorted = true;
         entry.attempts += 1;
-        let (record, payload) = (entry.record, entry.payload.clone());
-        self.telemetry.resorted(record);
+        let payload = entry.payload.clone();
+        self.telemetry.resorted(entry);
         self.stage(now, at, payload);
     }
 
@@ -328,6 +336,7 @@ impl Context {
         self.entries.attempt(at);
         let Some(entry) = self.entries.get_mut(at) else { return };
         self.telemetry.log.failed(entry.record, entry.path, &why);
+        entry.failed_path = entry.path;
         entry.why.clone_from(&why);
         if entry.resorted {
             self.end(at, Err(Failure::Failed(why)));

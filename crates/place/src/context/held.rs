@@ -16,6 +16,8 @@ pub(super) struct Entry {
     /// Whether all paths have failed it, and the CPU is the last resort.
     pub(super) resorted: bool,
     pub(super) path: Option<PathId>,
+    /// The path that failed it last.
+    pub(super) failed_path: Option<PathId>,
     pub(super) trip: u8,
     pub(super) attempts: u32,
     /// When it was to be sent.

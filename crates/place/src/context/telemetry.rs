@@ -61,8 +61,9 @@ impl Records {
         }
     }
 
-    pub(super) fn resorted(&mut self, number: u64) {
-        if let Some(path) = self.log.resorted(number) {
+    pub(super) fn resorted(&mut self, entry: &Entry) {
+        self.log.resorted(entry.record);
+        if let Some(path) = entry.failed_path {
             self.paths[usize::from(path.0)].resorted += 1;
         }
     }

@@ -13,7 +13,7 @@ pub const WINDOWS_MAX: usize = 1 << 10;
 
 /// Memory that others may reach.
 pub trait Window: fmt::Debug + Send + Sync {
-    /// How many bytes it has.
+    /// How many bytes it has; fewer when it goes, and what was read or written meanwhile does not count then.
     fn len(&self) -> usize;
     /// Whether it has none.
     fn is_empty(&self) -> bool {
@@ -109,28 +109,57 @@ impl Windows {
             Access::Write { window, at, bytes } => (window, *at, bytes.len() as u64),
         };
         let window = self.0.get(name).ok_or_else(|| AccessError::Unknown(name.clone()))?;
-        let has = window.len();
-        let outside = || AccessError::Outside { window: name.clone(), has, at, len };
-        if at.checked_add(len).is_none_or(|end| end > has as u64) || len > MESSAGE_MAX as u64 {
-            return Err(outside());
-        }
-        match access {
+        let inside = || {
+            let has = window.len();
+            let outside = || AccessError::Outside { window: name.clone(), has, at, len };
+            at.checked_add(len).filter(|end| *end <= has as u64 && len <= MESSAGE_MAX as u64).ok_or_else(outside)
+        };
+        inside()?;
+        let bytes = match access {
             Access::Read { .. } => {
                 let mut bytes = vec![0; len as usize];
                 window.read(at as usize, &mut bytes);
-                Ok(bytes.into())
+                bytes.into()
             }
             Access::Write { bytes, .. } => {
                 window.write(at as usize, bytes);
-                Ok(Bytes::new())
+                Bytes::new()
             }
-        }
+        };
+        // It may have gone meanwhile.
+        inside().map(|_| bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    /// Memory that goes while it is read.
+    #[derive(Debug)]
+    struct Going(AtomicBool);
+
+    impl Window for Going {
+        fn len(&self) -> usize {
+            if self.0.load(Ordering::Acquire) { 0 } else { 8 }
+        }
+
+        fn read(&self, _: usize, _: &mut [u8]) {
+            self.0.store(true, Ordering::Release);
+        }
+
+        fn write(&self, _: usize, _: &[u8]) {}
+    }
+
+    #[test]
+    fn what_goes_while_it_is_read_is_refused() {
+        let windows = Windows([("v".into(), Arc::new(Going(AtomicBool::new(false))) as Arc<dyn Window>)].into());
+        let access = Access::Read { window: "v".into(), at: 0, len: 8 };
+        let refused = windows.access(&access).expect_err("it has gone").to_string();
+        assert_eq!(refused, "`v` has 0 bytes: none at 0 for 8 more");
+    }
 
     #[test]
     fn what_is_outside_is_refused() {

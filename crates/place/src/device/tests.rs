@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as Clock};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
@@ -234,6 +234,43 @@ fn a_kernel_says_how_long_its_answer_is_and_has_tables() {
     assert_eq!(answers[0], Ok(Bytes::from_static(&[1, 2, 2, 3, 3, 3])));
     assert!(answers[1].clone().expect_err("it said none").to_string().contains("did not say"));
     assert!(device.update(function, 1, 0, &[0]).is_err() && device.update(function, 0, 255, &[0, 0]).is_err());
+}
+
+#[test]
+fn a_job_is_taken_while_another_one_runs_and_a_table_is_changed() {
+    let Some(device) = opencl() else { return };
+    let source = "kernel void turn(global const uchar *input, uint input_bytes, global uchar *output, uint max, \
+                  global uchar *table) {\n\
+                  uint turned = table[0], turns = input[0] * 4000000u;\n\
+                  for (uint i = 0; i < turns; i++) turned = turned * 1664525u + 1013904223u;\n\
+                  output[0] = table[0];\n\
+                  output[1] = turned;\n}";
+    let mut kernel = kernel(source, "turn", Length::Exactly(2));
+    (kernel.items, kernel.group, kernel.tables) = (Items::Exactly(1), 1, vec![Bytes::from_static(&[1])]);
+    let function = device.load("turn", &Code::OpenCl(kernel)).expect("it compiles");
+    // What it takes: first the compiler, then the turns.
+    run(&*device, function, &[Bytes::from_static(&[0])], 2);
+    let began = Clock::now();
+    run(&*device, function, &[Bytes::from_static(&[5])], 2);
+    let second = 5 * 1000 / began.elapsed().as_millis().max(20);
+    let (done, completions) = unbounded();
+    let submit = |tag, turns| {
+        let region = device.register(2, 2).expect("memory");
+        let job = Job { tag, function, input: Bytes::from(vec![turns]), region, done: done.clone() };
+        device.submit(job).expect("room");
+    };
+    submit(0, second as u8);
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| device.update(function, 0, 0, &[2]));
+        // No event says that a thread has come to wait for a device; should it not have yet, less is seen.
+        std::thread::sleep(Duration::from_millis(100));
+        submit(1, 0);
+        assert!(completions.is_empty() && !changes.is_finished(), "it waited for the job before it");
+        changes.join().expect("no panic").expect("a table");
+    });
+    submit(2, 0);
+    let tables = collect(&completions, 3).into_iter().map(|answer| answer.expect("an answer")[0]);
+    assert_eq!(tables.step_by(2).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn links(reader: Reader<'_>, from: Role, to: Role, given: &Spanned<BytesFile>) -
     }
     let crossings: Vec<usize> = (1..links.len()).filter(|at| links[*at].link.ends().0 == NodeRole::Nic).collect();
     let fits = match crossings[..] {
-        [at] => (links[at - 1].link, links[at].link) == (out, into) && links.len() <= 4,
+        [at] => (links[at - 1].link, links[at].link) == (out, into) && at <= 2 && links.len() - at <= 2,
         _ => false,
     };
     if !fits {

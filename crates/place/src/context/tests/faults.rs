@@ -1,6 +1,9 @@
 //! Devices that do wrong, and mistakes of those who set contexts up.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
+use crate::device::{Completion, DeviceError, FunctionId, Info, Job, JobError, Refused, RefusedReason, Region};
 
 #[test]
 fn what_the_application_refuses_is_not_sent_again() {
@@ -28,6 +31,129 @@ fn a_device_that_disappears_loses_no_request() {
     assert!(telemetry.to_string().contains("their requests were sent again"), "{telemetry}");
     let told: Vec<_> = context.explain(3).map(|line| line.to_string()).collect();
     assert!(told[0].contains("by the CPUs, as no path answered") && told[0].contains("did not answer"), "{}", told[0]);
+}
+
+/// A device that does with jobs what it is told.
+struct Odd(Pool, fn(Job) -> Result<(), Refused>);
+
+impl std::fmt::Debug for Odd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Odd").field(&self.0).finish()
+    }
+}
+
+impl Device for Odd {
+    fn info(&self) -> &Info {
+        self.0.info()
+    }
+
+    fn load(&self, name: &str, code: &Code) -> Result<FunctionId, DeviceError> {
+        self.0.load(name, code)
+    }
+
+    fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
+        self.0.register(input_max, output_max)
+    }
+
+    fn submit(&self, job: Job) -> Result<(), Refused> {
+        (self.1)(job)
+    }
+}
+
+fn odd(submit: fn(Job) -> Result<(), Refused>) -> Arc<dyn Device> {
+    Arc::new(Odd(Pool::start(&PoolConfig::new(1)).expect("threads"), submit))
+}
+
+#[test]
+fn what_a_device_refuses_at_once_is_not_waited_for() {
+    let gone = odd(|job| Err(Refused { job: Some(Box::new(job)), reason: RefusedReason::Gone }));
+    let text = "application: sums
+tasks: { add: { cpu: 20 us, acc: 20 us } }
+requests:
+  ADD:
+    dependency: NONE
+    dataflows: [{ trips: [{ path: acc-cpu, bytes: 64 B, reply: 64 B, requester: add }] }]
+";
+    let hardware = || Hardware::preset(Preset::Direct);
+    let mut context = Builder::new(Application::parse("sums.yaml", text).expect("right"), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, gone)
+        .reg_app_func(host(), "add", Role::Cpu, 0)
+        .reg_app_func(host(), "add", Role::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .init()
+        .expect("it begins");
+    let began = std::time::Instant::now();
+    context.send(message(&context, "ADD", 0, b"x")).expect("room");
+    let Some(Event::Answer(answer)) = context.wait(Duration::from_secs(5)) else { panic!("nothing came") };
+    assert_eq!((answer.result, answer.path), (Ok(sum(b"x")), None));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[test]
+fn memory_that_a_device_loses_makes_room() {
+    let loses = odd(|Job { tag, done, .. }| {
+        done.send(Completion::now(tag, None, Err(JobError::Device("it is lost".into())))).expect("room");
+        Ok(())
+    });
+    let limits = Limits { jobs_max: 1, ..patient() };
+    let builder = builder(loses, host()).limits(limits).reg_comm_func(InProcess::itself(), "itself", Role::Cpu);
+    let mut context = builder.init().expect("it begins");
+    let inputs = inputs(20);
+    let answers = all(&mut context, "ACC", &inputs);
+    assert_sums(&answers, &inputs);
+    let attempts: u32 = answers.iter().map(|answer| answer.attempts - 1).sum();
+    let stats = context.telemetry().devices[1].stats;
+    assert_eq!((stats.jobs, stats.failed), (attempts.into(), attempts.into()), "each was given to the device");
+}
+
+#[test]
+fn what_the_cpus_do_instead_counts_whether_it_is_explained_or_not() {
+    let limits = Limits { stall: Duration::from_millis(20), explained_max: 1, ..Limits::default() };
+    let builder = builder(emulated(vec![Planted::forever(0, Wrong::Fails)]), host()).limits(limits);
+    let mut context = builder.reg_comm_func(InProcess::itself(), "itself", Role::Cpu).init().expect("it begins");
+    let inputs = inputs(20);
+    assert_sums(&all(&mut context, "ACC", &inputs), &inputs);
+    let telemetry = context.telemetry();
+    assert_eq!(telemetry.paths.last().map(|path| path.resorted), Some(20), "{telemetry}");
+}
+
+#[test]
+fn what_failed_before_is_no_time_of_what_the_cpus_do_instead() {
+    let text = "application: sums
+tasks: { add: { cpu: 20 us, acc: 20 us } }
+requests:
+  TWICE:
+    dependency: NONE
+    dataflows:
+      - trips:
+          - { path: acc-cpu, bytes: 64 B, reply: 64 B, requester: add }
+          - { path: acc-cpu, bytes: 64 B, reply: 64 B, requester: add }
+";
+    // Only the device's time passes: a second for what it does, which is right for the first trip alone.
+    let time = Arc::new(AtomicU64::new(0));
+    let (passes, clock) = (Arc::clone(&time), move || Instant(time.load(Ordering::Acquire)));
+    let slow = Code::Host(
+        Arc::new(move |input, output| {
+            passes.fetch_add(1_000_000_000, Ordering::AcqRel);
+            add(input, output).map(|bytes| bytes + usize::from(input != b"x"))
+        }),
+        Length::AsInput,
+    );
+    let hardware = || Hardware::preset(Preset::Direct);
+    let mut context = Builder::new(Application::parse("sums.yaml", text).expect("right"), hardware(), hardware())
+        .device(Role::Cpu, pool())
+        .device(Role::Acc, pool())
+        .reg_app_func(host(), "add", Role::Cpu, 0)
+        .reg_app_func(slow, "add", Role::Acc, 0)
+        .reg_comm_func(InProcess::itself(), "itself", Role::Cpu)
+        .reg_ts_func(Arc::new(clock), "cpu")
+        .limits(patient())
+        .init()
+        .expect("it begins");
+    let answer = all(&mut context, "TWICE", &[b"x".to_vec()]).remove(0);
+    assert_eq!((answer.result, answer.path, answer.intra_ns), (Ok(sum(&sum(b"x"))), None, Some(0)));
+    assert!(answer.total_ns >= 8_000_000_000, "{}", answer.total_ns);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod raw;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaContext, DriverError};
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
@@ -203,10 +203,8 @@ impl Device for Cuda {
             let reason = format!("function {} has no table {table}{what}", function.0);
             DeviceError::Failed { device: self.info.name.clone(), reason }
         };
-        let function = self.functions.get(function).ok_or_else(|| none(""))?;
-        let mut tables = function.loaded.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = tables.get_mut(table).ok_or_else(|| none(""))?;
-        match self.streams.write_table(table, at, bytes) {
+        let loaded = &self.functions.get(function).ok_or_else(|| none(""))?.loaded;
+        match self.streams.write_table(loaded, table, at, bytes) {
             Ok(true) => Ok(()),
             Ok(false) => Err(none(&format!(" with {} bytes at {at}", bytes.len()))),
             Err(error) => Err(self.failed(error)),

@@ -66,28 +66,44 @@ impl Streams {
         Ok(table)
     }
 
-    /// Changes such memory, in the order of kernels.
-    pub(super) fn write_table(&self, table: &mut CudaSlice<u8>, at: usize, bytes: &[u8]) -> Result<bool, DriverError> {
-        let Some(mut part) = at.checked_add(bytes.len()).and_then(|end| table.try_slice_mut(at..end)) else {
-            return Ok(false);
-        };
-        self.compute.memcpy_htod(bytes, &mut part)?;
+    /// Changes such memory, in the order of kernels; false: there is no such table, or it is shorter.
+    pub(super) fn write_table(
+        &self,
+        loaded: &Loaded,
+        table: usize,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<bool, DriverError> {
+        // From memory that is not pinned the driver may wait for the kernels before it copies: with the lock.
+        let mut here = self.pinned(bytes.len())?;
+        here.as_mut_slice()?[..bytes.len()].copy_from_slice(bytes);
+        {
+            let mut tables = loaded.tables.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let end = at.checked_add(bytes.len());
+            let part = tables.get_mut(table).zip(end).and_then(|(table, end)| table.try_slice_mut(at..end));
+            let Some(mut part) = part else { return Ok(false) };
+            if !bytes.is_empty() {
+                self.compute.memcpy_htod(&here, &mut part)?;
+            }
+        }
+        // Without it: who submits a job meanwhile does not wait.
         self.compute.synchronize().map(|()| true)
+    }
+
+    fn pinned(&self, bytes: usize) -> Result<PinnedHostSlice<u8>, DriverError> {
+        // SAFETY: it is written before anybody reads it, below. Not write-combined: the host reads answers.
+        let mut memory = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
+        memory.as_mut_slice()?.fill(0);
+        Ok(memory)
     }
 
     /// Registers memory for one job: pinned here, and its double there.
     pub(super) fn region(&self, input_max: usize, output_max: usize) -> Result<CudaRegion, DriverError> {
-        let pinned = |bytes: usize| {
-            // SAFETY: it is written before anybody reads it, below. Not write-combined: the host reads answers.
-            let mut memory = unsafe { self.context.alloc_pinned_with_flags::<u8>(bytes.max(1), 0) }?;
-            memory.as_mut_slice()?.fill(0);
-            Ok::<_, DriverError>(memory)
-        };
         let there = |bytes: usize| self.up.alloc_zeros::<u8>(bytes.max(1));
-        let told = pinned(size_of::<u32>())?;
+        let told = self.pinned(size_of::<u32>())?;
         Ok(CudaRegion {
-            input: pinned(input_max)?,
-            output: pinned(output_max)?,
+            input: self.pinned(input_max)?,
+            output: self.pinned(output_max)?,
             told_at: Address(told.as_ptr()?),
             told,
             input_there: there(input_max)?,

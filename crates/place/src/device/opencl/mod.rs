@@ -196,10 +196,12 @@ impl Device for OpenCl {
             device: self.info.name.clone(),
             reason: format!("function {} has no table {table}", function.0),
         };
-        let function = self.functions.get(function).ok_or_else(none)?;
-        let mut kernel = function.loaded.kernel.lock().unwrap_or_else(PoisonError::into_inner);
-        let table = kernel.tables.get_mut(table).ok_or_else(none)?;
-        self.queues.write_table(table, at, bytes).map_err(|error| self.failed(error))
+        let loaded = &self.functions.get(function).ok_or_else(none)?.loaded;
+        match self.queues.write_table(loaded, table, at, bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(none()),
+            Err(error) => Err(self.failed(error)),
+        }
     }
 }
 

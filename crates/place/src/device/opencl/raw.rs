@@ -23,8 +23,8 @@ use opencl3::error_codes::ClError;
 use opencl3::event::{CL_COMPLETE, Event};
 use opencl3::kernel::Kernel;
 use opencl3::memory::{
-    Buffer, CL_MAP_READ, CL_MAP_WRITE_INVALIDATE_REGION, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY, CL_MEM_READ_WRITE,
-    CL_MEM_USE_HOST_PTR, ClMem,
+    Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MAP_WRITE_INVALIDATE_REGION, CL_MEM_COPY_HOST_PTR, CL_MEM_READ_ONLY,
+    CL_MEM_READ_WRITE, CL_MEM_USE_HOST_PTR, ClMem,
 };
 use opencl3::program::Program;
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_device_id, cl_event, cl_int};
@@ -35,6 +35,10 @@ use crate::device::Registered;
 const ALIGN: usize = 4096;
 /// What a kernel's answer has as long as it did not say its length.
 const UNSAID: u32 = u32::MAX;
+/// How the host gets memory: to read an answer, to read what a kernel said and write anew, or to write only.
+const ANSWER: u64 = CL_MAP_READ;
+const SAID: u64 = CL_MAP_READ | CL_MAP_WRITE;
+const ANEW: u64 = CL_MAP_WRITE_INVALIDATE_REGION;
 
 /// A device's id, which is valid as long as the process.
 #[derive(Debug, Clone, Copy)]
@@ -91,10 +95,22 @@ impl Queues {
         unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes.len(), from) }
     }
 
-    /// Changes such memory, in the order of kernels.
-    pub(super) fn write_table(&self, table: &mut Buffer<u8>, at: usize, bytes: &[u8]) -> Result<(), ClError> {
-        // SAFETY: the call returns when the bytes were read.
-        unsafe { self.compute.enqueue_write_buffer(table, CL_BLOCKING, at, bytes, &[]) }.map(drop)
+    /// Changes such memory, in the order of kernels; false: there is no such table.
+    pub(super) fn write_table(&self, loaded: &Loaded, table: usize, at: usize, bytes: &[u8]) -> Result<bool, ClError> {
+        let bytes: Box<[u8]> = bytes.into();
+        let written = {
+            let mut kernel = loaded.kernel.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Some(table) = kernel.tables.get_mut(table) else { return Ok(false) };
+            // SAFETY: the bytes stay until they were read, below.
+            unsafe { self.compute.enqueue_write_buffer(table, CL_NON_BLOCKING, at, &bytes, &[]) }?
+        };
+        // Without the lock: who submits a job meanwhile does not wait.
+        let Err(error) = written.wait() else { return Ok(true) };
+        if self.compute.finish().is_err() {
+            // It can't say when the bytes were read: so they stay for ever.
+            Box::leak(bytes);
+        }
+        Err(error)
     }
 
     /// Registers memory for one job.
@@ -202,11 +218,11 @@ impl Queues {
                 )?
             }
         };
-        output.map(&self.down, CL_NON_BLOCKING, CL_MAP_READ, &[worked.get()])?;
+        output.map(&self.down, CL_NON_BLOCKING, ANSWER, &[worked.get()])?;
         if loaded.tells {
-            told.map(&self.down, CL_NON_BLOCKING, CL_MAP_READ | CL_MAP_WRITE_INVALIDATE_REGION, &[])?;
+            told.map(&self.down, CL_NON_BLOCKING, SAID, &[])?;
         }
-        given.map(&self.down, CL_NON_BLOCKING, CL_MAP_WRITE_INVALIDATE_REGION, &[worked.get()])
+        given.map(&self.down, CL_NON_BLOCKING, ANEW, &[worked.get()])
     }
 }
 
@@ -303,7 +319,9 @@ impl Area {
         let buffer =
             unsafe { Buffer::create(&queues.context, flags | CL_MEM_USE_HOST_PTR, memory.layout.size(), host) }?;
         let area = Self { buffer, memory, len };
-        area.map(&queues.down, CL_BLOCKING, CL_MAP_READ | CL_MAP_WRITE_INVALIDATE_REGION, &[])?;
+        // Nobody reads it before it is written: here, or by a kernel.
+        // Nothing waits for kernels on the way up.
+        area.map(&queues.up, CL_BLOCKING, ANEW, &[])?;
         Ok(area)
     }
 
@@ -361,5 +379,21 @@ impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OpenCL 3.0, clEnqueueMapBuffer: it excludes reading and writing.
+    #[test]
+    fn memory_is_mapped_to_be_read_or_written_anew_and_never_both() {
+        for flags in [ANSWER, SAID, ANEW] {
+            assert!(
+                flags & CL_MAP_WRITE_INVALIDATE_REGION == 0 || flags & (CL_MAP_READ | CL_MAP_WRITE) == 0,
+                "{flags}"
+            );
+        }
     }
 }

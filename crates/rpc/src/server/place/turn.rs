@@ -35,10 +35,12 @@ impl Place {
     pub(super) fn new(mut paths: Paths, strategy: Strategy, config: Config) -> Arc<Self> {
         // Calls on one path are tasks of their own, and may overtake each other.
         paths.paths.iter_mut().for_each(|path| path.fifo = false);
+        // As many as the selector takes in: it has room for one at least.
+        let max = config.in_flight_max.clamp(1, Config::IN_FLIGHT_MAX);
         let selecting = Selecting {
             selector: Selector::new(&paths, strategy, config),
             log: Log::new(EXPLAINED_MAX),
-            waiting: std::iter::repeat_with(|| None).take(config.in_flight_max as usize).collect(),
+            waiting: std::iter::repeat_with(|| None).take(max as usize).collect(),
         };
         Arc::new(Self { paths, began: Clock::now(), selecting: Mutex::new(selecting) })
     }
@@ -211,5 +213,36 @@ impl Drop for Turn {
         if !matches!(self.next, Next::Over) {
             self.end(Outcome::Abandoned);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pathcall_place::model::Preset;
+    use pathcall_place::{Application, Hardware};
+
+    use super::*;
+
+    const APPLICATION: &str = "application: one
+tasks: { work: { cpu: 1 us, acc: 1 us } }
+requests:
+  GET:
+    dependency: NONE
+    dataflows:
+      - trips: [{ path: cpu-cpu, bytes: 8 B, reply: 8 B, responder: work }]
+      - trips: [{ path: cpu-acc, bytes: 8 B, reply: 8 B, responder: work }]
+";
+
+    #[test]
+    fn where_none_may_be_in_flight_one_is() {
+        let application = Application::parse("one.yaml", APPLICATION).unwrap();
+        let paths = Paths::of_host(&Hardware::preset(Preset::Direct), &application).unwrap();
+        let place = Place::new(paths, Strategy::Leo, Config { in_flight_max: 0, ..Config::default() });
+        let mut turn = place.select(KindId(0), 0).expect("room for one");
+        assert!(place.select(KindId(0), 0).is_none());
+        // It waits for its next turn, which needs room here, too.
+        turn.failed();
+        drop(turn);
+        assert!(place.select(KindId(0), 0).is_some());
     }
 }
