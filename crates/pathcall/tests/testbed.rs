@@ -152,7 +152,8 @@ fn a_bed_with_delays_stays_and_its_process_goes_with_it() {
     let owner = Command::new("ip").args(["netns", "pids", &format!("pc-{name}-w")]).output().expect("ip");
     let owner = String::from_utf8(owner.stdout).expect("text");
     let directory = format!("/proc/{}", owner.trim());
-    assert!(std::fs::read_link(format!("{directory}/exe")).expect("a process").ends_with("pathcall"), "{owner}");
+    let program = std::fs::read_link(format!("{directory}/exe"));
+    assert!(program.as_ref().is_ok_and(|program| program.ends_with("pathcall")), "{owner:?}: {program:?}");
     let refused = output(&["up", "--name", name, "--delay", "1ms"]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(said.starts_with(&format!("pathcall: testbed {name} is up already")), "{said}");
@@ -160,6 +161,22 @@ fn a_bed_with_delays_stays_and_its_process_goes_with_it() {
     succeeds(&["down", "--name", name]);
     assert!(!is_up(name));
     assert!(!std::path::Path::new(&format!("{directory}/exe")).exists(), "process {owner} stays");
+}
+
+/// The guard of the owner that `down` has killed takes the bed down, too: not the next one of that name.
+#[test]
+fn a_name_is_free_when_its_bed_is_down() {
+    if !root_tests("a_name_is_free_when_its_bed_is_down") {
+        return;
+    }
+    let name = &name("next");
+    let _leftover = Leftover(name);
+    for _ in 0..4 {
+        succeeds(&["up", "--name", name, "--hosts", "1", "--delay", "1ms"]);
+        assert!(is_up(name));
+        succeeds(&["down", "--name", name]);
+        assert!(!is_up(name));
+    }
 }
 
 #[test]

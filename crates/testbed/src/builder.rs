@@ -164,15 +164,19 @@ fn no_host(bed: &str, k: usize, hosts: usize) -> Error {
 
 /// Makes the first namespace, which only one process can, and from then on has a guard.
 fn claim(plan: &Plan, namespaces: &[String]) -> Result<Guard, Error> {
-    let guard = Guard::start(namespaces)?;
+    let taken = || Ok::<_, Error>(crate::bed::beds()?.contains_key(&plan.bed));
+    let already = || Error::AlreadyUp { bed: plan.bed.clone() };
+    if taken()? {
+        return Err(already());
+    }
+    let guard = Guard::start(&plan.bed, namespaces)?;
     let first = &namespaces[0];
     match tool::ip(&plan.bed, &format!("netns add {first}\n")) {
         Ok(()) => Ok(guard),
         Err(error) => {
             // What is there, if anything, is somebody else's.
             guard.dismiss();
-            let taken = crate::bed::beds()?.contains_key(&plan.bed);
-            Err(if taken { Error::AlreadyUp { bed: plan.bed.clone() } } else { error })
+            Err(if taken()? { already() } else { error })
         }
     }
 }

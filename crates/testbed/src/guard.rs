@@ -3,13 +3,23 @@
 //! The guard is a shell that waits for the end of a pipe whose other end the owner holds. When the owner
 //! closes it, or ends in whichever way (Ctrl-C, a panic, `kill -9`), the guard ends all processes in the
 //! bed's namespaces and deletes these, and with them all their interfaces, rules and queues.
+//!
+//! The guard holds a listening socket, named after the bed, as long as it runs. Nobody answers there, but whoever has
+//! connected is told by its end that the guard touches nothing any more, and the bed's name is free.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::tool;
+
+/// It gives a process that can't be killed five seconds.
+const GUARD_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Arguments are namespaces. A process that can't be killed (it hangs in the kernel) is given five seconds.
 const TEAR_DOWN: &str = r#"
@@ -56,13 +66,24 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Waits from now on.
-    pub(crate) fn start(namespaces: &[String]) -> Result<Self, Error> {
+    /// Waits from now on, after the guard of a bed that had the name before.
+    pub(crate) fn start(bed: &str, namespaces: &[String]) -> Result<Self, Error> {
+        let failed = || Error::io("starting the guard of the testbed");
+        let held = match held(bed).and_then(|at| UnixListener::bind_addr(&at)) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                wait_for_guard(bed);
+                held(bed).and_then(|at| UnixListener::bind_addr(&at)).map_err(|error| match error.kind() {
+                    io::ErrorKind::AddrInUse => Error::AlreadyUp { bed: bed.to_owned() },
+                    _ => failed()(error),
+                })?
+            }
+            other => other.map_err(failed())?,
+        };
         let mut command = tool::command("sh");
         command.args(["-c", &[TEAR_DOWN, WAIT, FINISH].concat(), "pathcall-testbed-guard"]).args(namespaces);
         // Of its own group, so that Ctrl-C does not reach it.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let shell = command.spawn().map_err(Error::io("starting the guard of the testbed"))?;
+        command.process_group(0).stdin(Stdio::piped()).stdout(OwnedFd::from(held)).stderr(Stdio::piped());
+        let shell = command.spawn().map_err(failed())?;
         Ok(Self { shell: Some(shell) })
     }
 
@@ -109,5 +130,20 @@ fn tell(shell: &mut Child, word: &str) -> io::Result<()> {
 pub(crate) fn tear_down(bed: &str, namespaces: &[String]) -> Result<(), Error> {
     let mut command = tool::command("sh");
     command.args(["-c", &[TEAR_DOWN, FINISH].concat(), "pathcall-testbed-down"]).args(namespaces);
-    tool::output("taking it down", bed, &mut command).map(|_| ())
+    tool::output("taking it down", bed, &mut command)?;
+    wait_for_guard(bed);
+    Ok(())
+}
+
+/// What the guard of a bed holds.
+fn held(bed: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("pathcall-testbed-{bed}"))
+}
+
+/// Returns when no guard of the bed runs, or after some seconds: its owner may be there still.
+fn wait_for_guard(bed: &str) {
+    let Ok(mut guard) = held(bed).and_then(|at| UnixStream::connect_addr(&at)) else { return };
+    let _ = guard.set_read_timeout(Some(GUARD_ENDS_WITHIN));
+    // It says nothing: this is its end, or the time is over.
+    let _ = guard.read(&mut [0]);
 }
