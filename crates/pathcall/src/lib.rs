@@ -1,6 +1,6 @@
 //! Remote calls that are worked on along their path.
 //!
-//! A message travels a path of hops, and any hop may do part of the call: here, sums, reads, votes,
+//! A message travels a path of hops, and any hop may do part of the call: sums, reads, votes,
 //! locks and counts over data in flight, behind ordinary `tonic` stubs. A method says what it wants
 //! in a NetFilter (NetRPC §4), which it names in its `.proto`:
 //!
@@ -40,7 +40,9 @@
 //! ```
 //!
 //! A method with `option (pathcall.clone) = { idempotent: true }` is answered by whichever of a pool of such servers
-//! has time, two of them at once if both do; client and server look the same.
+//! has time, two of them at once if both do; client and server look the same. One with `(pathcall.delegate)` streams, and
+//! its servers may pass it on to others: see [`delegate`]. One with `(pathcall.place)` is answered by the host's processor
+//! or by its accelerator: see [`place`].
 //!
 //! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
 //! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the

@@ -61,6 +61,19 @@ fn up() -> (Running, String) {
     (running, url)
 }
 
+/// An option that would do nothing is refused.
+#[test]
+fn what_belongs_to_a_function_takes_one() {
+    let options =
+        ["--placement=heap", "--function-listen=127.0.0.1:0", "--phv=200B", "--element-entries=8", "-DA=1", "-I."];
+    for option in options {
+        // An address that is not this host's: it would not run for long.
+        let Output { status, stderr, .. } = output(&["element", "--data", "192.0.2.1:7702", option]);
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(status.code() == Some(2) && stderr.contains("--function <FILE.p4c>"), "{option}: {stderr}");
+    }
+}
+
 #[test]
 fn check_prints_what_the_filters_mean() {
     let Output { status, stdout, stderr } = output(&["check", "good.proto"]);

@@ -75,7 +75,7 @@ fn stopped_in_the_middle_it_leaves_nothing() {
         demo.args(["--only", "together"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("runs");
     let mut said = BufReader::new(child.stdout.take().expect("piped"));
     let (mut line, began) = (String::new(), Instant::now());
-    while !line.contains("All of it at once") {
+    while !line.contains("place at once: photos") {
         line.clear();
         assert!(said.read_line(&mut line).expect("a line") > 0, "it has ended");
     }

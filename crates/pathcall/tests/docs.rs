@@ -14,10 +14,14 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use pathcall_testbed::{Testbed, beds, root_tests};
+use pathcall_place::device::discover::{Choice, open};
+use pathcall_testbed::{ROOT_TESTS, Testbed, beds, root_tests};
 
 /// Simulated runs of a command that asks for more, or does not say how many.
 const SEEDS: &str = "20";
+
+/// Where `pathcall up` has its controller.
+const CONTROLLER: &str = "http://127.0.0.1:7700";
 
 /// Who runs a target of make that takes long.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -190,15 +194,32 @@ fn every_command_in_the_pages_works() {
             ["LD_LIBRARY_PATH=target/release", "./kvs", ..] => {
                 has(&place, "crates/place-c/tests/example.rs", "example/kvs.c");
             }
+            // It takes two hosts.
+            ["cargo", "run", "--release", "-p", "allreduce", "--", ref arguments @ ..]
+                if arguments.contains(&"--at") =>
+            {
+                has(&place, "apps/allreduce/tests/run.rs", "\"--at\"");
+            }
+            ["cargo", "run", ..] if words.iter().any(|word| word.starts_with("opencl:")) && !has_opencl(&place) => {}
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
                 let package = package.unwrap_or_else(|| panic!("{place}: no -p"));
                 let after = words.iter().position(|word| *word == "--").map_or(&[][..], |at| &words[at + 1..]);
-                run_package(&place, package, after);
+                // This test's own controller, for the one that `pathcall up` has where nothing else is said.
+                let own = |word: &&str| if *word == CONTROLLER { up.url.clone() } else { (*word).to_owned() };
+                run_package(&place, package, &after.iter().map(own).collect::<Vec<_>>());
             }
             _ => panic!("{place}: nobody runs this command"),
         }
     }
+}
+
+/// Whether there is a device of OpenCL; if not, says so.
+fn has_opencl(place: &str) -> bool {
+    let Err(error) = open(&Choice::OpenCl(0)) else { return true };
+    assert!(std::env::var_os(ROOT_TESTS).is_none(), "{place}: {error}");
+    println!("{place} is left out: {error}");
+    false
 }
 
 /// The arguments, but for names of testbeds: nobody else has those that come out.
@@ -262,7 +283,7 @@ fn made(place: &str, target: &str, words: &[&str]) {
 }
 
 /// The program as it was built beside this test, if it was: by `cargo test --workspace` it is.
-fn run_package(place: &str, package: &str, arguments: &[&str]) {
+fn run_package(place: &str, package: &str, arguments: &[String]) {
     succeeds(place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
     let program = Path::new(env!("CARGO_BIN_EXE_pathcall")).with_file_name(package);
     if program.is_file() {

@@ -45,8 +45,8 @@ pub(crate) struct DemoArgs {
     /// Directory of the applications; without it, this program's
     #[arg(long, value_name = "PATH")]
     applications: Option<PathBuf>,
-    /// Testbed to run what has its parties on hosts of their own: the server, or the first of them, on host 1, clients
-    /// behind; without it, all of it on the loopback
+    /// Testbed to run on, for the parts whose parties can be on hosts of their own: servers on the first hosts, clients on
+    /// those after them; without it, all runs on the loopback
     #[arg(long, value_name = "BED")]
     testbed: Option<String>,
     /// The testbed's element is in the kernel (XDP), at the end of every host's link

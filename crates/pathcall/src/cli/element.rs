@@ -39,7 +39,7 @@ pub(crate) struct SocketArgs {
     /// Lane registers of 32 bits
     #[arg(long, value_name = "N", default_value_t = Config::default().size.lanes)]
     lanes: usize,
-    /// Flows that the repeat filter has room for
+    /// Slots of the repeat filter: each takes one reliable flow of a caller
     #[arg(long, value_name = "N", default_value_t = Config::default().size.slots)]
     slots: usize,
     /// Never wait for frames, always look for them: the shortest delay, for a whole processor

@@ -7,7 +7,7 @@
 //!             ├─ check ─▶ pathcall_build
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
-//!             ├─ function ─▶ pathcall_function
+//!             ├─ function ─▶ pathcall_function, pathcall_live
 //!             ├─ place ─▶ pathcall_place
 //!             ├─ demo ─▶ controller, element, and the applications beside this program
 //!             ├─ sim ─▶ pathcall_sim
@@ -62,17 +62,17 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Run an element
     Element(element::ElementArgs),
-    /// Check a .proto file and the filters that it names
+    /// Check a .proto file, its methods' options, and the filters and applications that they name
     Check(check::CheckArgs),
-    /// Show the applications and elements that a controller knows
+    /// Show the applications, elements, pools and nodes that a controller knows
     Status(status::StatusArgs),
     /// Look into the switch program
     Program(program::ProgramArgs),
-    /// Check, explain, build or run a network function
+    /// Check, explain, build, run or serve a network function; change and show its servers
     Function(function::FunctionArgs),
     /// Look at devices and paths of hosts, measure them, explain which path requests took
     Place(place::PlaceArgs),
-    /// Run the applications with an element, in software and as plain gRPC, and compare
+    /// Show what each ability does: the same work with the element, in software and as plain gRPC, compared
     Demo(demo::DemoArgs),
     /// Play faulty networks from seeds and check every result
     Sim(pathcall_sim::cli::SimArgs),

@@ -35,7 +35,7 @@ struct ReportArgs {
     /// if nobody is there, the program is shown alone
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
-    /// Show what the program in the kernel costs instead: instructions by stage, time by kind of frame
+    /// Show what the program in the kernel costs instead: instructions by file of `bpf/`, time by kind of frame
     #[arg(long, conflicts_with = "controller")]
     xdp: bool,
     /// Print JSON

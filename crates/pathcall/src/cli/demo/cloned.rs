@@ -63,7 +63,7 @@ impl Demo {
             let report: Report = said((*name).to_owned(), command, program).await?;
             let reference = report.ways.last().map(|way| way.digest.clone()).unwrap_or_default();
             let mut table =
-                Table::new(["application", "path", "result", "calls", "calls/s", "p50 ms", "p99 ms", "sent twice"]);
+                Table::new(["application", "way", "result", "calls", "calls/s", "p50 ms", "p99 ms", "sent twice"]);
             for (i, way) in report.ways.iter().enumerate() {
                 let result = match way.digest == reference {
                     _ if i + 1 == report.ways.len() => "reference",

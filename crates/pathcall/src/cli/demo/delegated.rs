@@ -65,7 +65,7 @@ impl Demo {
         let image = findings.picture("rays.png", "the image, bit for bit the one of a single machine");
         let mut table = Table::new([
             "application",
-            "path",
+            "way",
             "result",
             "calls",
             "calls/s",

@@ -56,7 +56,7 @@ impl Demo {
         print(STORY)?;
         let mut table = Table::new([
             "application",
-            "path",
+            "way",
             "result",
             "calls/s",
             "p50 us",

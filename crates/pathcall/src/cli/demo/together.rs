@@ -18,11 +18,11 @@ use crate::cli::table::Table;
 const PHOTOS: &str = "photos";
 
 const STORY: &str = "
-All of it at once: photos, one service on three servers, each of which has every photo. A like is added up in the
-element (map); a photo is read from whoever is idle (clone); a thumbnail, too, and there the processor or the accelerator
-makes it (clone and place); a search goes from the front to the index to the archive, where one of the two develops what
-is found, and that answers the caller (delegate and place). Three callers make calls of all four kinds at once. Waits stand
-for disks and devices.
+Map, clone, delegate and place at once: photos, one service on three servers, each of which has every photo. A like is
+added up in the element (map); a photo is read from whoever is idle (clone); a thumbnail, too, and there the processor or
+the accelerator makes it (clone and place); a search goes from the front to the index to the archive, where one of the two
+develops what is found, and that answers the caller (delegate and place). Three callers make calls of all four kinds at
+once. Waits stand for disks and devices.
 ";
 const ON_HOSTS: &str = "Here each server is on a host of its own, and the callers are on another; plain gRPC is on the \
 loopback.\n";
@@ -160,7 +160,7 @@ impl Servers {
 
 /// A row for each method and way.
 fn table(ways: &Ways, results: &[&str]) -> Table<7> {
-    let mut table = Table::new(["method", "its path does", "path", "result", "calls", "p50 ms", "p99 ms"]);
+    let mut table = Table::new(["method", "its path does", "way", "result", "calls", "p50 ms", "p99 ms"]);
     for method in 0..ways.iter().map(|(_, report)| report.methods.len()).min().unwrap_or(0) {
         for ((way, report), result) in ways.iter().zip(results) {
             let Method { name, ability, calls, p50_us, p99_us } = &report.methods[method];

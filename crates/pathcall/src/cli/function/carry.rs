@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Arg, Args};
 use pathcall_function::place::Strategy;
 use pathcall_live::LISTEN_DEFAULT;
 
@@ -16,6 +16,7 @@ pub(crate) use without::Carried;
 
 #[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "read where there is a program for the kernel"))]
 #[derive(Debug, Args)]
+#[command(mut_args(of_function))]
 pub(crate) struct CarryArgs {
     /// Function that the element carries, split between it and servers (`pathcall function serve`)
     #[arg(long, value_name = "FILE.p4c", requires = "topology")]
@@ -29,11 +30,17 @@ pub(crate) struct CarryArgs {
     #[arg(long, value_name = "FILE", requires = "function")]
     entries: Option<PathBuf>,
     /// What the element works on itself: none, random, heap or threshold
-    #[arg(long, value_name = "STRATEGY", default_value_t = Strategy::Threshold)]
+    #[arg(long, value_name = "STRATEGY", default_value_t = Strategy::Threshold, requires = "function")]
     placement: Strategy,
     /// TCP address for the servers and the operator of the function; port 0 takes a free port
-    #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT)]
+    #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT, requires = "function")]
     function_listen: SocketAddr,
+}
+
+/// How a function is read says nothing without one.
+fn of_function(option: Arg) -> Arg {
+    let reading = ["include", "define", "phv", "element_entries"];
+    if reading.contains(&option.get_id().as_str()) { option.requires("function") } else { option }
 }
 
 #[cfg(feature = "xdp")]
