@@ -1,4 +1,4 @@
-//! More keys than an owner has memory for: the rest are refused by name, and what is known goes on.
+//! More keys or ballots than an owner has memory for: the rest are refused by name, and what is known goes on.
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
@@ -21,7 +21,7 @@ impl Outbox for Answers {
     }
 }
 
-/// An owner with one caller, which adds to keys by frames of whole pairs.
+/// An owner with one caller, which sends frames of whole pairs.
 struct World {
     server: MapServer,
     seq: u32,
@@ -29,6 +29,11 @@ struct World {
 
 impl World {
     fn new(key_memory: usize) -> Self {
+        Self::of(key_memory, false)
+    }
+
+    /// `votes`: its keys are ballots.
+    fn of(key_memory: usize, votes: bool) -> Self {
         let mut server = MapServer::new(ServerConfig {
             gaid: 7,
             epoch: 1,
@@ -37,10 +42,10 @@ impl World {
             grant: None,
             threshold: 0,
             clear: ClearPolicy::Copy,
-            mapping: true,
+            mapping: !votes,
             acked: false,
             locks: false,
-            votes: false,
+            votes,
             eviction: None,
             key_memory,
             width: 64,
@@ -54,6 +59,11 @@ impl World {
 
     /// Adds 1 to each of these keys; what is said of them, in order.
     fn add(&mut self, keys: &[Key]) -> Vec<Status> {
+        self.say(MapFlags::ADD, keys)
+    }
+
+    /// Says this of each of these keys, with 1; what is said of them, in order.
+    fn say(&mut self, flags: u16, keys: &[Key]) -> Vec<Status> {
         assert!(keys.len() <= MAX_ENTRIES);
         self.seq += 1;
         let base = BaseRepr {
@@ -69,7 +79,8 @@ impl World {
         };
         let payload: usize = keys.iter().map(|key| pairs::entry_len(key.as_bytes().len())).sum();
         let map = MapRepr {
-            flags: MapFlags::ADD | MapFlags::BARE,
+            flags: flags | MapFlags::BARE,
+            threshold: 2,
             payload_len: u16::try_from(payload).expect("fits a frame"),
             ..MapRepr::default()
         };
@@ -84,12 +95,12 @@ impl World {
         answers.0.iter().map(|answer| answer.status).collect()
     }
 
-    /// Adds to `count` keys, one after the other; how many found room.
-    fn fill(&mut self, count: i64) -> i64 {
+    /// Says this of `count` keys, one after the other; how many found room.
+    fn fill(&mut self, flags: u16, count: i64) -> i64 {
         let mut room = 0;
         for first in (0..count).step_by(64) {
             let keys: Vec<Key> = (first..count.min(first + 64)).map(Key::from).collect();
-            room += self.add(&keys).iter().filter(|status| **status != Status::Full).count() as i64;
+            room += self.say(flags, &keys).iter().filter(|status| **status != Status::Full).count() as i64;
         }
         room
     }
@@ -99,7 +110,7 @@ impl World {
 fn keys_beyond_the_memory_are_refused_and_known_ones_go_on() {
     let memory = 1 << 20;
     let mut world = World::new(memory);
-    let room = world.fill(20_000);
+    let room = world.fill(MapFlags::ADD, 20_000);
     assert!((500..10_000).contains(&room), "{room}");
     assert_eq!(world.server.stats().keys, room as u64, "nothing is kept of those that are refused");
     assert_eq!(world.add(&[Key::from(0), Key::from(19_999)]), [Status::Logical, Status::Full]);
@@ -108,6 +119,21 @@ fn keys_beyond_the_memory_are_refused_and_known_ones_go_on() {
     let long = |i: i64| Key::from(format!("{i:01000}").as_str());
     let fitting = (0..20_000).take_while(|i| world.add(&[long(*i)]) != [Status::Full]).count() as i64;
     assert!(fitting > 100 && fitting < room / 3, "{fitting} and {room}");
+}
+
+#[test]
+fn claims_take_no_more_than_their_ballots() {
+    const CLAIM: u16 = MapFlags::COUNT | MapFlags::CLAIM;
+    let mut world = World::of(1 << 20, true);
+    let room = world.fill(MapFlags::COUNT, 20_000);
+    assert!((500..15_000).contains(&room), "{room}");
+
+    let mut world = World::of(1 << 20, true);
+    (0..20_000).for_each(|_| assert_eq!(world.say(CLAIM, &[Key::from(0)]), [Status::Whole]));
+    assert_eq!(world.server.stats().keys, 1);
+    assert_eq!(world.fill(CLAIM, 20_000), room, "those beyond it are refused");
+    assert_eq!(world.server.stats().keys, room as u64);
+    assert_eq!(world.say(CLAIM, &[Key::from(0), Key::from(19_999)]), [Status::Whole, Status::Full]);
 }
 
 /// Resident memory of this process, bytes, now and at its highest.
@@ -129,7 +155,7 @@ fn ten_million_keys_take_no_more_than_they_may() {
     for memory in [KEY_MEMORY, KEY_MEMORY * 4] {
         let [before, _] = resident();
         let mut world = World::new(memory);
-        let room = world.fill(10_000_000);
+        let room = world.fill(MapFlags::ADD, 10_000_000);
         let [now, highest] = resident();
         println!("{memory} bytes allowed: {room} keys, {} bytes, {} at the worst", now - before, highest - before);
         assert!(highest - before <= memory as u64);

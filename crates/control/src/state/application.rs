@@ -32,7 +32,7 @@ impl State {
     fn own(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
         check(&request)?;
         let Some(&gaid) = self.names.get(&request.name) else {
-            return self.new_application(request);
+            return self.new_application(request, 0);
         };
         let Some(application) = self.applications.get(&gaid) else {
             return Err(Refusal::UnknownApplication(request.name));
@@ -56,21 +56,25 @@ impl State {
             self.streams.remove(earlier);
             self.outputs.push(Output::Application(*earlier, Err(Refusal::Replaced)));
         }
-        self.forget_application(gaid);
-        self.new_application(request)
+        let last = self.forget_application(gaid);
+        self.new_application(request, last)
     }
 
-    fn new_application(&mut self, request: RegisterApplicationRequest) -> Result<u32, Refusal> {
+    /// `last`: the epoch that an application of this name had here. Fencing tokens grow over all its owners.
+    fn new_application(&mut self, request: RegisterApplicationRequest, last: u32) -> Result<u32, Refusal> {
         if self.applications.len() >= APPLICATIONS_MAX {
             let disowned = self.applications.iter().find(|(_, a)| a.lease.is_over()).map(|(&gaid, _)| gaid);
             let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
-            self.forget_application(disowned.ok_or(full)?);
+            let last = self.forget_application(disowned.ok_or(full)?);
+            // Its name may come back, and by then nobody knows it.
+            self.ids.first_epoch = self.ids.first_epoch.max(next_epoch(last));
+            self.changed.ids = true;
         }
         let held = request.held.unwrap_or_default();
         let token_key = self.token_key(&request, held.token_key)?;
         let endpoint = self.kept_or_next_id(Kind::Endpoint, held.endpoint)?;
         let gaid = self.kept_or_next_id(Kind::Application, held.gaid)?;
-        let epoch = self.ids.first_epoch.max(next_epoch(held.epoch));
+        let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
         let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true };
@@ -92,7 +96,8 @@ impl State {
         let endpoint = if same { last } else { self.next_id(Kind::Endpoint)? };
         let token_key = self.token_key(&request, kept)?;
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
-        let epoch = next_epoch(application.record.epoch);
+        let held = request.held.map_or(0, |held| held.epoch);
+        let epoch = next_epoch(application.record.epoch.max(held));
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if !same {
@@ -175,13 +180,14 @@ impl State {
         self.changed.applications.insert(gaid);
     }
 
-    fn forget_application(&mut self, gaid: u32) {
-        if let Some(application) = self.applications.remove(&gaid) {
-            self.names.remove(&application.record.name);
-            self.changed.applications.insert(gaid);
-            self.let_go(Kind::Application, gaid);
-            self.let_go(Kind::Endpoint, application.record.endpoint);
-        }
+    /// Forgets an application; its last epoch.
+    fn forget_application(&mut self, gaid: u32) -> u32 {
+        let Some(application) = self.applications.remove(&gaid) else { return 0 };
+        self.names.remove(&application.record.name);
+        self.changed.applications.insert(gaid);
+        self.let_go(Kind::Application, gaid);
+        self.let_go(Kind::Endpoint, application.record.endpoint);
+        application.record.epoch
     }
 
     /// Offers memory to an application that has none; its epoch grows if it gets some.

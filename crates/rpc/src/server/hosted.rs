@@ -4,10 +4,12 @@
 //! with. A later grant, or an element that no longer answers, changes its terms: the map goes on
 //! under a new epoch or without the element, and every caller is told.
 
+mod alone;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use pathcall_endpoint::driver::link::Link;
 use pathcall_endpoint::driver::server::{Lapse, Lapses, ServerHandle};
@@ -22,6 +24,7 @@ use tokio::sync::{Notify, watch};
 use super::ApplicationStats;
 use crate::application::Application;
 use crate::names::Names;
+use alone::{Handle, OwnEpoch};
 
 /// An element that did not answer is not asked for again before this time.
 const SUSPENSION: Duration = Duration::from_secs(10);
@@ -41,6 +44,8 @@ pub(super) struct Hosted {
     pub(super) local_addr: SocketAddr,
     /// Signs map frames if they are to carry tokens and no controller has granted a key.
     own_key: Option<TokenKey>,
+    /// For as long as no controller has granted one.
+    own_epoch: OwnEpoch,
     phase: Mutex<Phase>,
     members: AtomicUsize,
     next_id: AtomicU32,
@@ -70,7 +75,7 @@ enum Phase {
 /// An application that has had a caller.
 #[derive(Debug, Clone)]
 pub(super) struct Serving {
-    pub(super) handle: ServerHandle,
+    pub(super) handle: Handle,
     pub(super) gaid: u32,
     pub(super) epoch: u32,
     /// The server's own endpoint.
@@ -130,6 +135,7 @@ impl Hosted {
             lease,
             local_addr: link.local_addr(),
             own_key,
+            own_epoch: OwnEpoch::new(SystemTime::now()),
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
             next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
@@ -297,8 +303,9 @@ impl Hosted {
             let application = self.application.name;
             tracing::warn!(application, "working in software: no element has memory left (`pathcall status` shows it)");
         }
-        let alone = || (rand::random_range(1..IDS_END), epoch_of(SystemTime::now()), self.own_id());
+        let alone = || (rand::random_range(1..IDS_END), self.own_epoch.number, self.own_id());
         let (gaid, epoch, endpoint) = grant.map_or_else(alone, |grant| (grant.gaid, grant.epoch, grant.endpoint));
+        let opens = (grant.is_none() && self.application.takes_locks).then_some(self.own_epoch.over);
         let config = ServerConfig {
             gaid,
             epoch,
@@ -317,7 +324,8 @@ impl Hosted {
             lease: self.lease,
             timing: Timing::default(),
         };
-        let handle = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
+        let driver = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
+        let handle = Handle::new(driver, opens);
         tokio::spawn(watch_element(self.this.clone(), handle.lapses()));
         Serving { handle, gaid, epoch, endpoint, key, memory, terms: 0, suspended: None }
     }
@@ -352,13 +360,6 @@ impl Drop for Stranger {
 
 fn key_of(grant: &ApplicationGrant) -> Option<TokenKey> {
     grant.token_key.map(|key| TokenKey::new(key.into()))
-}
-
-/// An epoch that nobody issues: seconds since 2025. It keeps nothing over a restart but the time, and
-/// fencing tokens are to grow over restarts.
-fn epoch_of(now: SystemTime) -> u32 {
-    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(1_735_689_600)).unwrap_or_default();
-    u32::try_from(since.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 /// Goes on without the element whenever what it holds is of no use, as long as there is an owner.

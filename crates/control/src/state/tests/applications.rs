@@ -241,6 +241,15 @@ fn applications_without_an_owner_make_room_for_others_and_are_back_as_what_they_
     let again = world.grants(call).pop().unwrap();
     assert_eq!((again.gaid, again.endpoint), (first.gaid, first.endpoint));
     assert!(again.epoch > first.epoch);
+
+    // So is who does not know what it was, as far as fencing tokens go.
+    world.input(Input::Ended(call));
+    world.pass(TIMING.grace);
+    let (call, _) = world.owner("one more", 9, 0);
+    world.input(Input::Ended(call));
+    world.pass(TIMING.grace);
+    world.restart_controller();
+    assert!(world.owner("first", 10_000, 0).1.epoch > again.epoch);
 }
 
 #[test]
@@ -375,6 +384,25 @@ fn who_had_callers_before_it_was_known_goes_by_what_they_know() {
     let call = world.register(RegisterApplicationRequest { held: Some(other), ..request });
     world.deliver_all();
     assert_eq!(world.grants(call).pop().unwrap().gaid, 777);
+}
+
+#[test]
+fn epochs_grow_from_owner_to_owner_whatever_ids_they_go_by() {
+    for epoch in [1, 400] {
+        let mut world = World::new();
+        let (call, first) = world.owner("MR-1", 5, 0);
+        world.input(Input::Ended(call));
+        world.pass(Duration::from_secs(60));
+        // The next one had its first caller while it could not reach the controller.
+        let held = HeldGrant { gaid: 777, endpoint: 778, epoch, ..HeldGrant::default() };
+        let request = RegisterApplicationRequest { held: Some(held), ..application("MR-1", 6, 0) };
+        let [taken, named] = [(); 2].map(|()| {
+            let call = world.register(request.clone());
+            world.grants(call).pop().unwrap()
+        });
+        assert_eq!((taken.gaid, named.gaid), (first.gaid, 777));
+        assert!(first.epoch.max(epoch) < taken.epoch && taken.epoch < named.epoch, "{taken:?}, {named:?}");
+    }
 }
 
 #[test]

@@ -27,7 +27,6 @@ use super::{Events, ServerConfig, Shared};
 use crate::flow::Seen;
 use crate::tables::ByName;
 use ballot::Ballot;
-use claims::Standing;
 use road::Road;
 
 /// Names a frame for ever.
@@ -65,19 +64,11 @@ pub(super) struct VoteTruth {
     /// By place in the repeat filter, so bounded.
     answered: BTreeMap<(u32, u32, u32), Answered>,
     road: Road,
-    /// Votes in the element whose callers have left.
-    standing: Standing,
 }
 
 impl VoteTruth {
     pub(super) fn new(config: &ServerConfig) -> Self {
-        Self {
-            ballots: ByName::default(),
-            room: config.key_memory,
-            answered: BTreeMap::new(),
-            road: Road::default(),
-            standing: Standing::default(),
-        }
+        Self { ballots: ByName::default(), room: config.key_memory, answered: BTreeMap::new(), road: Road::default() }
     }
 
     /// Ballots known here.

@@ -6,15 +6,12 @@
 use pathcall_wire::pairs::{self, Status};
 use pathcall_wire::{MapFrame, Mutant, mutant};
 
+use super::super::super::Outbox;
 use super::super::super::ballot::Claim;
-use super::super::super::{Key, Outbox};
 use super::super::Shared;
+use super::ballot::Ballot;
 use super::{Answers, FrameName, Request, VoteTruth};
 use crate::flow::Seen;
-
-/// Claims that count when the epoch ends.
-#[derive(Debug, Default)]
-pub(super) struct Standing(Vec<(Key, Claim)>);
 
 impl VoteTruth {
     /// Takes claims of a caller.
@@ -31,10 +28,15 @@ impl VoteTruth {
         let mut answers = Answers::default();
         for (key, value) in pairs::entries(frame.payload()) {
             let claim = Claim::from_value(value);
-            match Key::from_bytes(key).filter(|_| new) {
-                Some(key) if stands => self.standing.0.push((key, claim)),
-                Some(key) => self.count_claim(&key, claim),
-                None => {}
+            let Some(ballot) = self.ballot(key) else {
+                // Room never comes back, so it is decided by nobody: there is nothing to lose.
+                answers.push((Status::Full, 0, 0))?;
+                continue;
+            };
+            match (new, stands) {
+                (true, true) => ballot.stand(claim),
+                (true, false) => ballot.claim(claim),
+                (false, _) => {}
             }
             answers.push((Status::Whole, 0, 0))?;
         }
@@ -44,18 +46,6 @@ impl VoteTruth {
     /// The epoch has ended.
     pub(in super::super) fn renew(&mut self) {
         self.come_back();
-        for (key, claim) in std::mem::take(&mut self.standing.0) {
-            self.count_claim(&key, claim);
-        }
-    }
-
-    /// Of an undecided ballot no claims reach the threshold: a vote that did was not acknowledged
-    /// before it was recorded here.
-    fn count_claim(&mut self, key: &Key, claim: Claim) {
-        let Some(ballot) = self.ballot(key.as_bytes()) else { return };
-        ballot.observe(claim.round);
-        if ballot.round == claim.round || mutant::on(Mutant::ClaimOfCleared) {
-            ballot.count += i64::from(claim.votes);
-        }
+        self.ballots.values_mut().for_each(Ballot::count_standing);
     }
 }
