@@ -6,7 +6,7 @@ use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
 use pathcall_endpoint::map::lease::{Era, LEASE, held_for};
 use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig, Terms};
-use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Key, Operation, Outbox, Output};
+use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Key, Operation, Outbox, Output, Renewal};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::pairs::{Status, answers, entries, entry_len, put};
 use pathcall_wire::{BaseRepr, Flags, Instant, Kind, MapFlags, MapFrame, MapRepr, Target};
@@ -21,7 +21,11 @@ impl Outbox for Sent {
 }
 
 fn client() -> MapClient {
-    MapClient::new(ClientConfig {
+    MapClient::new(config())
+}
+
+fn config() -> ClientConfig {
+    ClientConfig {
         gaid: 7,
         epoch: 1,
         endpoint: 10,
@@ -41,7 +45,7 @@ fn client() -> MapClient {
         lease: LEASE,
         era: Era::of_epoch(1).of_element(),
         timing: Timing::default(),
-    })
+    }
 }
 
 fn server() -> MapServer {
@@ -332,12 +336,7 @@ fn a_holder_takes_its_locks_for_lost_before_the_server_does() {
     let (mut client, mut server) = (client(), server());
     let key = Key::from("a");
     client.start(Instant(0), CallId(1), Operation::Count { keys: vec![key.clone()], threshold: 1, to: Target::Src });
-    for now in (1..=2).map(Instant) {
-        let (mut sent, mut answers) = (Sent::default(), Sent::default());
-        client.poll(now, &mut sent);
-        sent.0.iter().for_each(|frame| server.handle(now, frame, &mut answers));
-        answers.0.iter().for_each(|frame| client.handle(now, frame, &mut sent));
-    }
+    (1..=2).for_each(|now| drop(asked(Instant(now), &mut client, &mut server)));
     let Some((_, Ok(Output::Locked { tokens, lease }))) = client.next_event() else { panic!("it is held") };
     let end = Instant(2) + lease;
     assert_eq!(end, Instant(1) + held_for(LEASE), "counted from when it was asked for");
@@ -350,4 +349,68 @@ fn a_holder_takes_its_locks_for_lost_before_the_server_does() {
     let mut answers = Sent::default();
     sent.0.iter().for_each(|frame| server.handle(end, frame, &mut answers));
     assert_eq!(ask(&mut server, 10, 99, TAKE), Status::Denied, "a late release names no grant that it holds");
+}
+
+/// A claim that waits for room in the window when the next epoch comes is packed anew.
+#[test]
+fn a_claim_that_an_epochs_end_finds_unsent_says_what_it_said() {
+    let (mut client, mut server) =
+        (MapClient::new(ClientConfig { element: true, flows: 1, ..config() }), server_of_locks());
+    server.join(Instant(0), by_element(10, 0)).expect("room");
+    let take = |name: &str| Operation::Count { keys: vec![Key::from(name)], threshold: 1, to: Target::Src };
+    client.start(Instant(0), CallId(0), take("a"));
+    // The lease, where the lock is, and the lock.
+    let sent = (1..=3).map(|now| asked(Instant(now), &mut client, &mut server)).last().expect("three times");
+    let lock = MapFrame::new_checked(&sent[0][..]).expect("ours").base().repr();
+    let base = BaseRepr { kind: Kind::MapAck as u8, src: 1, dst: 10, dst_incarnation: 5, round: 1, ..lock };
+    let mut granted = vec![0; frame_len(MapFlags::BARE, 0, 0)];
+    emit(&base, &MapRepr { flags: MapFlags::BARE, ..MapRepr::default() }, &mut granted);
+    client.handle(Instant(3), &granted, &mut Sent::default());
+    let Some((_, Ok(Output::Locked { tokens, .. }))) = client.next_event() else { panic!("it is held") };
+
+    let mut waiting = Sent::default();
+    (1..=100).for_each(|n| client.start(Instant(4), CallId(n), take(&format!("b{n}"))));
+    client.poll(Instant(4), &mut waiting);
+    assert!(waiting.0.len() < 100, "no window is so wide yet");
+    for epoch in [2, 3] {
+        let (now, era) = (Instant(4 + u64::from(epoch)), Era::of_epoch(epoch).of_element());
+        let renewal = Renewal { epoch, element: true, slot_base: 0, era, committed: 0, applied: Vec::new() };
+        client.renew(now, &renewal);
+        client.poll(now, &mut Sent::default());
+    }
+    let (mut sent, mut answers) = (Sent::default(), Sent::default());
+    waiting.0.iter().for_each(|frame| server.handle(Instant(8), frame, &mut answers));
+    answers.0.iter().for_each(|frame| client.handle(Instant(8), frame, &mut sent));
+    client.poll(Instant(8), &mut sent);
+    let mut frames = sent.0.iter().map(|frame| MapFrame::new_checked(&frame[..]).expect("ours"));
+    let claim = frames.find(|frame| frame.map().has(MapFlags::CLAIM)).expect("a claim");
+    assert_eq!(claim.map().flags() & (MapFlags::WAIT | MapFlags::CLEAR), 0, "it waits for nothing");
+    assert_eq!(entries(claim.payload()).map(|(_, token)| token as u64).collect::<Vec<_>>(), tokens);
+}
+
+/// What a caller sends now, and hears of it.
+fn asked(now: Instant, client: &mut MapClient, server: &mut MapServer) -> Vec<Vec<u8>> {
+    let (mut sent, mut answers) = (Sent::default(), Sent::default());
+    client.poll(now, &mut sent);
+    sent.0.iter().for_each(|frame| server.handle(now, frame, &mut answers));
+    answers.0.iter().for_each(|frame| client.handle(now, frame, &mut Sent::default()));
+    sent.0
+}
+
+/// Its outcome and its being cancelled have met on the way.
+#[test]
+fn what_a_call_was_granted_is_given_back_if_nobody_hears_of_it() {
+    let (mut client, mut server) = (client(), server());
+    for id in [1, 2] {
+        let now = Instant(10 * id);
+        client.start(now, CallId(id), Operation::Count { keys: vec![Key::from("a")], threshold: 1, to: Target::Src });
+        while !asked(now, &mut client, &mut server).is_empty() {}
+        assert!(matches!(client.next_event(), Some((done, Ok(Output::Locked { .. }))) if done == CallId(id)));
+        client.cancel(now, CallId(id));
+        let sent = asked(now, &mut client, &mut server);
+        let [release] = &sent[..] else { panic!("{} frames", sent.len()) };
+        assert!(MapFrame::new_checked(release.as_slice()).expect("a frame").map().has(MapFlags::CLEAR));
+        client.cancel(now, CallId(id));
+        assert!(asked(now, &mut client, &mut server).is_empty(), "once");
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::Method;
 use tonic::Status;
@@ -41,20 +41,18 @@ pub(crate) fn handler_request(
     Ok(http::Request::from_parts(parts, Body::new(Full::new(body))))
 }
 
-/// The reply from the handler's response, if it ran, and the answer of the map.
+/// The reply from what the handler says, if it ran, and the answer of the map.
 ///
 /// A response that says the handler failed is the reply as it is.
-pub(crate) async fn reply(
+pub(crate) fn reply(
     method: &Method,
-    response: Option<http::Response<Body>>,
+    handled: Option<Handled>,
     answer: &Answer,
 ) -> Result<http::Response<Body>, Status> {
-    let (mut head, message, trailers) = match response {
+    let (mut head, message, trailers) = match handled {
         None => (HeaderMap::new(), Bytes::new(), ok_trailers()),
-        Some(response) => match Box::pin(taken_apart(method, response)).await? {
-            Handled::Done { headers, message, trailers } => (headers, message, trailers),
-            Handled::Failed(response) => return Ok(response),
-        },
+        Some(Handled::Done { headers, message, trailers }) => (headers, message, trailers),
+        Some(Handled::Failed(response)) => return Ok(response),
     };
     let mut body = frame::begin();
     match &method.reply {
@@ -98,9 +96,9 @@ pub(crate) fn keys_reply<'a>(
     Ok(response_of(HeaderMap::new(), body, ok_trailers()))
 }
 
-/// The message of a response.
+/// The message of a response that is as long as the map has keys.
 pub(crate) async fn message_of(method: &Method, response: http::Response<Body>) -> Result<Bytes, Status> {
-    match taken_apart(method, response).await? {
+    match taken_apart(method, response, usize::MAX).await? {
         Handled::Done { message, .. } => Ok(message),
         Handled::Failed(response) => {
             let (parts, body) = response.into_parts();
@@ -111,8 +109,8 @@ pub(crate) async fn message_of(method: &Method, response: http::Response<Body>) 
     }
 }
 
-/// What a response says.
-enum Handled {
+/// What a handler's response says.
+pub(crate) enum Handled {
     Done {
         headers: HeaderMap,
         message: Bytes,
@@ -122,12 +120,24 @@ enum Handled {
     Failed(http::Response<Body>),
 }
 
-async fn taken_apart(method: &Method, response: http::Response<Body>) -> Result<Handled, Status> {
+impl Handled {
+    /// Takes a handler's response apart.
+    pub(crate) async fn by(method: &Method, response: http::Response<Body>) -> Result<Self, Status> {
+        taken_apart(method, response, HANDLER_REPLY_BYTES_MAX).await
+    }
+}
+
+/// The same of a response of at most so many bytes.
+async fn taken_apart(method: &Method, response: http::Response<Body>, max: usize) -> Result<Handled, Status> {
     if response.headers().contains_key(GRPC_STATUS) {
         return Ok(Handled::Failed(response));
     }
     let (parts, body) = response.into_parts();
-    let collected = Limited::new(body, HANDLER_REPLY_BYTES_MAX).collect().await.map_err(Status::from_error)?;
+    let collected =
+        Limited::new(body, max).collect().await.map_err(|error| match error.downcast::<LengthLimitError>() {
+            Ok(_) => Status::out_of_range(format!("{}: its handler's reply is longer than {max} bytes", method.path)),
+            Err(error) => Status::from_error(error),
+        })?;
     let trailers = collected.trailers().cloned().unwrap_or_default();
     let bytes = collected.to_bytes();
     if trailers.get(GRPC_STATUS).is_none_or(|status| status != "0") {

@@ -1,5 +1,7 @@
 //! How callers become members of an application, and cease to be.
 
+use std::time::{Duration, Instant};
+
 use crate::common::{Running, counts, gradient, names, note, str_int, until};
 use crate::shadow::element;
 use crate::store::controller;
@@ -18,6 +20,7 @@ use pathcall_rpc_stubs::{PATHCALL, Wanted};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, TokenKey};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tonic::Code;
 use tower::Service;
 
@@ -96,6 +99,19 @@ async fn other_filters_are_refused() {
     assert!(both.connect().await.unwrap_err().to_string().contains("different filters"));
 }
 
+/// Without a controller there is only the time to have them grow.
+#[tokio::test]
+async fn fencing_tokens_grow_from_server_to_server_within_a_second() {
+    let mut last = 0;
+    for _ in 0..2 {
+        let server = Running::start().await;
+        let locked = LocksClient::new(server.channel().await).lock(names(&["door"], "")).await.unwrap();
+        let token = locked.metadata().get("pathcall-fencing-token").unwrap().to_str().unwrap().parse::<u64>().unwrap();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_comes_back_is_joined_again() {
     let server = Running::start().await;
@@ -158,6 +174,25 @@ async fn nobody_there_is_said_at_once() {
     let pathcall = Server::builder(&PATHCALL).build().await.unwrap();
     let _server = Running::start_with(pathcall, gone.port()).await;
     WordsClient::new(lazy).reduce(counts(&[("a", 1)], "")).await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_that_wait_for_a_join_in_vain_fail_with_it() {
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", silent.local_addr().unwrap());
+    let channel = Channel::connect(uri, &PATHCALL).await.unwrap();
+    let began = Instant::now();
+    let mut calls = JoinSet::new();
+    for _ in 0..4 {
+        let mut words = WordsClient::new(channel.clone());
+        calls.spawn(async move { words.reduce(counts(&[("a", 1)], "")).await.unwrap_err() });
+    }
+    for failed in calls.join_all().await {
+        assert_eq!(failed.code(), Code::Unavailable);
+        assert!(failed.message().contains("did not answer the join of T-WORDS in 10 s"), "{}", failed.message());
+    }
+    assert!(began.elapsed() < Duration::from_secs(18), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

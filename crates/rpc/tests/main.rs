@@ -10,6 +10,7 @@ mod common;
 mod controller;
 mod cut;
 mod delegated;
+mod forsaken;
 mod joining;
 mod late;
 mod message;

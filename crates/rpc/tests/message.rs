@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pathcall_endpoint::map::{Key, Lanes};
 use pathcall_proto::manifest::Shape;
 use pathcall_rpc::message::number::Scale;
-use pathcall_rpc::message::reply::{ReplyError, Values, append};
+use pathcall_rpc::message::reply::{ARRAY_LANES_MAX, ReplyError, Values, append};
 use pathcall_rpc::message::split::split;
 use pathcall_rpc::message::typed::{Reader, TypedError};
 use proptest::prelude::*;
@@ -337,6 +337,10 @@ fn arrays_are_dense_and_hold_indices_only() {
         assert_eq!(append(&[(key.clone(), 1)], Shape::IntArray), Err(ReplyError::Key { key, wanted }));
     }
     assert_eq!(append(&[(0.into(), 1), (1.into(), 2)], Shape::Int), Err(ReplyError::Several(2)));
+    // One key asks for no more than some memory.
+    let len = ARRAY_LANES_MAX;
+    let far = [((len as i64 - 1).into(), 1)];
+    assert_eq!(append(&far, Shape::FpArray), Err(ReplyError::Sparse { len, pairs: 1 }));
     assert!(append(&[(0.into(), 1)], Shape::StrInt).is_err());
     assert!(append(&[("a".into(), 1)], Shape::IntFp).is_err());
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Running, counts, gradient, names, str_int, until};
+use crate::common::{FOR_EVER, Running, counts, gradient, names, str_int, until};
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc::channel::journal::JournalError;
 use pathcall_rpc::{CALL_ID, Channel, Server};
@@ -148,6 +148,26 @@ async fn what_can_have_no_id_is_refused() {
     // What was not done may be tried again.
     words.reduce(with_id("more", counts(&[("a", 1), ("full", 0)], ""))).await.unwrap();
     assert_eq!(value(&channel, "a").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_did_not_answer_sees_the_call_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let server = Running::start().await;
+    let channel = journalled(&server, &journal).await;
+    let mut words = WordsClient::new(channel.clone());
+    {
+        let late = words.reduce(with_id("x", one(FOR_EVER)));
+        tokio::select! {
+            _ = late => panic!("its handler never answers"),
+            () = server.seen.stuck.notified() => {}
+        }
+    }
+    let said = words.reduce(with_id("x", one("hello"))).await.unwrap().into_inner();
+    assert_eq!((said.text.as_str(), value(&channel, "a").await.unwrap()), ("hello: no counts", 1));
+    let again = words.reduce(with_id("x", one("hello"))).await.unwrap().into_inner();
+    assert_eq!((again.text.as_str(), applied(&server)), ("", (1, 0)));
 }
 
 #[tokio::test]

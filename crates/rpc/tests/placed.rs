@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::common::until;
+use crate::store::controller;
+use pathcall_control::Place;
 use pathcall_place::door::{Question, ask};
 use pathcall_place::model::Preset;
 use pathcall_place::{Hardware, Role, Strategy};
@@ -21,6 +24,7 @@ use tokio::time::timeout;
 use tonic::transport::Channel;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status};
+use tower::Layer;
 
 /// Longest wait for anything that must come: reached only when a test fails.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -270,23 +274,43 @@ async fn a_way_without_anybody_is_a_mistake() {
     assert!(matches!(build(placing).await.unwrap_err(), BuildError::Placing(PlacingError::Model { .. })));
 }
 
+/// What is placed, and may be cloned.
+static BOTH: Manifest = Manifest {
+    cloned: &[Cloned {
+        path: "/rpctest.Shelf/Get",
+        clone: true,
+        balance: Balance::Random,
+        budget: 1.0,
+        hedging: None,
+        cancel: false,
+        workers: 0,
+    }],
+    ..PLACED
+};
+
+fn both(controller: &str) -> Builder {
+    let part = Part::new(&Values::default(), true);
+    Server::builder(&BOTH).controller(controller).place(Placing::new(hardware()).acc(ShelfServer::new(part)))
+}
+
 #[tokio::test]
 async fn a_pool_counts_the_slots_of_both() {
-    static BOTH: Manifest = Manifest {
-        cloned: &[Cloned {
-            path: "/rpctest.Shelf/Get",
-            clone: true,
-            balance: Balance::Random,
-            budget: 1.0,
-            hedging: None,
-            cancel: false,
-            workers: 0,
-        }],
-        ..PLACED
-    };
-    let part = Part::new(&Values::default(), true);
-    let placing = Placing::new(hardware()).acc(ShelfServer::new(part));
-    let builder: Builder = Server::builder(&BOTH).controller("http://127.0.0.1:1").place(placing);
-    let server = builder.build().await.unwrap();
+    let server = both("http://127.0.0.1:1").build().await.unwrap();
     assert_eq!(server.pool_stats().expect("it has a pool").workers, 2);
+}
+
+#[tokio::test]
+async fn a_server_that_is_dropped_leaves_its_pool() {
+    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let mut servers = Vec::new();
+    for port in [1, 2] {
+        let builder = both(&controller.url()).advertise(format!("http://127.0.0.1:{port}"));
+        let server = builder.data_address("127.0.0.1:0".parse().unwrap()).build().await.unwrap();
+        let services = server.layer().layer(ShelfServer::new(Part::new(&Values::default(), true)));
+        servers.push((server, services));
+    }
+    let known = |(server, _): &(Server, _)| server.pool_stats().expect("it has a pool").servers;
+    timeout(LIMIT, until(|| servers.iter().all(|server| known(server) == 2))).await.expect("both are in the pool");
+    drop(servers.remove(0));
+    timeout(LIMIT, until(|| known(&servers[0]) == 1)).await.expect("the other one is told");
 }

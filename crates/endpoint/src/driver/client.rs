@@ -285,9 +285,9 @@ impl Party for Caller {
                 self.client.start(now, id, operation);
             }
             Command::Cancel(id) => {
-                if self.waiting.remove(&id).is_some() {
-                    self.client.cancel(now, id);
-                }
+                // One that is done may have been granted locks that nobody knows of.
+                self.waiting.remove(&id);
+                self.client.cancel(now, id);
             }
             Command::Renew(renewal, element) => {
                 self.element = element.unwrap_or(self.server);
@@ -355,5 +355,9 @@ impl Party for Caller {
 
     fn is_idle(&self) -> bool {
         self.client.is_idle()
+    }
+
+    fn forsake(&mut self) {
+        self.waiting.clear();
     }
 }

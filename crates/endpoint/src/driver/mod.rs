@@ -53,4 +53,6 @@ trait Party: Send + 'static {
     fn close(&mut self, now: Instant);
     /// Whether nothing is left to be driven to its end.
     fn is_idle(&self) -> bool;
+    /// Nobody drives it any more: whoever waits for something of it is told so.
+    fn forsake(&mut self);
 }

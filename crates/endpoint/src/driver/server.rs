@@ -387,4 +387,9 @@ impl Party for Owner {
     fn is_idle(&self) -> bool {
         true
     }
+
+    fn forsake(&mut self) {
+        self.queries.clear();
+        self.joining.clear();
+    }
 }

@@ -154,10 +154,13 @@ impl<P: Party> Shared<P> {
     }
 
     /// Drives the party until nobody commands it any more and it is idle; whether it became idle.
-    pub(super) async fn run(self: Arc<Self>) -> bool {
-        let idle = self.until_idle().await;
-        self.lock().ended = true;
-        idle
+    pub(super) fn run(self: Arc<Self>) -> impl Future<Output = bool> + Send + 'static {
+        // Its runtime may be gone before that, or before it is begun.
+        let driven = Driven(self);
+        async move {
+            let driven = driven;
+            driven.0.until_idle().await
+        }
     }
 
     async fn until_idle(&self) -> bool {
@@ -221,6 +224,17 @@ impl<P: Party> Shared<P> {
 
     fn now(&self) -> Instant {
         Instant(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A party that is driven as long as this lives.
+struct Driven<P: Party>(Arc<Shared<P>>);
+
+impl<P: Party> Drop for Driven<P> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.ended = true;
+        state.party.forsake();
     }
 }
 
@@ -308,6 +322,7 @@ mod tests {
         fn is_idle(&self) -> bool {
             true
         }
+        fn forsake(&mut self) {}
     }
 
     fn link(part: Sharing) -> Link {

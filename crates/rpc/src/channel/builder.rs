@@ -166,7 +166,8 @@ impl Builder {
     /// and when they are done. A process that was killed opens the same journal and makes its calls again,
     /// with the same ids: one that is known to be done is answered at once, any other takes effect unless
     /// it had. That holds for calls that add under keys and get nothing; each is done by the server, whole
-    /// and in one step, past the element. A handler behind one may see it again, with its id.
+    /// and in one step, past the element. A handler behind one sees it again, with its id, when the call is made again before
+    /// that has answered OK.
     ///
     /// DATA_LOSS says that the server can't know whether a repeated call had taken effect: it has started
     /// anew, or has not heard of this journal for an hour.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, Full};
-use pathcall_endpoint::map::Key;
+use pathcall_endpoint::map::{Key, Operation, Output};
 use pathcall_proto::manifest::{Kind, Method};
 use tonic::Status;
 use tonic::body::Body;
 
 use super::Inner;
-use super::named::{self, Done};
+use super::named;
+use super::session::{Session, Slot};
+use crate::assemble::Handled;
 use crate::deadline::Deadline;
 use crate::message::frame::{self, FrameError};
 use crate::message::keys;
@@ -42,16 +44,7 @@ impl Inner {
             return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
         };
         if let Some(id) = named::id_of(&parts.headers) {
-            let work = request.typed.map(|typed| Work::new(method, typed));
-            let done = Box::pin(self.named(method, slot, &id, work.and_then(|work| work.operation))).await?;
-            self.counters.named.add();
-            // What was done before has had its handler.
-            let handler = request.handler.filter(|_| done == Done::Now);
-            let response = match handler {
-                Some(message) => Some(Box::pin(self.handler(method, parts, &message, deadline)).await?),
-                None => None,
-            };
-            return assemble::reply(method, response, &Answer::Done).await;
+            return Box::pin(self.with_id(method, slot, &id, request, parts, deadline)).await;
         }
         let session = slot.session(method, &self.transport).await?;
         slot.check_loss(method, &session)?;
@@ -72,11 +65,14 @@ impl Inner {
         };
         let mut work = Work::new(method, typed);
         work.name_grants(&named);
+        let mut unsaid = None;
         let output = match work.operation.take() {
             Some(mut operation) => {
                 slot.shorten(method, &session, &self.transport, &mut operation).await?;
+                let locks = request.handler.as_ref().and_then(|_| locks_of(&operation));
                 let output = session.call(method, operation).await?;
                 slot.invest(method, &session);
+                unsaid = locks.and_then(|keys| Unsaid::new(&session, keys, &output));
                 Some(output)
             }
             None => None,
@@ -84,15 +80,79 @@ impl Inner {
         let answer = work.answer(method, output);
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let dropped = answer == Answer::Counted { forwarded: false };
-        let response = match request.handler {
+        let handled = match request.handler {
             Some(message) if !dropped => Some(Box::pin(self.handler(method, parts, &message, deadline)).await?),
             _ => None,
         };
-        assemble::reply(method, response, &answer).await
+        if let Some(unsaid) = unsaid {
+            unsaid.is_said();
+        }
+        assemble::reply(method, handled, &answer)
+    }
+}
+
+/// The locks that an operation takes.
+fn locks_of(operation: &Operation) -> Option<Vec<Key>> {
+    match operation {
+        Operation::Count { keys, threshold: 1, .. } => Some(keys.clone()),
+        _ => None,
+    }
+}
+
+/// Locks that a call was granted, and whose caller does not know yet, as the handler is at work: if it never does, they
+/// are given back.
+struct Unsaid {
+    session: Arc<Session>,
+    release: Option<Operation>,
+}
+
+impl Unsaid {
+    fn new(session: &Arc<Session>, keys: Vec<Key>, output: &Output) -> Option<Self> {
+        let Output::Locked { tokens, .. } = output else { return None };
+        let release = Some(Operation::Clear { keys, tokens: tokens.clone() });
+        Some(Self { session: Arc::clone(session), release })
+    }
+
+    fn is_said(mut self) {
+        self.release = None;
+    }
+}
+
+impl Drop for Unsaid {
+    fn drop(&mut self) {
+        if let (Some(release), Ok(runtime)) = (self.release.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(Arc::clone(&self.session).release(release));
+        }
     }
 }
 
 impl Inner {
+    /// A call with an id: its part in the map, and its handler behind that, unless they are done.
+    async fn with_id(
+        &self,
+        method: &Method,
+        slot: &Slot,
+        id: &[u8],
+        request: Request,
+        parts: http::request::Parts,
+        deadline: Deadline,
+    ) -> Result<http::Response<Body>, Status> {
+        let Some(named) = self.named(method, slot, id)? else {
+            self.counters.named.add();
+            return assemble::reply(method, None, &Answer::Done);
+        };
+        let work = request.typed.map(|typed| Work::new(method, typed));
+        named.take_effect(work.and_then(|work| work.operation), request.handler.is_some()).await?;
+        self.counters.named.add();
+        let Some(message) = request.handler else { return assemble::reply(method, None, &Answer::Done) };
+        let handled = self.handler(method, parts, &message, deadline).await?;
+        // One that has failed sees it again, if the caller makes it again.
+        if matches!(handled, Handled::Done { .. }) {
+            named.done()?;
+        }
+        assemble::reply(method, Some(handled), &Answer::Done)
+    }
+
     /// Has the handler see the rest of a call.
     async fn handler(
         &self,
@@ -100,10 +160,11 @@ impl Inner {
         mut parts: http::request::Parts,
         message: &[u8],
         deadline: Deadline,
-    ) -> Result<http::Response<Body>, Status> {
+    ) -> Result<Handled, Status> {
         self.counters.handler.add();
         mark(&mut parts.headers, headers::CALL, deadline);
-        self.transport.call(assemble::handler_request(method, parts, message)?).await
+        let response = self.transport.call(assemble::handler_request(method, parts, message)?).await?;
+        Handled::by(method, response).await
     }
 
     /// The keys of the map, for a method that clears it and has no field to name them.

@@ -7,8 +7,8 @@
 //!
 //! A record is written before what it says is done, and in one piece. It is in the system's page cache
 //! then, so `kill -9` loses nothing; the loss of the whole machine may, for it is not synchronised with
-//! the disk. A last record that is not whole was never acted upon, and is cut off. The file grows by one
-//! or two records a call: a run that is over can remove it.
+//! the disk. A record that is not whole, as the process was killed or the disk was full, was never acted upon, and is cut
+//! off before another one follows. The file grows by one to three records a call: a run that is over can remove it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -24,6 +24,7 @@ const HEAD: &[u8] = b"pathcall journal 1\n";
 const BOOK: u8 = 1;
 const BEGUN: u8 = 2;
 const DONE: u8 = 3;
+const APPLIED: u8 = 4;
 
 /// Why a journal can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +66,9 @@ pub(super) enum Stands {
     New,
     /// It may have taken effect, as the book with this number says.
     Begun(u64),
-    /// It has taken effect.
+    /// It has taken effect; what its handler came to is not known.
+    Applied,
+    /// It has taken effect, and its handler, if it has one, has answered.
     Done,
     /// Another call with the id is under way.
     UnderWay,
@@ -81,6 +84,10 @@ pub(super) struct Journal {
 #[derive(Debug)]
 struct State {
     file: File,
+    /// Where the whole records end.
+    end: u64,
+    /// A part of a record may stand behind them.
+    torn: bool,
     applications: HashMap<String, Known>,
 }
 
@@ -90,9 +97,11 @@ struct Known {
     book: Option<Book>,
     /// Calls that are not done, with their books.
     begun: HashMap<Vec<u8>, u64>,
+    /// Calls that took effect, and whose handlers have not answered.
+    applied: HashSet<Vec<u8>>,
     done: HashSet<Vec<u8>>,
     under_way: HashSet<Vec<u8>>,
-    /// Done, and the server may still remember them.
+    /// They took effect, and the server may still remember them.
     untold: VecDeque<Vec<u8>>,
 }
 
@@ -118,8 +127,9 @@ impl Journal {
             let records = bytes.strip_prefix(HEAD).ok_or_else(|| JournalError::Foreign { path: path.to_owned() })?;
             HEAD.len() + replay(records, &mut applications)
         };
-        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), state: Mutex::new(State { file, applications }) })
+        let mut state = State { file, end: whole as u64, torn: true, applications };
+        state.cut().map_err(failed)?;
+        Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
     /// The book that new calls of an application are written in.
@@ -148,6 +158,9 @@ impl Journal {
         if !known.under_way.insert(id.to_vec()) {
             return Stands::UnderWay;
         }
+        if known.applied.contains(id) {
+            return Stands::Applied;
+        }
         known.begun.get(id).map_or(Stands::New, |book| Stands::Begun(*book))
     }
 
@@ -159,7 +172,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Notes that a call took effect.
+    /// Notes that a call took effect, and that its handler is to see it.
+    pub(super) fn applied(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
+        let mut state = self.lock();
+        self.append(&mut state, APPLIED, application, 0, id)?;
+        state.known(application).applied(id);
+        Ok(())
+    }
+
+    /// Notes that a call took effect, and that its handler, if it has one, has answered.
     pub(super) fn done(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
         let mut state = self.lock();
         self.append(&mut state, DONE, application, 0, id)?;
@@ -172,9 +193,18 @@ impl Journal {
         self.lock().known(application).under_way.remove(id);
     }
 
-    /// Ids that the server need not remember; what is not told after all is told again by the next process.
+    /// Ids that the server need not remember.
     pub(super) fn untold(&self, application: &str) -> Vec<Vec<u8>> {
         self.lock().known(application).untold.drain(..).collect()
+    }
+
+    /// The server may not have heard that it need not remember these, of this book: it is told again.
+    pub(super) fn tell_again(&self, application: &str, book: u64, ids: Vec<Vec<u8>>) {
+        let mut state = self.lock();
+        let known = state.known(application);
+        if known.book.is_some_and(|current| current.number == book) {
+            known.untold.extend(ids);
+        }
     }
 
     /// Writes one record, in one piece.
@@ -186,8 +216,8 @@ impl Journal {
         number: u64,
         id: &[u8],
     ) -> Result<(), JournalError> {
-        let record = record(kind, application, number, id);
-        state.file.write_all(&record).map_err(|source| JournalError::Io { path: self.path.clone(), source })
+        let written = state.write(&record(kind, application, number, id));
+        written.map_err(|source| JournalError::Io { path: self.path.clone(), source })
     }
 
     /// Held for as long as a record takes, by code that does not panic.
@@ -197,6 +227,25 @@ impl Journal {
 }
 
 impl State {
+    fn write(&mut self, record: &[u8]) -> io::Result<()> {
+        if self.torn {
+            self.cut()?;
+        }
+        self.torn = true;
+        self.file.write_all(record)?;
+        self.torn = false;
+        self.end += record.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts off what stands behind the whole records.
+    fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.end)?;
+        self.file.seek(SeekFrom::Start(self.end))?;
+        self.torn = false;
+        Ok(())
+    }
+
     fn known(&mut self, application: &str) -> &mut Known {
         if !self.applications.contains_key(application) {
             self.applications.insert(application.to_owned(), Known::default());
@@ -207,8 +256,19 @@ impl State {
 
 impl Known {
     fn done(&mut self, id: &[u8]) {
-        let book = self.begun.remove(id);
+        self.took_effect(id);
+        self.applied.remove(id);
         self.done.insert(id.to_vec());
+    }
+
+    fn applied(&mut self, id: &[u8]) {
+        self.took_effect(id);
+        self.applied.insert(id.to_vec());
+    }
+
+    /// The server need not remember it any more.
+    fn took_effect(&mut self, id: &[u8]) {
+        let book = self.begun.remove(id);
         if book.is_some() && book == self.book.map(|book| book.number) {
             self.untold.push_back(id.to_vec());
             if self.untold.len() > IDS_MAX {
@@ -247,6 +307,7 @@ fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>) -> usize {
                 known.untold.clear();
             }
             BEGUN => drop(known.begun.insert(entry.id.to_vec(), entry.number)),
+            APPLIED => known.applied(entry.id),
             DONE => known.done(entry.id),
             _ => {}
         }
@@ -277,46 +338,4 @@ fn next(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_written_is_known_again_and_a_torn_end_is_cut_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("journal");
-        let book = Book { number: 7, server: 9 };
-        let journal = Journal::open(&path).unwrap();
-        assert!(matches!(Journal::open(&path), Err(JournalError::InUse { .. })));
-        journal.opened("A", book).unwrap();
-        for id in [b"one", b"two"] {
-            assert_eq!(journal.take("A", id), Stands::New);
-            journal.begin("A", id, 7).unwrap();
-        }
-        assert_eq!(journal.take("A", b"one"), Stands::UnderWay);
-        journal.done("A", b"one").unwrap();
-        drop(journal);
-
-        let whole = std::fs::read(&path).unwrap();
-        for cut in 0..whole.len() {
-            std::fs::write(&path, &whole[..cut]).unwrap();
-            let journal = Journal::open(&path).unwrap();
-            let one = journal.take("A", b"one");
-            assert!(matches!(one, Stands::New | Stands::Begun(7)), "{one:?} of the first {cut} bytes");
-            // It goes on where the whole records end.
-            journal.begin("A", b"three", 7).unwrap();
-            drop(journal);
-            assert_eq!(Journal::open(&path).unwrap().take("A", b"three"), Stands::Begun(7));
-        }
-        std::fs::write(&path, &whole).unwrap();
-        let journal = Journal::open(&path).unwrap();
-        assert_eq!((journal.book("A"), journal.book("B")), (Some(book), None));
-        assert_eq!((journal.take("A", b"one"), journal.take("A", b"two")), (Stands::Done, Stands::Begun(7)));
-        assert_eq!(journal.take("B", b"one"), Stands::New);
-        assert_eq!(journal.untold("A"), [b"one"]);
-        assert!(journal.untold("A").is_empty());
-        drop(journal);
-
-        std::fs::write(&path, "something else that a user has written").unwrap();
-        assert!(matches!(Journal::open(&path), Err(JournalError::Foreign { .. })));
-    }
-}
+mod tests;

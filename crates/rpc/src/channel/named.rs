@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! id ─► journal ─┬─ done: answered at once
-//!                ├─ new ─────── begun, in the current book ─┬─► Apply ─► done
-//!                └─ begun before, in some book ─────────────┘
+//!                ├─ new ─────── begun, in the current book ─┬─► Apply ─► applied ─┬─► its handler, if any ─► done
+//!                ├─ begun before, in some book ─────────────┘                     │
+//!                └─ applied before ───────────────────────────────────────────────┘
 //! ```
 //!
 //! They go past the element, by gRPC: the server does them in one step and remembers their ids.
@@ -21,36 +22,29 @@ use super::session::Slot;
 use super::transport::Transport;
 use crate::headers;
 
-/// Whether a call is done now, or was before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Done {
-    Now,
-    Before,
-}
-
 /// The id of a call, if it has one.
 pub(super) fn id_of(headers: &http::HeaderMap) -> Option<Vec<u8>> {
     headers.get(headers::CALL_ID).map(|id| id.as_bytes().to_vec())
 }
 
-/// A call with an id.
+/// A call with an id that is not done; nobody else does it as long as this lives.
 pub(super) struct Named<'a> {
     method: &'a Method,
     id: &'a [u8],
+    stands: Stands,
     journal: &'a Journal,
     slot: &'a Slot,
     transport: &'a Transport,
 }
 
 impl Inner {
-    /// Does a call with an id, unless it is done already.
-    pub(super) async fn named(
-        &self,
-        method: &Method,
-        slot: &Slot,
-        id: &[u8],
-        operation: Option<Operation>,
-    ) -> Result<Done, Status> {
+    /// Begins a call with an id; none if it is done already.
+    pub(super) fn named<'a>(
+        &'a self,
+        method: &'a Method,
+        slot: &'a Slot,
+        id: &'a [u8],
+    ) -> Result<Option<Named<'a>>, Status> {
         let path = method.path;
         let Some(journal) = &self.journal else {
             return Err(Status::failed_precondition(format!(
@@ -66,37 +60,44 @@ impl Inner {
             let len = id.len();
             return Err(Status::invalid_argument(format!("{path}: an id of 1 to {ID_BYTES_MAX} bytes, not {len}")));
         }
-        Named { method, id, journal, slot, transport: &self.transport }.run(operation).await
+        match journal.take(method.app, id) {
+            Stands::Done => Ok(None),
+            Stands::UnderWay => {
+                let id = String::from_utf8_lossy(id);
+                Err(Status::aborted(format!("{path}: another call with the id {id:?} is under way")))
+            }
+            stands => Ok(Some(Named { method, id, stands, journal, slot, transport: &self.transport })),
+        }
     }
 }
 
 impl Named<'_> {
-    async fn run(&self, operation: Option<Operation>) -> Result<Done, Status> {
-        let app = self.method.app;
-        let begun = match self.journal.take(app, self.id) {
-            Stands::Done => return Ok(Done::Before),
-            Stands::UnderWay => {
-                let id = String::from_utf8_lossy(self.id);
-                return Err(Status::aborted(format!(
-                    "{}: another call with the id {id:?} is under way",
-                    self.method.path
-                )));
+    /// Has it take effect, unless it has. It is done then, if no handler is to see it.
+    pub(super) async fn take_effect(&self, operation: Option<Operation>, handler: bool) -> Result<(), Status> {
+        if self.stands != Stands::Applied {
+            if let Some(Operation::Add { pairs, modify, .. }) = operation {
+                let pairs = pairs.into_iter().map(|(key, value)| Pair { key: key.as_bytes().to_vec(), value });
+                self.send(pairs.collect(), modify).await?;
             }
-            Stands::New => None,
-            Stands::Begun(book) => Some(book),
-        };
-        let _under_way = UnderWay(self);
-        if let Some(Operation::Add { pairs, modify, .. }) = operation {
-            let pairs = pairs.into_iter().map(|(key, value)| Pair { key: key.as_bytes().to_vec(), value }).collect();
-            self.send(begun, pairs, modify).await?;
+            if handler {
+                return self.journal.applied(self.method.app, self.id).map_err(|error| self.unwritten(&error));
+            }
         }
-        self.journal.done(app, self.id).map_err(|error| self.unwritten(&error))?;
-        Ok(Done::Now)
+        if handler { Ok(()) } else { self.done() }
+    }
+
+    /// Notes that it is done.
+    pub(super) fn done(&self) -> Result<(), Status> {
+        self.journal.done(self.method.app, self.id).map_err(|error| self.unwritten(&error))
     }
 
     /// Sends it, in the book that it was begun in, or else in the current one.
-    async fn send(&self, begun: Option<u64>, pairs: Vec<Pair>, modify: Modify) -> Result<(), Status> {
+    async fn send(&self, pairs: Vec<Pair>, modify: Modify) -> Result<(), Status> {
         let app = self.method.app;
+        let begun = match self.stands {
+            Stands::Begun(book) => Some(book),
+            _ => None,
+        };
         let mut request = ApplyRequest {
             application: app.into(),
             filter_digest: self.method.digest,
@@ -129,11 +130,14 @@ impl Named<'_> {
     }
 
     async fn apply(&self, mut request: ApplyRequest) -> Result<(), Status> {
+        let mut telling = Telling { named: self, book: request.book, ids: Vec::new() };
         if self.journal.book(self.method.app).is_some_and(|book| book.number == request.book) {
-            request.completed = self.journal.untold(self.method.app);
+            telling.ids = self.journal.untold(self.method.app);
+            request.completed.clone_from(&telling.ids);
         }
         let ApplyReply { server_incarnation, .. } =
             self.client().apply(request).await.map_err(|e| self.failed(&e))?.into_inner();
+        telling.ids.clear();
         self.slot.invest_in(server_incarnation);
         Ok(())
     }
@@ -160,11 +164,24 @@ impl Named<'_> {
     }
 }
 
-/// A call is under way as long as this lives, however it ends.
-struct UnderWay<'a>(&'a Named<'a>);
-
-impl Drop for UnderWay<'_> {
+/// However it ends.
+impl Drop for Named<'_> {
     fn drop(&mut self) {
-        self.0.journal.give_back(self.0.method.app, self.0.id);
+        self.journal.give_back(self.method.app, self.id);
+    }
+}
+
+/// Ids that the server is being told; when it may not have heard them, they are told again.
+struct Telling<'a> {
+    named: &'a Named<'a>,
+    book: u64,
+    ids: Vec<Vec<u8>>,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            self.named.journal.tell_again(self.named.method.app, self.book, std::mem::take(&mut self.ids));
+        }
     }
 }

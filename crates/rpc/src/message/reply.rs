@@ -14,6 +14,10 @@ use super::{Collection, Number, layout};
 
 /// Lanes of the longest array that a reply holds: what a gRPC message of 4 GiB can carry.
 pub const ARRAY_LANES_MAX: usize = 1 << 29;
+/// An array of more lanes has a value for one in [`SPARSE_MAX`] of them at least: who asks for one key of many is not
+/// answered with all of the memory.
+const SPARSE_LANES_MAX: usize = 1 << 20;
+const SPARSE_MAX: usize = 64;
 
 /// Why values do not make a reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +29,14 @@ pub enum ReplyError {
         key: Key,
         /// What the field holds.
         wanted: &'static str,
+    },
+    /// An array that would be far longer than there are values for it.
+    #[error("an array of {len} values for {pairs} of them")]
+    Sparse {
+        /// Values that it would have.
+        len: usize,
+        /// Those that there are.
+        pairs: usize,
     },
     /// A scalar that is given several values.
     #[error("{0} values do not fit a field of one")]
@@ -161,6 +173,9 @@ fn dense(values: Values<'_>) -> Result<Cow<'_, Lanes>, ReplyError> {
             Some(index) => len = len.max(index + 1),
             None => return Err(ReplyError::Key { key: key.clone(), wanted: "an array" }),
         }
+    }
+    if len > SPARSE_LANES_MAX && len / SPARSE_MAX > pairs.len() {
+        return Err(ReplyError::Sparse { len, pairs: pairs.len() });
     }
     let mut lanes = vec![0; len];
     for (key, value) in pairs {

@@ -10,11 +10,13 @@ use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service, ServiceExt};
+use tower::{Layer, Service};
 
 use super::Inner;
 use super::peer::PeerService;
+use super::place::Places;
 use super::services::Services;
+use crate::assemble::Handled;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
 use crate::message::frame;
@@ -43,8 +45,8 @@ impl<S: Services> Layer<S> for ServerLayer {
     fn layer(&self, services: S) -> Layered<S> {
         match (&self.inner.pool, &self.inner.places) {
             (Some(pool), None) => pool.start(services.clone()),
-            (Some(pool), Some(_)) => {
-                pool.start(Sited { inner: Arc::clone(&self.inner), services: services.clone() });
+            (Some(pool), Some(places)) => {
+                pool.start(Sited { places: Arc::clone(places), services: services.clone() });
             }
             (None, _) => {}
         }
@@ -110,21 +112,22 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
                 ));
                 Box::pin(async move { Ok(status.into_http()) })
             }
-            _ if self.inner.places.as_ref().is_some_and(|places| places.has(path)) => {
-                Sited { inner: Arc::clone(&self.inner), services }.call(request)
-            }
-            _ => {
-                let response = services.call(request);
-                Box::pin(async move { Ok(response.await?.map(Body::new)) })
-            }
+            _ => match self.inner.places.as_ref().filter(|places| places.has(path)) {
+                Some(places) => Sited { places: Arc::clone(places), services }.call(request),
+                None => {
+                    let response = services.call(request);
+                    Box::pin(async move { Ok(response.await?.map(Body::new)) })
+                }
+            },
         }
     }
 }
 
-/// Services of a host whose accelerator takes part.
+/// Services of a host whose accelerator takes part. Of the server it has no more than that: a pool, which the server has,
+/// keeps it.
 #[derive(Debug, Clone)]
 struct Sited<S> {
-    inner: Arc<Inner>,
+    places: Arc<Places>,
     services: S,
 }
 
@@ -138,13 +141,8 @@ impl<S: Services> Service<http::Request<Body>> for Sited<S> {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let (inner, services) = (Arc::clone(&self.inner), self.services.clone());
-        Box::pin(async move {
-            match &inner.places {
-                Some(places) => places.call(services, request).await,
-                None => Ok(services.oneshot(request).await?.map(Body::new)),
-            }
-        })
+        let (places, services) = (Arc::clone(&self.places), self.services.clone());
+        Box::pin(async move { places.call(services, request).await })
     }
 }
 
@@ -209,11 +207,14 @@ impl Inner {
 impl Query {
     /// Runs the handler, if it has to, and puts the reply together.
     async fn reply<S: Services>(self, services: &mut S) -> Result<http::Response<Body>, S::Error> {
-        let response = match self.handler {
-            Some(request) => Some(services.call(request).await?.map(Body::new)),
-            None => None,
+        let handled = match self.handler {
+            Some(request) => {
+                let response = services.call(request).await?.map(Body::new);
+                Box::pin(Handled::by(self.method, response)).await.map(Some)
+            }
+            None => Ok(None),
         };
-        let reply = assemble::reply(self.method, response, &self.answer).await;
+        let reply = handled.and_then(|handled| assemble::reply(self.method, handled, &self.answer));
         Ok(reply.unwrap_or_else(Status::into_http))
     }
 }

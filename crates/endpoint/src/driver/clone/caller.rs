@@ -254,4 +254,9 @@ impl Party for Calls {
     fn is_idle(&self) -> bool {
         true
     }
+
+    fn forsake(&mut self) {
+        self.asked.clear();
+        self.waiting.clear();
+    }
 }

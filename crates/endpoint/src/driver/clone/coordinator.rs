@@ -91,4 +91,6 @@ impl Party for Desked {
     fn is_idle(&self) -> bool {
         true
     }
+
+    fn forsake(&mut self) {}
 }

@@ -237,4 +237,8 @@ impl Party for Queue {
     fn is_idle(&self) -> bool {
         self.worker.is_empty()
     }
+
+    fn forsake(&mut self) {
+        self.give = None;
+    }
 }

@@ -118,7 +118,8 @@ impl KeyedCalls {
         let version = self.book.version();
         self.book.drain_lanes(|frame| call.push_mapped(frame, version));
         call.push_logical(&logical);
-        if !matches!(call.work, Work::Count { threshold: 1, .. }) || mutant::on(Mutant::LocksAtOnce) {
+        // What is held already is claimed in no order, and waits for nobody.
+        if !call.takes_locks() || call.claim || mutant::on(Mutant::LocksAtOnce) {
             call.push_whole(&whole);
         } else if !whole.is_empty() {
             call.line.splice(..0, whole);
@@ -127,7 +128,10 @@ impl KeyedCalls {
     }
 
     pub(super) fn cancel(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
-        let Some(call) = self.calls.get_mut(&id) else { return self.kept.cancel(id) };
+        let Some(call) = self.calls.get_mut(&id) else {
+            self.kept.cancel(id);
+            return self.release_all(now, id, config);
+        };
         call.detached = true;
         self.lines.hurry(now, |of| of == id);
         if call.nothing_sent() && !self.kept.repeats(id) {
@@ -237,7 +241,7 @@ impl KeyedCalls {
                     self.book.learn(&call.keys[i as usize], answer);
                 }
                 if call.takes_locks() {
-                    self.server_answered(now, &mut call, (i, index as usize), answer, config);
+                    self.server_answered(now, (id, &mut call), (i, index as usize), answer, config);
                 } else {
                     call.take(i, answer);
                 }
@@ -256,7 +260,7 @@ impl KeyedCalls {
             self.calls.insert(id, call);
         } else if sent.road == Road::Lock {
             let mut call = self.calls.remove(&id)?;
-            self.element_answered(now, &mut call, index as usize, frame, config);
+            self.element_answered(now, (id, &mut call), index as usize, frame, config);
             self.calls.insert(id, call);
             stats.lanes_element += 1;
         } else {
@@ -332,11 +336,8 @@ impl KeyedCalls {
             self.locks.claimed(&call);
         } else if !call.granted.is_empty() && !mutant::on(Mutant::CancelledLockKept) {
             // An acquire whose caller gave up is driven to its end and released.
-            self.own += 1;
             let (keys, tokens) = call.granted.iter().map(|i| call.granted_as(*i)).unzip();
-            let mut release = Call::new(Operation::Clear { keys, tokens });
-            release.detached = true;
-            self.enter(now, CallId(OWN_CALLS | self.own), release, config);
+            self.release(now, keys, tokens, config);
         }
         self.kept.finished(now, id, call);
     }

@@ -37,6 +37,8 @@ pub(super) struct Locks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) token: u64,
+    /// The call that it was granted to.
+    call: CallId,
     /// Row and tag, if it is in the element.
     pub(super) element: Option<(u32, u32)>,
 }
@@ -87,7 +89,7 @@ impl KeyedCalls {
     pub(super) fn element_answered(
         &mut self,
         now: Instant,
-        call: &mut Call,
+        (id, call): (CallId, &mut Call),
         index: usize,
         frame: &MapFrame<&[u8]>,
         config: &ClientConfig,
@@ -105,7 +107,7 @@ impl KeyedCalls {
         } else if self.is_of_this_session(now, session, config) {
             let token = if mutant::on(Mutant::TokenResetByEpoch) { grants.into() } else { config.era.token(grants) };
             self.locks.worn_out |= grants > GRANTS_MANY;
-            self.granted(call, i, Held { token, element: Some((row, tag)) });
+            self.granted(call, i, Held { token, call: id, element: Some((row, tag)) });
         } else {
             // It may have been taken back already: what was asked for in one session is of no use in another.
             call.line_up(vec![i]);
@@ -117,7 +119,7 @@ impl KeyedCalls {
     pub(super) fn server_answered(
         &mut self,
         now: Instant,
-        call: &mut Call,
+        (id, call): (CallId, &mut Call),
         (i, index): (u32, usize),
         answer: &Answer,
         config: &ClientConfig,
@@ -130,7 +132,7 @@ impl KeyedCalls {
             Status::Whole | Status::Logical if self.is_of_this_session(now, session, config) => {
                 // Where it is now it may be next time.
                 self.book.forget(&call.keys[i as usize]);
-                self.granted(call, i, Held { token: answer.value as u64, element: None });
+                self.granted(call, i, Held { token: answer.value as u64, call: id, element: None });
             }
             Status::Full => call.take(i, answer),
             _ => call.denied.push(i),
@@ -145,6 +147,23 @@ impl KeyedCalls {
     fn is_of_this_session(&self, now: Instant, session: u32, config: &ClientConfig) -> bool {
         let current = self.locks.lease.session(now, config);
         current == Some(session) || mutant::on(Mutant::GrantOfOldSession)
+    }
+
+    /// Gives back what was granted to a call that is done, and that its caller does not hear of.
+    pub(super) fn release_all(&mut self, now: Instant, id: CallId, config: &ClientConfig) {
+        let granted = self.locks.held.iter().filter(|(_, held)| held.call == id);
+        let (keys, tokens): (Vec<Key>, Vec<u64>) = granted.map(|(key, held)| (key.clone(), held.token)).unzip();
+        if !keys.is_empty() {
+            self.release(now, keys, tokens, config);
+        }
+    }
+
+    /// Gives locks back for nobody.
+    pub(super) fn release(&mut self, now: Instant, keys: Vec<Key>, tokens: Vec<u64>, config: &ClientConfig) {
+        self.own += 1;
+        let mut release = Call::new(Operation::Clear { keys, tokens });
+        release.detached = true;
+        self.enter(now, CallId(OWN_CALLS | self.own), release, config);
     }
 
     /// Gives a lock back that no call holds.
