@@ -25,6 +25,14 @@ pub struct Delegated {
     pub name: (String, String),
 }
 
+impl Delegated {
+    /// Its type in Rust, by which handlers name it.
+    pub(crate) fn type_name(&self) -> String {
+        let (service, name) = &self.name;
+        format!("{service}{name}")
+    }
+}
+
 /// One line for people.
 impl fmt::Display for Delegated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +54,13 @@ pub(crate) fn resolve(marked: &[Marked], problems: &mut Vec<Diagnostic>) -> Vec<
             ("names a filter too; a call is either passed on or mapped", "remove one of the options")
         } else {
             let name = (service.name().to_owned(), method.name().to_owned());
-            methods.push(Delegated { path, package: service.package_name().to_owned(), name });
+            let method = Delegated { path, package: service.package_name().to_owned(), name };
+            let same = |other: &&Delegated| other.package == method.package && other.type_name() == method.type_name();
+            if let Some(other) = methods.iter().find(same) {
+                let text = format!("{} and {} are both `delegated::{}`", method.path, other.path, method.type_name());
+                problems.push(Diagnostic::error(at.clone(), text).hint("give one of them another name"));
+            }
+            methods.push(method);
             continue;
         };
         problems.push(Diagnostic::error(at.clone(), format!("{path} {wrong}")).hint(hint));

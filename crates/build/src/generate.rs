@@ -106,8 +106,9 @@ fn write_delegated(
         let path = &method.path;
         writeln!(out, "    /// `{path}`.")?;
         writeln!(out, "    #[derive(Debug, Clone, Copy)]")?;
-        writeln!(out, "    pub enum {service}{name} {{}}")?;
-        writeln!(out, "    impl {root}::delegate::Method for {service}{name} {{")?;
+        let type_name = method.type_name();
+        writeln!(out, "    pub enum {type_name} {{}}")?;
+        writeln!(out, "    impl {root}::delegate::Method for {type_name} {{")?;
         writeln!(out, "        type Request = {request};")?;
         writeln!(out, "        type Response = {response};")?;
         writeln!(out, "        const PATH: &'static str = {path:?};")?;

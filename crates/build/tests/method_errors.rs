@@ -265,6 +265,38 @@ fn queries_and_clears() {
 }
 
 #[test]
+fn keys_that_may_be_meant_are_to_be_named() {
+    let messages = "message Deep { Keys keys = 1; Deep deep = 2; }\nmessage Either { oneof either { Keys a = 1; pathcall.STRINTMap b = 2; } }\n\
+                    message Many { repeated pathcall.STRINTMap kvs = 1; }\n";
+    for (message, fields) in
+        [("Deep", "`Deep.keys.ids`"), ("Either", "`Either.a.ids` or `Either.b`"), ("Many", "`Many.kvs`")]
+    {
+        let rpc = format!("rpc Call({message}) returns (Nothing) {{ option (pathcall.filter) = \"f.nf\"; }}");
+        let proto = format!("{}{messages}", service(&rpc));
+        let filter = "{\"AppName\": \"a\", \"clear\": \"copy\"}";
+        let said = check_files(&[("app.proto", &proto), ("f.nf", filter)]).expect_err(message);
+        let expected = format!(
+            "f.nf:1:1: error: CntFwd.key: no typed field of `{message}` stands by itself in it: expected {fields}\n  \
+             hint: name the field that has the keys in CntFwd.key"
+        );
+        assert_eq!(said, [expected]);
+    }
+}
+
+#[test]
+fn two_methods_of_one_type_are_told() {
+    let delegated = |name| format!("rpc {name}(Ask) returns (stream Answer) {{ option (pathcall.delegate) = true; }}");
+    let proto = service(&delegated("TCall")) + &format!("service ST {{ {} }}\n", delegated("Call"));
+    let said = check_files(&[("app.proto", &proto)]).expect_err("both are STCall");
+    assert!(
+        said[0].ends_with(
+            "error: /app.ST/Call and /app.S/TCall are both `delegated::STCall`\n  hint: give one of them another name"
+        ),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn nothing_to_do() {
     says(
         "\"get\": \"nop\"",

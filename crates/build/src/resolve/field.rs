@@ -92,6 +92,29 @@ pub(super) fn typed(message: &MessageDescriptor) -> Vec<Field> {
     fields.filter_map(named).collect()
 }
 
+/// Names of the typed fields that are in a message and not declared by it to stand by themselves: those of messages within
+/// it, in oneofs, and repeated ones.
+pub(super) fn deeper(message: &MessageDescriptor) -> Vec<String> {
+    fn look(message: &MessageDescriptor, name: &str, above: &mut Vec<String>, found: &mut Vec<String>) {
+        if above.iter().any(|above| above == message.full_name()) {
+            return;
+        }
+        above.push(message.full_name().to_owned());
+        for field in message.fields() {
+            let name = format!("{name}.{}", field.name());
+            match field.kind() {
+                _ if shape(&field).is_some() => found.push(name),
+                Kind::Message(inner) => look(&inner, &name, above, found),
+                _ => {}
+            }
+        }
+        above.pop();
+    }
+    let mut found = Vec::new();
+    look(message, message.name(), &mut Vec::new(), &mut found);
+    found
+}
+
 /// Whether a message declares anything besides this field, at any level above it.
 pub(super) fn has_more_than(message: &MessageDescriptor, field: Option<&Field>) -> bool {
     let Some(field) = field else { return message.fields().len() > 0 };

@@ -274,6 +274,17 @@ impl Check<'_> {
                     .hint("name the field that has the keys in CntFwd.key"),
             );
         }
+        // A call without keys is for all of them: where a field may have been meant for them it is to be named.
+        let deeper = if typed.is_empty() { field::deeper(&input) } else { Vec::new() };
+        if !deeper.is_empty() {
+            let at = self.source.locate(self.filter.cnt_fwd.key.span.start);
+            self.problems.push(
+                Diagnostic::error(at, format!("no typed field of `{}` stands by itself in it", input.name()))
+                    .field("CntFwd.key")
+                    .expected(crate::diagnostic::one_of(deeper.iter().map(String::as_str)))
+                    .hint("name the field that has the keys in CntFwd.key"),
+            );
+        }
         (typed.len() == 1).then(|| typed.remove(0))
     }
 
