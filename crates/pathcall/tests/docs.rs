@@ -204,6 +204,12 @@ fn every_command_in_the_pages_works() {
             ["cargo", "run", ..] => {
                 let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
                 let package = package.unwrap_or_else(|| panic!("{place}: no -p"));
+                let example = words.iter().position(|word| *word == "--example").map(|at| words[at + 1]);
+                if let Some(example) = example {
+                    let crates = package.trim_start_matches("pathcall-");
+                    let file = root().join(format!("crates/{crates}/examples/{example}.rs"));
+                    assert!(file.is_file(), "{place}: there is no {}", file.display());
+                }
                 let after = words.iter().position(|word| *word == "--").map_or(&[][..], |at| &words[at + 1..]);
                 // This test's own controller, for the one that `pathcall up` has where nothing else is said.
                 let own = |word: &&str| if *word == CONTROLLER { up.url.clone() } else { (*word).to_owned() };

@@ -47,12 +47,12 @@ enum Command {
     Build(build::BuildArgs),
     /// Run a function over a capture: element, servers and controller in this process
     Run(run::RunArgs),
-    /// Be a server of a function that an element carries
+    /// Run a server of a function that an element carries
     #[cfg(target_os = "linux")]
     Serve(serve::ServeArgs),
     /// Have new flows go to one more server
     AddServer(group::ChangeArgs),
-    /// Have no new flows go to a server; it is done when its last flow is
+    /// Have no new flows go to a server; it can be stopped when its last flow has ended
     RemoveServer(group::ChangeArgs),
     /// Show the servers of a function that an element carries, and what was counted
     Status(group::StatusArgs),

@@ -37,7 +37,7 @@ enum Command {
     /// Say of the last requests of a running program which path each took, and why
     #[cfg(unix)]
     Explain(ExplainArgs),
-    /// Show what paths and devices of a running program have come to
+    /// Show what a running program knows of its paths and devices
     #[cfg(unix)]
     Status(DoorArgs),
 }
@@ -76,7 +76,7 @@ struct CheckArgs {
 struct ExplainArgs {
     #[command(flatten)]
     door: DoorArgs,
-    /// How many of them
+    /// How many requests
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     last: usize,
 }
@@ -84,7 +84,7 @@ struct ExplainArgs {
 #[cfg(unix)]
 #[derive(Debug, Args)]
 struct DoorArgs {
-    /// The socket that the program made for this
+    /// The program's door: the socket that it made for this
     #[arg(long, value_name = "SOCKET")]
     at: PathBuf,
 }

@@ -18,7 +18,7 @@ use crate::cli::print;
 pub(super) struct BuildArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Where to
+    /// Directory to write to
     #[arg(short, long, value_name = "DIR")]
     out: PathBuf,
 }
