@@ -83,9 +83,11 @@ pub struct Attached {
 pub struct Handle {
     address: SocketAddr,
     attached: Vec<Attached>,
-    commands: Commands,
+    /// The thread lives as long.
+    commands: Option<mpsc::Sender<Command>>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     service: JoinSet<()>,
 }
 
@@ -100,13 +102,14 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
     let system = |doing| move |source| Error::System { doing, source };
     let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
     let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
-    let commands = Commands::new(sender, waker.clone());
+    let commands = Commands::new(&sender, waker.clone());
+    let wakes = waker.clone();
     let program = Arc::new(setup.program.clone());
     let (started, starting) = oneshot::channel();
     let work = move || match load(&setup) {
         Ok((drive, attached)) => {
             if started.send(Ok(attached)).is_ok() {
-                drive.run(receiver, &waker);
+                drive.run(receiver, &wakes);
             }
         }
         Err(error) => drop(started.send(Err(error))),
@@ -119,7 +122,7 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
     let (stop, stopped) = oneshot::channel::<()>();
     let server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE));
     let mut server = server.http2_keepalive_timeout(Some(KEEP_ALIVE * 5));
-    let server = server.add_service(FunctionServer::new(Service::new(program, commands.clone())));
+    let server = server.add_service(FunctionServer::new(Service::new(program, commands)));
     let mut service = JoinSet::new();
     service.spawn(async move {
         let stopped = async { drop(stopped.await) };
@@ -128,7 +131,7 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
             tracing::error!(%address, %error, "the service of the function ended");
         }
     });
-    Ok(Handle { address, attached, commands, thread, stop, service })
+    Ok(Handle { address, attached, commands: Some(sender), waker, thread, stop: Some(stop), service })
 }
 
 impl Handle {
@@ -146,8 +149,8 @@ impl Handle {
 
     /// Detaches the function, and frees the address.
     pub async fn shutdown(mut self) {
-        self.commands.send(Command::Stop).await;
-        drop(self.stop);
+        self.end();
+        drop(self.stop.take());
         if tokio::time::timeout(DRAIN_MAX, self.service.join_next()).await.is_err() {
             self.service.shutdown().await;
         }
@@ -156,6 +159,21 @@ impl Handle {
         if ended.unwrap_or(true) {
             tracing::error!("the thread of the function panicked");
         }
+    }
+
+    /// Has the thread end, whoever is connected.
+    fn end(&mut self) {
+        if let Some(commands) = self.commands.take() {
+            // No room: it ends when nobody can say more.
+            let _ = commands.try_send(Command::Stop);
+        }
+        self.waker.wake();
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

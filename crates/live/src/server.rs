@@ -133,7 +133,7 @@ pub async fn serve(setup: Setup, mut ready: impl FnMut(), stop: impl Future<Outp
             }
         };
         ready();
-        let mut session = Session::begin(Arc::clone(&setup), packets, words)?;
+        let mut session = Session::begin(Arc::clone(&setup), interface, packets, words)?;
         let stopped = tokio::select! {
             lost = session.listen(&setup.program, tasks) => {
                 tracing::warn!(%lost, "the function's controller is lost: this server begins anew");
@@ -176,14 +176,20 @@ struct Session {
 }
 
 impl Session {
-    fn begin(setup: Arc<Setup>, mut packets: Packets, words: mpsc::Sender<ServerWord>) -> Result<Self, Error> {
+    fn begin(
+        setup: Arc<Setup>,
+        interface: Interface,
+        mut packets: Packets,
+        words: mpsc::Sender<ServerWord>,
+    ) -> Result<Self, Error> {
         let system = |doing| move |source| Error::System { doing, source };
         let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
         let (tasks, told) = mpsc::channel(WAITING_MAX);
         let (end, ended) = oneshot::channel();
         let wakes = waker.clone();
         let work = move || {
-            let served = Worker::new(&setup, told, words, wakes).and_then(|worker| worker.run(&mut packets));
+            let place = Place { name: setup.interface.clone(), index: interface.index, heard: false };
+            let served = Worker::new(&setup, place, told, words, wakes).and_then(|worker| worker.run(&mut packets));
             // Whoever waited for it may be gone.
             drop(end.send((packets, served)));
         };
@@ -226,9 +232,51 @@ impl Setup {
     }
 }
 
+/// The interface that requests come in at.
+struct Place {
+    name: String,
+    index: u32,
+    /// A request has come, since it went down last if it did.
+    heard: bool,
+}
+
+impl Place {
+    /// What the socket received.
+    ///
+    /// # Errors
+    /// What the system says, but that the interface went down: it says so once, and requests come again when it is up.
+    fn receive(&mut self, packets: &mut Packets) -> Result<usize, Error> {
+        loop {
+            match packets.receive() {
+                Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => {
+                    tracing::warn!(interface = self.name, "the interface is down: no request comes until it is up");
+                    self.heard = false;
+                }
+                received => {
+                    self.heard |= matches!(received, Ok(1..));
+                    return received.map_err(receiving);
+                }
+            }
+        }
+    }
+
+    /// Looks whether it is still there: of one that was taken away the system says no more than of one that went down.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`].
+    fn look(&self) -> Result<(), Error> {
+        if !self.heard && Interface::of(&self.name)?.index != self.index {
+            // Another one has its name.
+            return Err(Error::NoInterface(self.name.clone()));
+        }
+        Ok(())
+    }
+}
+
 /// What the thread owns.
 struct Worker {
     member: Member<Handler>,
+    place: Place,
     tasks: mpsc::Receiver<Task>,
     words: mpsc::Sender<ServerWord>,
     waker: Waker,
@@ -239,6 +287,7 @@ struct Worker {
 impl Worker {
     fn new(
         setup: &Setup,
+        place: Place,
         tasks: mpsc::Receiver<Task>,
         words: mpsc::Sender<ServerWord>,
         waker: Waker,
@@ -246,7 +295,7 @@ impl Worker {
         // Its number is the controller's business: what it says comes by its own stream.
         let server = Server::new(0, &setup.split, setup.start_handler()?);
         let (began, served) = (Instant::now(), Served::default());
-        Ok(Self { member: Member::new(0, server), tasks, words, waker, began, served })
+        Ok(Self { member: Member::new(0, server), place, tasks, words, waker, began, served })
     }
 
     fn now_us(&self) -> u64 {
@@ -255,7 +304,7 @@ impl Worker {
 
     fn run(mut self, packets: &mut Packets) -> Result<Served, Error> {
         // What is left from before was for the server that was.
-        while packets.receive().map_err(receiving)? > 0 {}
+        while self.place.receive(packets)? > 0 {}
         loop {
             self.waker.heard();
             loop {
@@ -267,6 +316,7 @@ impl Worker {
                 }
             }
             self.frames(packets)?;
+            self.place.look()?;
             let now_us = self.now_us();
             if now_us >= self.member.next_at() {
                 self.member.run(now_us);
@@ -289,7 +339,7 @@ impl Worker {
     /// Works on frames that are there, a few batches at most.
     fn frames(&mut self, packets: &mut Packets) -> Result<(), Error> {
         for _ in 0..BATCHES_MAX {
-            let count = packets.receive().map_err(receiving)?;
+            let count = self.place.receive(packets)?;
             if count == 0 {
                 break;
             }

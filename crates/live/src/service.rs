@@ -45,23 +45,33 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// The way to the thread.
+/// A way to the thread that does not keep it running.
 #[derive(Debug, Clone)]
 pub(crate) struct Commands {
-    sender: mpsc::Sender<Command>,
+    sender: mpsc::WeakSender<Command>,
     waker: Waker,
 }
 
+/// Wakes the thread when it is dropped.
+struct Wakes<'a>(&'a Waker);
+
+impl Drop for Wakes<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
 impl Commands {
-    pub(crate) fn new(sender: mpsc::Sender<Command>, waker: Waker) -> Self {
-        Self { sender, waker }
+    pub(crate) fn new(sender: &mpsc::Sender<Command>, waker: Waker) -> Self {
+        Self { sender: sender.downgrade(), waker }
     }
 
     /// Waits while the thread has enough to do. Whether there is one.
     pub(crate) async fn send(&self, command: Command) -> bool {
-        let sent = self.sender.send(command).await.is_ok();
-        self.waker.wake();
-        sent
+        // Behind the sender, which may be the last: then the thread ends.
+        let _wakes = Wakes(&self.waker);
+        let Some(sender) = self.sender.upgrade() else { return false };
+        sender.send(command).await.is_ok()
     }
 
     async fn ask<R>(&self, command: impl FnOnce(oneshot::Sender<R>) -> Command) -> Result<R, Status> {

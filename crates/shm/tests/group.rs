@@ -1,7 +1,11 @@
-//! Groups of threads: how they meet, agree, and fail. That processes do the same is in `pathcall-place`'s tests.
+//! Groups of threads: how they meet, agree, and fail; and of processes, where a limit is a process's. That those
+//! do all else the same is in `pathcall-place`'s tests.
 
 #![cfg(target_os = "linux")]
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -9,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use pathcall_shm::Group;
 use pathcall_shm::group::{Config, GroupError, How, NAME_MAX, Op, RANKS_MAX, Refusal};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Long enough for a busy machine, where nobody is missing.
 const LONG: Duration = Duration::from_secs(60);
@@ -169,6 +174,48 @@ fn memory_that_is_not_there_is_told_to_all() {
         }
         assert_eq!(group.buffer::<f64>(3).expect("a little").len(), 3);
     });
+}
+
+/// What a process is told: the group's name, its rank, and which rank has no descriptor left.
+const ROLE: &str = "PATHCALL_TEST_RANK";
+
+/// Not a test of its own: the process of a rank, when another test has started it.
+#[test]
+fn rank() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let [name, rank, full] = role.split(' ').collect::<Vec<_>>().try_into().expect("three words");
+    let [rank, full] = [rank, full].map(|number| number.parse::<usize>().expect("a number"));
+    let mut group = Group::join(&Config::new(name, rank, 3).timeout(LONG)).expect("all come");
+    let before = getrlimit(Resource::Nofile);
+    if rank == full {
+        let next = File::open("/dev/null").expect("one more").as_raw_fd() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..before }).expect("fewer");
+    }
+    let begun = Instant::now();
+    let error = group.buffer::<i64>(1000).map(drop).unwrap_err();
+    assert!(matches!(error, GroupError::Memory { rank, .. } if rank == full), "{error}");
+    assert!(rank != full || error.to_string().contains("open files"), "{error}");
+    assert!(begun.elapsed() < LONG / 2);
+    group.barrier().expect("it goes on");
+    setrlimit(Resource::Nofile, before).expect("as before");
+    assert_eq!(group.buffer::<i64>(1000).expect("memory").len(), 1000);
+}
+
+#[test]
+fn a_rank_that_can_have_no_more_descriptors_is_told_to_all() {
+    for full in 0..3 {
+        let name = name();
+        let start = |rank| {
+            let mut command = Command::new(std::env::current_exe().expect("this test"));
+            command.args(["--exact", "rank", "--nocapture"]).env(ROLE, format!("{name} {rank} {full}"));
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process")
+        };
+        for (rank, process) in [0, 1, 2].map(start).into_iter().enumerate() {
+            let output = process.wait_with_output().expect("its end");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "rank {rank}, where {full} has none left: {said}");
+        }
+    }
 }
 
 #[test]

@@ -13,12 +13,14 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::plan::{DOWN, NodeName, Plan, UP};
@@ -33,6 +35,7 @@ const HEADERS_BYTES: usize = 14 + 12;
 /// Threads that delay frames, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Relay {
+    over: Arc<AtomicBool>,
     stop: Option<PipeWriter>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -41,7 +44,9 @@ pub(crate) struct Relay {
 #[derive(Debug)]
 struct Direction {
     tap: File,
-    /// Readable when all is to end.
+    /// All is to end: for who has always something to do.
+    over: Arc<AtomicBool>,
+    /// Readable then: for who waits.
     stop: PipeReader,
     profile: Profile,
     frame_bytes_max: usize,
@@ -67,13 +72,14 @@ impl Relay {
         }
         let devices = devices(&NodeName::Wire.namespace(&plan.bed))?;
         let (stopped, stop) = std::io::pipe().map_err(Error::io("a pipe"))?;
-        let mut relay = Self { stop: Some(stop), threads: Vec::new() };
+        let mut relay = Self { over: Arc::default(), stop: Some(stop), threads: Vec::new() };
         for (name, profile) in delayed {
             let missing = || Error::Output { program: "ls", expected: format!("device {name}"), got: String::new() };
             let tap = open(&plan.bed, *devices.get(&name).ok_or_else(missing)?)?;
             let stop = stopped.try_clone().map_err(Error::io("a pipe"))?;
             let frame_bytes_max = plan.mtu as usize + HEADERS_BYTES;
-            relay.begin(Direction { tap, stop, profile, frame_bytes_max })?;
+            let over = Arc::clone(&relay.over);
+            relay.begin(Direction { tap, over, stop, profile, frame_bytes_max })?;
         }
         Ok(Some(relay))
     }
@@ -94,6 +100,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
         drop(self.stop.take());
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
@@ -107,7 +114,7 @@ impl Direction {
     fn read(&self, hold: &SyncSender<Held>, spare: &Receiver<Vec<u8>>) {
         let mut chance = Chance::new(self.profile.reorder);
         let mut frame = vec![0; self.frame_bytes_max];
-        loop {
+        while !self.is_over() {
             match (&self.tap).read(&mut frame) {
                 Ok(bytes) if chance.strikes() => self.send(&frame[..bytes]),
                 Ok(bytes) => {
@@ -119,11 +126,11 @@ impl Direction {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let mut ready = [PollFd::new(&self.tap, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
-                    if poll(&mut ready, None).is_err() || !ready[1].revents().is_empty() {
+                    if !self.wait(None) {
                         return;
                     }
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
         }
@@ -132,18 +139,30 @@ impl Direction {
     /// Sends frames on when they are due.
     fn write(&self, held: &Receiver<Held>, give_back: &Sender<Vec<u8>>) {
         while let Ok(Held { due, bytes, frame }) = held.recv() {
-            let wait = due.saturating_duration_since(Instant::now());
-            if !wait.is_zero() {
-                // A time of at most a second fits.
-                let Ok(wait) = Timespec::try_from(wait) else { return };
-                let mut stop = [PollFd::new(&self.stop, PollFlags::IN)];
-                if poll(&mut stop, Some(&wait)) != Ok(0) {
-                    return;
-                }
+            if self.is_over() || due > Instant::now() && !self.wait(Some(due)) {
+                return;
             }
             self.send(&frame[..bytes]);
             // The reader may have ended.
             let _ = give_back.send(frame);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Waits until something is due, or else for a frame, whatever signals come; false when all is to end.
+    fn wait(&self, due: Option<Instant>) -> bool {
+        let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.tap, PollFlags::IN)];
+        let fds = if due.is_some() { &mut fds[..1] } else { &mut fds[..] };
+        loop {
+            // A time of at most a second fits.
+            let left = due.and_then(|due| Timespec::try_from(due.saturating_duration_since(Instant::now())).ok());
+            match poll(fds, left.as_ref()) {
+                Err(Errno::INTR) => {}
+                polled => return polled.is_ok() && fds[0].revents().is_empty(),
+            }
         }
     }
 
@@ -197,4 +216,31 @@ fn open(bed: &str, (major, minor): (u32, u32)) -> Result<File, Error> {
     let opened = rustix::fs::open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
     std::fs::remove_file(&path).map_err(Error::io(doing))?;
     opened.map(File::from).map_err(|errno| Error::io(doing)(errno.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_always_has_something_to_do_ends_with_the_bed() {
+        for reorder in [Share::default(), Share::ALL] {
+            let (stop, stopped) = std::io::pipe().unwrap();
+            let mut relay = Relay { over: Arc::default(), stop: Some(stopped), threads: Vec::new() };
+            // There is one frame more whenever it looks, and each is overdue when its turn comes.
+            let tap = File::options().read(true).write(true).open("/dev/zero").unwrap();
+            let profile = Profile { reorder, ..Profile::default() };
+            let over = Arc::clone(&relay.over);
+            relay.begin(Direction { tap, over, stop, profile, frame_bytes_max: 1500 }).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            let (end, ended) = channel();
+            thread::spawn(move || {
+                drop(relay);
+                end.send(())
+            });
+            assert!(ended.recv_timeout(Duration::from_secs(1)).is_ok(), "{reorder} overtake others");
+        }
+    }
 }

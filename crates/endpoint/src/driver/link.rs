@@ -319,6 +319,7 @@ impl Link {
             // A message is a run of frames of `stride` bytes, the last may be shorter; a datagram
             // without bytes has stride 0 and is one frame.
             let mut rest = &mut bytes[..message.len];
+            let mut first = true;
             loop {
                 let (frame, after) = rest.split_at_mut(message.stride.min(rest.len()));
                 if let Ok(message) = Message::new_checked(&*frame) {
@@ -328,6 +329,11 @@ impl Link {
                         self.io.tell(from, &answer);
                     }
                 } else {
+                    if std::mem::take(&mut first)
+                        && let Some(rings) = &mut self.rings
+                    {
+                        rings.came_beside(from);
+                    }
                     let rings = self.rings.as_mut().map(|rings| &mut rings.senders);
                     let stats = &mut self.stats;
                     f(&mut Outbox::new(&self.io, &mut self.batches, stats, rings, self.backlog), from, ce, frame);

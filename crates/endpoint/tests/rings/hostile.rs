@@ -1,8 +1,9 @@
 //! Peers that lie: about their address, in the memory, by saying nothing, by being many.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-use pathcall_endpoint::driver::link::{Link, Looking, RINGS_MAX};
+use pathcall_endpoint::driver::link::{Link, Looking, Outbox, RINGS_MAX};
 use pathcall_shm::map::RING_BYTES;
 use pathcall_shm::ring::Memory;
 use pathcall_shm::{Map, Peer, Side, pair};
@@ -80,6 +81,43 @@ async fn nobody_gets_the_frames_of_an_address_that_is_not_theirs() {
         element.recv(|_, _, _| panic!("no frame")).unwrap();
     }
     peer.is_welcome().unwrap();
+}
+
+#[tokio::test]
+async fn who_has_an_address_after_another_gets_the_frames_to_it() {
+    let mut element = element();
+    let (first, _peer, _map) = hostile(&mut element).await;
+    let address = first.local_addr().unwrap();
+    // What it sent before it heard of its ring is no reason to take that away.
+    first.send_to(b"early", element.local_addr()).await.unwrap();
+    answer(&mut element, b"early").await;
+    assert_eq!(element.memory_peers().collect::<Vec<_>>(), [address]);
+
+    // It keeps its ring, and leaves the address to somebody who wants no memory.
+    drop(first);
+    let second = tokio::net::UdpSocket::bind(address).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    second.send_to(b"late", element.local_addr()).await.unwrap();
+    answer(&mut element, b"late").await;
+    assert_eq!(element.memory_peers().count(), 0);
+    let mut bytes = [0; 100];
+    let came =
+        tokio::time::timeout(Duration::from_secs(10), second.recv(&mut bytes)).await.expect("an answer").unwrap();
+    assert_eq!(bytes[..came], *b"late");
+}
+
+/// Has the element send back a frame that is on its way.
+async fn answer(element: &mut Link, expected: &[u8]) {
+    let mut frames = 0;
+    while frames == 0 {
+        element.readable().await.unwrap();
+        let echo = |outbox: &mut Outbox<'_>, from, _, frame: &mut [u8]| {
+            assert_eq!(frame, expected);
+            outbox.queue(from, frame);
+        };
+        frames = element.exchange(Looking::IfReady, echo).unwrap();
+        element.flush();
+    }
 }
 
 /// A peer by hand: it writes what it likes.

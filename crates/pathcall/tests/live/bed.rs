@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::common::{PATHCALL, Process, application, until};
 
 /// The function: inside is host 1's network. What is closed or silent is forgotten soon, so that groups can change.
-const DEFINES: [&str; 8] =
+pub const DEFINES: [&str; 8] =
     ["-D", "INSIDE=0x0A4D0100", "-D", "INSIDE_MASK=0xFFFFFF00", "-D", "UDP_IDLE_MS=1500", "-D", "TCP_IDLE_MS=1500"];
 const SERVERS: [&str; 3] = ["s1", "s2", "s3"];
 /// The first of the servers' hosts.
@@ -50,10 +50,10 @@ pub struct Bed {
     /// Of map and clone.
     pub controller: Option<Process>,
     _outside: Vec<Process>,
-    node: Node,
+    pub node: Node,
     pub inside: Node,
     pub outside: Node,
-    topology: PathBuf,
+    pub topology: PathBuf,
     bed: Testbed,
 }
 
@@ -219,6 +219,22 @@ impl Bed {
         stop(self.element.take().expect("it runs"));
     }
 
+    /// Takes a server's interface down and up again.
+    pub fn blink(&self, name: &str) {
+        let at = SERVERS.iter().position(|known| *known == name).expect("a server");
+        let (host, gateway) = (self.server_host(at), format!("10.77.{}.1", FIRST + at));
+        run(&host, "ip link set eth0 down");
+        run(&host, "ip link set eth0 up");
+        // Routes go with it.
+        run(&host, &format!("ip route add default via {gateway} dev eth0"));
+    }
+
+    /// Takes a server's interface away.
+    pub fn unplug(&self, name: &str) {
+        let at = SERVERS.iter().position(|known| *known == name).expect("a server");
+        run(&self.server_host(at), "ip link delete eth0");
+    }
+
     pub fn change(&self, verb: &str, name: &str) {
         let output = self.node.command(PATHCALL).args(["function", verb, name, "--controller", &self.url()]).output();
         let output = output.expect("it runs");
@@ -288,7 +304,7 @@ pub fn address(block: usize, at: usize) -> String {
     format!("10.77.1.{}", 16 + block % BLOCKS * BLOCK + at % BLOCK)
 }
 
-fn function() -> String {
+pub fn function() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../functions/snat.p4c").to_owned()
 }
 

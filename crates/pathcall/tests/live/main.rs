@@ -5,6 +5,7 @@
 mod bed;
 #[path = "../common/mod.rs"]
 mod common;
+mod forsaken;
 mod photos;
 mod traffic;
 
@@ -118,6 +119,34 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
     assert_eq!(bed.judged("invalid"), 0, "packets that the far host's kernel makes no sense of");
     let count = |name: &str| status["counters"][name].as_u64().expect("a count");
     assert!(count("requests") > 0, "{status:#}");
+}
+
+#[test]
+fn a_server_whose_interface_was_down_goes_on_and_one_without_ends() {
+    if !root_tests("a_server_whose_interface_was_down_goes_on_and_one_without_ends") {
+        return;
+    }
+    let mut bed = Bed::start();
+    bed.serve("s1");
+    bed.change("add-server", "s1");
+    bed.until_group(&["s1"]);
+    traffic::fetch(&bed, 0).expect("s1 is there");
+    bed.blink("s1");
+    until("requests are not answered any more", || traffic::fetch(&bed, 1).ok());
+    bed.unplug("s1");
+    let mut process = bed.servers.remove("s1").expect("it serves");
+    let ended = until("it does not end", || process.0.try_wait().expect("a child of ours"));
+    assert_eq!(ended.code(), Some(1));
+}
+
+#[test]
+fn an_element_that_is_dropped_goes_whoever_is_connected() {
+    if !root_tests("an_element_that_is_dropped_goes_whoever_is_connected") {
+        return;
+    }
+    let mut bed = Bed::start();
+    drop(bed.element.take());
+    forsaken::start_and_drop(&bed);
 }
 
 #[test]

@@ -259,11 +259,6 @@ fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?)
 }
 
-/// A descriptor that means nothing, for a gift without one.
-pub(super) fn spare() -> io::Result<OwnedFd> {
-    line().map(|(one, _)| one)
-}
-
 fn is_over(end: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
     matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))

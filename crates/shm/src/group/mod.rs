@@ -34,6 +34,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 pub use buffer::{Buffer, Part};
 pub use error::{GroupError, How, Refusal};
 pub use stage::{Others, Share};
@@ -294,39 +296,48 @@ impl Group {
         let mapped = if self.rank == 0 { self.give(bytes) } else { self.take(bytes) }?;
         let agreed = self.agree(Task::Made { mapped: mapped.is_ok() });
         match (agreed, mapped) {
-            (Ok(()) | Err(GroupError::Differs { .. }), Err(source)) => Err(self.unmade(self.rank, bytes, source)),
+            (Ok(()), Ok(rows)) => Ok(rows),
+            // Nobody has it: rank 0 could not make it.
+            (Ok(()), Err(source)) => Err(self.unmade(0, bytes, source)),
+            (Err(GroupError::Differs { .. }), Err(source)) => Err(self.unmade(self.rank, bytes, source)),
             (Err(GroupError::Differs { rank, .. }), Ok(_)) => Err(self.unmade(rank, bytes, short())),
             (Err(lost), _) => Err(lost),
-            (Ok(()), Ok(rows)) => Ok(rows),
         }
     }
 
     fn give(&mut self, bytes: usize) -> Result<Result<Rows, MapError>, GroupError> {
         let made = Rows::make(self.ranks, bytes);
-        let spare = meet::spare()?;
         for (k, peer) in self.peers.iter().enumerate() {
             let given = match &made {
                 Ok((_, memory)) => meet::give(peer, Gift::Buffer, 0, memory.as_fd()),
-                Err(_) => meet::give(peer, Gift::NoBuffer, 0, spare.as_fd()),
+                // A descriptor that means nothing, and that is there when no more can be had.
+                Err(_) => meet::give(peer, Gift::NoBuffer, 0, peer.as_fd()),
             };
             given.map_err(|_| self.fail(k + 1, How::Died))?;
         }
-        match made {
-            Ok((rows, _)) => Ok(Ok(rows)),
-            Err(source) => Err(self.unmade(0, bytes, source)),
-        }
+        Ok(made.map(|(rows, _)| rows))
     }
 
     fn take(&mut self, bytes: usize) -> Result<Result<Rows, MapError>, GroupError> {
-        let taken = meet::take(&self.peers[0], Instant::now() + self.timeout);
-        let (gift, _, memory) = taken.map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut => self.fail(0, How::Late),
-            _ => self.fail(0, How::Died),
-        })?;
-        if gift == Gift::Buffer as u32 {
-            return Ok(Rows::take(&memory, self.ranks, bytes));
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            let taken = meet::take(&self.peers[0], deadline.min(Instant::now() + TICK));
+            let how = match taken {
+                Ok((gift, _, memory)) if gift == Gift::Buffer as u32 => {
+                    return Ok(Rows::take(&memory, self.ranks, bytes));
+                }
+                Ok(_) => return Ok(Err(short())),
+                Err(error) => match error.kind() {
+                    // It came without its descriptor: this process can have no more.
+                    io::ErrorKind::InvalidData => return Ok(Err(MapError::System(Errno::MFILE.into()))),
+                    io::ErrorKind::TimedOut if self.steps.failure().is_some() => return Err(self.lost()),
+                    io::ErrorKind::TimedOut if Instant::now() < deadline => continue,
+                    io::ErrorKind::TimedOut => How::Late,
+                    _ => How::Died,
+                },
+            };
+            return Err(self.fail(0, how));
         }
-        Err(self.unmade(0, bytes, short()))
     }
 
     /// There is no buffer; the group goes on.
@@ -346,5 +357,38 @@ impl Drop for Group {
             self.steps.fail(self.ranks, self.rank, How::Panicked);
         }
         self.steps.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_memory_hears_that_the_group_has_failed() {
+        let name = format!("test-unheard-{}", std::process::id());
+        let join = &|rank| Group::join(&Config::new(&name, rank, 3)).unwrap();
+        let begun = Instant::now();
+        let [first, third] = std::thread::scope(|scope| {
+            // Rank 1 comes to the task, and can't be given anything.
+            let second = scope.spawn(|| {
+                let mut group = join(1);
+                group.peers.clear();
+                group.begin(Task::Make { kind: Type::I32, values: 1 }).unwrap();
+                group
+            });
+            // Nobody leaves before all have heard.
+            let others = [0, 2].map(|rank| {
+                scope.spawn(move || {
+                    let mut group = join(rank);
+                    (group.buffer::<i32>(1).map(drop).unwrap_err(), group)
+                })
+            });
+            let others = others.map(|rank| rank.join().unwrap());
+            drop(second.join().unwrap());
+            others.map(|(error, _)| error.to_string())
+        });
+        assert_eq!([&first, &third], ["rank 1 has died: the group has failed"; 2]);
+        assert!(begun.elapsed() < TIMEOUT / 2);
     }
 }

@@ -56,6 +56,10 @@ impl Rings {
         match self.none {}
     }
 
+    pub(super) fn came_beside(&mut self, _: SocketAddr) {
+        match self.none {}
+    }
+
     pub(super) fn attend(&mut self, _: Looking, _: &mut LinkStats) {
         match self.none {}
     }

@@ -14,6 +14,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant as Clock};
 
 use pathcall_shm::{Consumer, Map, Peer, Side, pair};
 use pathcall_wire::Instant;
@@ -38,6 +39,9 @@ const TURN: usize = 64;
 const LOOKS_PER_SOCKET: u32 = 32;
 /// And of so many, one is for who comes and who is gone.
 const LOOKS_PER_ATTENDANCE: u32 = 1024;
+/// An endpoint's frames by UDP may come for so long after its ring was agreed on: it has not heard of it, or they were
+/// on their way.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Events asked for at a time.
 const EVENTS: usize = 16;
 /// Key of the door.
@@ -76,6 +80,8 @@ struct Receiver {
     from: SocketAddr,
     consumer: Consumer<Map>,
     peer: Arc<Peer>,
+    /// When it was agreed on.
+    since: Clock,
     waiting: bool,
 }
 
@@ -165,6 +171,18 @@ impl Rings {
                 }
                 None
             }
+        }
+    }
+
+    /// A frame came by UDP. An endpoint that has a ring sends to its element by that alone, be it full: who is at the
+    /// address now is somebody else, or has lost it.
+    pub(super) fn came_beside(&mut self, from: SocketAddr) {
+        if !matches!(self.part, Part::Offers(_)) {
+            return;
+        }
+        let place = self.receivers.iter().position(|receiver| receiver.from == from);
+        if let Some(place) = place.filter(|place| self.receivers[*place].since.elapsed() >= SETTLED) {
+            self.drop_ring(place);
         }
     }
 
@@ -331,7 +349,7 @@ impl Rings {
         let (producer, consumer) = pair(Arc::new(map), side);
         let peer = Arc::new(peer);
         self.senders.add(peer_at, producer, Arc::clone(&peer));
-        self.receivers.push(Receiver { key, from: peer_at, consumer, peer, waiting: false });
+        self.receivers.push(Receiver { key, from: peer_at, consumer, peer, since: Clock::now(), waiting: false });
     }
 
     /// Forgets a ring: its memory is unmapped, its socket closed.
