@@ -61,6 +61,21 @@ fn up() -> (Running, String) {
     (running, url)
 }
 
+/// Who has said that it is ready can be told to stop.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_right_behind_ready_ends_it_in_order() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    for _ in 0..20 {
+        let mut child = pathcall(&["controller", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("a line");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it is there");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{ready}");
+    }
+}
+
 /// An option that would do nothing is refused.
 #[test]
 fn what_belongs_to_a_function_takes_one() {

@@ -34,9 +34,10 @@ impl ControllerArgs {
 
 pub(crate) async fn run(args: ControllerArgs) -> Result<(), Failure> {
     let mut controller = args.start().await?;
+    let stopped = signal::stopped()?;
     print(&format!("ready: controller at {}\n", controller.url()))?;
     let ended = tokio::select! {
-        stopped = signal::stopped() => stopped,
+        () = stopped => Ok(()),
         error = controller.failed() => Err(error.into()),
     };
     controller.shutdown().await;

@@ -82,11 +82,12 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), Failure> {
     let story = Story::find(&directory, told)?;
     let figures = args.figures.unwrap_or_else(|| directory.parent().unwrap_or(&directory).join("figures"));
     let mut findings = Findings::new(figures)?;
+    let stopped = signal::stopped()?;
     let network = Network::start(args.testbed.as_deref(), args.xdp).await?;
     let told = tokio::select! {
         biased;
         // The run in progress is killed where it is dropped.
-        stopped = signal::stopped() => stopped.and(Err(Failure::Interrupted)),
+        () = stopped => Err(Failure::Interrupted),
         told = story.tell(&network, &mut findings) => told,
     };
     network.shutdown().await;

@@ -116,11 +116,12 @@ pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
         None => None,
     };
     let with = function.as_ref().map_or_else(String::new, |function| function.addresses());
+    let stopped = signal::stopped()?;
     print(&format!("ready: element, {}{with}, controller {controller}\n", addresses(&element)))?;
-    let ended = signal::stopped().await;
+    stopped.await;
     if let Some(function) = function {
         function.shutdown().await;
     }
     element.shutdown().await;
-    ended
+    Ok(())
 }

@@ -190,11 +190,11 @@ fn up(args: UpArgs) -> Result<ExitCode, Failure> {
     let mut command = tokio::process::Command::new(program);
     command.args(arguments).env(NAME_VARIABLE, &name).kill_on_drop(true);
     let ended = Runtime::new().map_err(Failure::Runtime)?.block_on(async {
+        let stopped = signal::stopped()?;
         let mut child = command.spawn().map_err(|source| cannot_run(&command, source))?;
         tokio::select! {
             ended = child.wait() => ended.map_err(|source| cannot_run(&command, source)),
-            stopped = signal::stopped() => {
-                stopped?;
+            () = stopped => {
                 end(&mut child).await;
                 Err(Failure::Interrupted)
             }

@@ -29,15 +29,13 @@ impl Pair {
         let mut controller = controller.start().await?;
         let element = element.start(controller.url()).await?;
         let mut registration = element.registration();
+        let stopped = signal::stopped()?;
         tokio::select! {
             known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. })) => {
                 known.map_err(|_| Failure::Unregistered)?;
             }
             error = controller.failed() => return Err(error.into()),
-            stopped = signal::stopped() => {
-                stopped?;
-                return Err(Failure::Interrupted);
-            }
+            () = stopped => return Err(Failure::Interrupted),
         }
         Ok(Self { controller, element })
     }
@@ -50,10 +48,11 @@ impl Pair {
 }
 
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
+    let stopped = signal::stopped()?;
     let mut pair = Pair::start(args.controller, args.element).await?;
     print(&format!("ready: controller at {}, element with {}\n", pair.controller.url(), addresses(&pair.element)))?;
     let ended = tokio::select! {
-        stopped = signal::stopped() => stopped,
+        () = stopped => Ok(()),
         error = pair.controller.failed() => Err(error.into()),
     };
     pair.shutdown().await;

@@ -45,10 +45,7 @@ pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
     let line = format!("ready: server {} at {}, controller {}\n", args.name, args.iface, args.at.controller);
     // Nobody may be reading any more.
     let ready = || drop(print(&line));
-    let mut stopped = Ok(());
-    let stop = async { stopped = signal::stopped().await };
-    let Served { stats, too_long, unsent, sessions } = server::serve(setup, ready, stop).await?;
-    stopped?;
+    let Served { stats, too_long, unsent, sessions } = server::serve(setup, ready, signal::stopped()?).await?;
     print(&format!(
         "{} requests, {} ended by the handler, {} lost in traps, {} no requests; {too_long} too long, {unsent} not \
          sent back; began {sessions} times\n",
