@@ -85,7 +85,7 @@ impl Inner {
             _ => None,
         };
         if let Some(unsaid) = unsaid {
-            unsaid.is_said();
+            unsaid.said();
         }
         assemble::reply(method, handled, &answer)
     }
@@ -113,7 +113,7 @@ impl Unsaid {
         Some(Self { session: Arc::clone(session), release })
     }
 
-    fn is_said(mut self) {
+    fn said(mut self) {
         self.release = None;
     }
 }
