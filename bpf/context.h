@@ -4,12 +4,6 @@
  * frame's bytes by itself (`frame_of`). */
 #pragma once
 
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-
 #include "counters.h"
 #include "pools.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the loader has done to registers, in the kernel: they start anew, or are read, under the same
- * locks as frames change them. Run by BPF_PROG_RUN, between which the loader waits until no frame
- * that was admitted before is under way. */
+/* What the loader has done to registers, in the kernel, by BPF_PROG_RUN: they start anew, or are read.
+ * Before they start anew the loader has taken out whose they are, and waited until no frame is under way
+ * that was admitted before: a row's own lock does not keep out keyed frames, which change rows under that
+ * of their application's first. Reading holds up no frame, and may see one's work half done. */
 #pragma once
 
 #include "pools.h"

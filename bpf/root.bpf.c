@@ -6,15 +6,7 @@
  *	      └─► function for its UDP port, EtherType, or for all others ─► it
  *	      └─► the kernel
  */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
-#include "wire.h"
+#include "packet.h"
 
 #define PROGRAMS_MAX 64
 #define RULES_MAX 256
@@ -34,15 +26,24 @@ struct rule {
 	__u32 value;
 };
 
-/* Of the switch program: UDP ports of its frames (0: it is not here), and whether those are its own, too, that pass
- * by on their way to an endpoint. */
+/* Of the switch program: where its frames are sent to (port 0: it is not here), and whether those are its own, too,
+ * that pass by on their way to an endpoint. */
 struct switch_frames {
 	__be16 data_port;
 	__be16 slow_port;
+	__be32 own;
 	__u32 inlined;
 };
 
 volatile struct switch_frames switch_frames SEC(".data.switch") = {};
+
+/* Its table of endpoints. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct endpoint_table);
+} endpoints SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -59,29 +60,22 @@ struct {
 	__type(value, __u32);
 } rules SEC(".maps");
 
-/* The UDP header of a packet that the switch program may look at: IPv4 without options. */
-static __always_inline struct udphdr *udp_of(void *data, void *end)
+/* Whether a packet is the switch program's. */
+static __always_inline int is_frame(struct ethhdr *eth, struct iphdr *ip, void *end)
 {
-	struct ethhdr *eth = data;
-	struct iphdr *ip = (void *)(eth + 1);
-	struct udphdr *udp = (void *)(ip + 1);
+	struct udphdr *udp = udp_of(ip, end);
+	__u32 zero = 0;
+	void *table;
 
-	if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
+	if (!udp || !switch_frames.data_port)
 		return 0;
-	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff))
-		return 0;
-	return udp;
-}
-
-static __always_inline int is_frame(struct udphdr *udp, void *end)
-{
-	struct pc_base *base = (void *)(udp + 1);
-
-	if (!switch_frames.data_port)
-		return 0;
-	if (udp->dest == switch_frames.data_port || udp->dest == switch_frames.slow_port)
+	if (ip->daddr == switch_frames.own &&
+	    (udp->dest == switch_frames.data_port || udp->dest == switch_frames.slow_port))
 		return 1;
-	return switch_frames.inlined && (void *)(base + 1) <= end && base->magic == bpf_htons(PC_MAGIC);
+	if (!switch_frames.inlined || !is_plain(ip))
+		return 0;
+	table = bpf_map_lookup_elem(&endpoints, &zero);
+	return table && passes(table, eth, ip, udp, end);
 }
 
 static __always_inline void call(struct xdp_md *xdp, __u32 looks_at, __u32 value)
@@ -99,14 +93,17 @@ int root(struct xdp_md *xdp)
 {
 	void *data = (void *)(long)xdp->data, *end = (void *)(long)xdp->data_end;
 	struct ethhdr *eth = data;
-	struct udphdr *udp = udp_of(data, end);
+	struct iphdr *ip = (void *)(eth + 1);
+	struct udphdr *udp = (void *)(ip + 1);
 
 	if ((void *)(eth + 1) > end)
 		return XDP_PASS;
-	if (udp && is_frame(udp, end))
-		bpf_tail_call(xdp, &programs, SWITCH);
-	else if (udp)
-		call(xdp, UDP_PORT, bpf_ntohs(udp->dest));
+	if ((void *)(udp + 1) <= end && eth->h_proto == bpf_htons(ETH_P_IP)) {
+		if (is_frame(eth, ip, end))
+			bpf_tail_call(xdp, &programs, SWITCH);
+		else if (is_plain(ip))
+			call(xdp, UDP_PORT, bpf_ntohs(udp->dest));
+	}
 	call(xdp, ETHER_TYPE, bpf_ntohs(eth->h_proto));
 	call(xdp, ALL, 0);
 	return XDP_PASS;

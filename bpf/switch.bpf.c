@@ -95,21 +95,6 @@ static __always_inline int dropped(int action)
 	}
 }
 
-/* Whether a packet is a frame that passes by on its way to an endpoint, at the very address that this is
- * known by. What was sent to several machines at once, or ends here, is left alone. */
-static __always_inline int passes(struct xdp_md *xdp, struct ethhdr *eth, struct iphdr *ip, struct udphdr *udp)
-{
-	struct pc_base *base = (void *)(udp + 1);
-	struct endpoint *to;
-
-	if (!config.inlined || (void *)(base + 1) > (void *)(long)xdp->data_end)
-		return 0;
-	if (base->magic != bpf_htons(PC_MAGIC) || eth->h_dest[0] & 1 || ip->ttl <= 1)
-		return 0;
-	to = endpoint_of(bpf_ntohl(base->dst), bpf_ntohl(base->gaid));
-	return to && to->at.ip == ip->daddr && to->at.port == udp->dest;
-}
-
 SEC("xdp")
 int element(struct xdp_md *xdp)
 {
@@ -124,15 +109,17 @@ int element(struct xdp_md *xdp)
 
 	if ((void *)(udp + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
 		return XDP_PASS;
-	/* Options and fragments: the kernel puts them together, user space works on them. */
-	if (ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(0x3fff))
-		return XDP_PASS;
+	/* Options and fragments: the kernel puts them together, user space works on them. But what this program has
+	 * worked on comes from nowhere else, in whatever form. */
+	if (!is_plain(ip)) {
+		udp = udp_of(ip, end);
+		return udp && ip->daddr == own && udp->dest == config.slow_port ? XDP_DROP : XDP_PASS;
+	}
 	if (ip->daddr != own || (udp->dest != config.data_port && udp->dest != config.slow_port)) {
-		c.passing = passes(xdp, eth, ip, udp);
+		c.passing = config.inlined && passes(&endpoints, eth, ip, udp, end);
 		if (!c.passing)
 			return XDP_PASS;
 	} else if (udp->dest == config.slow_port) {
-		/* What this program has worked on comes from nowhere else. */
 		return XDP_DROP;
 	}
 	len = bpf_ntohs(udp->len) - sizeof(*udp);

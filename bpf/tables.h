@@ -10,14 +10,10 @@
  */
 #pragma once
 
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-
+#include "packet.h"
 #include "planted.h"
-#include "wire.h"
 
 #define APPLICATIONS_MAX 1024
-#define ENDPOINTS_MAX 65536
 /* Members of a group whose multicasts are copied here. */
 #define GROUP_MAX 64
 /* Pools of servers. */
@@ -58,24 +54,6 @@ struct application {
 	__u32 width;
 	/* Of its counters. */
 	__u32 index;
-};
-
-/* Where an endpoint is. */
-struct whereabouts {
-	__be32 ip;
-	__be16 port;
-	__u16 pad;
-};
-
-/* An endpoint whose frames are admitted, and where it is. */
-struct endpoint {
-	__u32 incarnation;
-	__u32 gaid;
-	__u32 slot_base;
-	__u32 slots;
-	struct whereabouts at;
-	/* Its SID in its pool, counted from 1; 0: it is no server of one. */
-	__u32 server;
 };
 
 /* All registers of a row but its lanes. */
@@ -120,13 +98,7 @@ struct {
 	__type(value, struct application);
 } applications SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, ENDPOINTS_MAX);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, __u32);
-	__type(value, struct endpoint);
-} endpoints SEC(".maps");
+struct endpoint_table endpoints SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -6,9 +6,9 @@ use std::num::NonZeroU16;
 use std::time::{self, Duration};
 
 use pathcall_endpoint::driver::link::Outbox;
-use pathcall_program::{Action, Application, Endpoint, Pool, PoolCounters, Program, Size, TableError, Verdict};
+use pathcall_program::{Action, Application, Endpoint, Pool, PoolCounters, Program, Reason, Size, TableError, Verdict};
 use pathcall_proto::v1::{ApplicationCounters, CountersReply, ReadRegistersReply};
-use pathcall_wire::{Base, Instant, TokenKey};
+use pathcall_wire::{Base, Instant, MAX_FRAME, TokenKey};
 
 use crate::kernel::{Attached, Kernel, Ran, Slow, Untaken};
 use crate::routes::Routes;
@@ -109,9 +109,15 @@ impl Switch {
         }
     }
 
-    /// Sends on what the program in the kernel has worked on.
+    /// Sends on what the program in the kernel has worked on. Others can send here, too, past the program; what leaves
+    /// is signed without a question, but who has a key is never in the kernel.
     pub(crate) fn send_on(&mut self, slow: Slow, frame: &mut [u8], mut queue: impl FnMut(SocketAddr, &[u8])) {
-        let Ok(base) = Base::new_checked(&*frame) else { return };
+        let in_kernel = |gaid| self.kernel.as_ref().is_some_and(|kernel| kernel.has(gaid));
+        let base = match Base::new_checked(&*frame) {
+            Ok(base) if in_kernel(base.gaid()) => base,
+            Ok(_) => return self.program.count_dropped(Reason::NotAdmitted),
+            Err(_) => return self.program.count_dropped(Reason::Malformed),
+        };
         match slow {
             Slow::Copies => self.copy(base.gaid(), frame, queue),
             Slow::Twice => self.forward_twice(base.dst(), frame, queue),
@@ -138,6 +144,11 @@ impl Switch {
         let Some(kernel) = &mut self.kernel else { return false };
         if !Base::new_checked(frame).is_ok_and(|base| kernel.has(base.gaid())) {
             return false;
+        }
+        // As the program does; what is longer than a page it does not see whole, and would leave to user space.
+        if frame.len() > MAX_FRAME {
+            self.program.count_dropped(Reason::Malformed);
+            return true;
         }
         match kernel.run(frame, congested) {
             Ok(Ran::Out(addr, frame)) => out.queue(addr, &frame),

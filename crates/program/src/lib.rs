@@ -146,6 +146,12 @@ impl Program {
         &self.counters
     }
 
+    /// Counts a frame that whoever takes frames in has dropped before the pipeline.
+    pub fn count_dropped(&mut self, reason: Reason) {
+        self.counters.frames_in += 1;
+        self.counters.verdict(Action::Drop(reason));
+    }
+
     /// Takes a frame through the pipeline, changing it in place. `congested`: the queue it came
     /// through, or the one it goes to, is long (NetRPC §5.1).
     pub fn process(&mut self, now: Instant, bytes: &mut [u8], congested: bool) -> Verdict {

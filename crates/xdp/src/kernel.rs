@@ -44,7 +44,8 @@ pub struct Config {
     pub data_port: u16,
     /// UDP port of frames that user space is to send on.
     pub slow_port: u16,
-    /// Whether frames are routed; otherwise they leave as they are addressed, for tests.
+    /// Whether frames are routed, and changes wait for those that are under way; otherwise they leave as they are
+    /// addressed, for tests.
     pub routed: bool,
     /// Whether those are worked on, too, that are addressed to endpoints and pass by here.
     pub inlined: bool,
@@ -76,8 +77,7 @@ pub struct Kernel {
     pub(crate) interfaces: Vec<u32>,
     /// The address that frames for the element are sent to.
     pub(crate) own: Option<Ipv4Addr>,
-    /// Whether changes wait until no frame admitted before is under way.
-    routed: bool,
+    pub(crate) config: Config,
     pub(crate) applications: HashMap<u32, Installed>,
     pub(crate) endpoints: HashMap<u32, (Endpoint, SocketAddrV4)>,
     pub(crate) groups: HashMap<u32, Group>,
@@ -157,8 +157,8 @@ impl Kernel {
         let object = open.load().map_err(Error::kernel("loading the XDP program"))?;
         let free = (0..APPLICATIONS_MAX as u32).rev().collect();
         let (applications, endpoints, groups, pools) = Default::default();
-        let (links, interfaces, routed) = (Vec::new(), Vec::new(), config.routed);
-        Ok(Self { object, links, interfaces, own: None, routed, applications, endpoints, groups, pools, free })
+        let (links, interfaces, config) = (Vec::new(), Vec::new(), *config);
+        Ok(Self { object, links, interfaces, own: None, config, applications, endpoints, groups, pools, free })
     }
 
     /// Attaches the program to an interface, in its driver if that can, otherwise behind it. It stays
@@ -247,15 +247,17 @@ impl Kernel {
         if removed { self.wait() } else { Ok(()) }
     }
 
-    /// Zeroes an application's registers but for its generation; unknown ones are fine.
+    /// Zeroes an application's registers but for its generation; unknown ones are fine. Meanwhile it is not there and
+    /// its frames are not admitted, so that none finds some rows zeroed and others not.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn reset(&mut self, gaid: u32) -> Result<(), Error> {
-        match self.applications.get(&gaid).copied() {
-            Some(installed) => self.reset_rows(&installed.application, false),
-            None => Ok(()),
-        }
+        let Some(Installed { application, index }) = self.applications.get(&gaid).copied() else { return Ok(()) };
+        self.take("applications", &gaid.to_ne_bytes())?;
+        let done = self.wait().and_then(|()| self.reset_rows(&application, false));
+        self.put("applications", &gaid.to_ne_bytes(), layout::application(&application, index).bytes())?;
+        done
     }
 
     /// Admits an endpoint, and says where it is: what [`pathcall_program::Tables::set_endpoint`] has taken.
@@ -333,7 +335,7 @@ impl Kernel {
 
     /// Returns when no frame is under way any more that was admitted by what the tables held before.
     pub(crate) fn wait(&self) -> Result<(), Error> {
-        if !self.routed {
+        if !self.config.routed {
             return Ok(());
         }
         let inner = self.map("nothing")?.as_fd().as_raw_fd();
@@ -351,7 +353,7 @@ impl Kernel {
         self.object.progs_mut().find(|program| program.name() == name).ok_or(Error::Missing(name))
     }
 
-    fn map(&self, name: &'static str) -> Result<Map<'_>, Error> {
+    pub(crate) fn map(&self, name: &'static str) -> Result<Map<'_>, Error> {
         self.object.maps().find(|map| map.name() == name).ok_or(Error::Missing(name))
     }
 

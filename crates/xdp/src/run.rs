@@ -1,11 +1,13 @@
 //! Packets through the program one by one, past the driver (`BPF_PROG_RUN`).
 
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
 use libbpf_rs::ProgramInput;
+use pathcall_wire::{Base, Kind};
 
 use crate::layout::{self, Words};
-use crate::packet::Packet;
+use crate::packet::{Packet, SLOW_CLONE, SLOW_MULTICAST};
 use crate::{Error, Kernel};
 
 /// What became of a packet that [`Kernel::run`] was given.
@@ -23,7 +25,8 @@ pub enum Ran {
 
 impl Kernel {
     /// Takes a packet through the program (`BPF_PROG_RUN`): for frames that came by another way, and for
-    /// tests. `buffer` is where it comes out.
+    /// tests. `buffer` is where it comes out. Copies are made at interfaces, which it does not come to: what the
+    /// program would have copied is [`Ran::Slow`].
     ///
     /// # Errors
     /// What the kernel says.
@@ -42,7 +45,10 @@ impl Kernel {
             Packet::parse(given).is_some_and(|(was, _)| was.to.port() != packet.to.port())
         };
         let ran = match (action, Packet::parse(buffer)) {
-            (Action::Out, Some((addresses, frame))) => Ran::Out(addresses, frame.to_vec()),
+            (Action::Out, Some((addresses, frame))) => match self.to_be_copied(&addresses, frame) {
+                Some(up) => Ran::Slow(up, frame.to_vec()),
+                None => Ran::Out(addresses, frame.to_vec()),
+            },
             (Action::Pass, Some((addresses, frame))) if slow(&addresses, packet) => {
                 Ran::Slow(addresses, frame.to_vec())
             }
@@ -50,6 +56,15 @@ impl Kernel {
             _ => Ran::Dropped,
         };
         Ok((ran, took))
+    }
+
+    /// The addresses of a packet as `hand_up` would have left them (`bpf/egress.h`), if it is to be copied by `copy`: it
+    /// is still addressed to the element, then.
+    fn to_be_copied(&self, addresses: &Packet, frame: &[u8]) -> Option<Packet> {
+        let own = self.own.filter(|own| addresses.to == SocketAddrV4::new(*own, self.config.data_port))?;
+        let request = Base::new_checked(frame).is_ok_and(|base| base.kind() == Kind::CloneRequest as u8);
+        let from = SocketAddrV4::new(*addresses.from.ip(), if request { SLOW_CLONE } else { SLOW_MULTICAST });
+        Some(Packet { from, to: SocketAddrV4::new(own, self.config.slow_port), congested: false })
     }
 
     fn run_once(&self, packet: &[u8], buffer: &mut Vec<u8>) -> Result<(Action, Duration), Error> {

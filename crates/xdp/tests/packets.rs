@@ -33,20 +33,22 @@ fn changed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     packet
 }
 
+/// Puts IP options into a packet, so many words of them that say nothing.
+fn put_options(packet: &mut Vec<u8>, words: u8) {
+    packet[14] = 0x45 + words;
+    packet.splice(34..34, vec![1; usize::from(words) * 4]);
+    let length = (packet.len() - 14) as u16;
+    packet[16..18].copy_from_slice(&length.to_be_bytes());
+}
+
 #[test]
 fn what_is_not_for_the_element_is_the_kernels() {
     let Some(kernel) = loaded(frames::kernel()) else { return };
-    let with_options = |packet: &mut Vec<u8>| {
-        packet[14] = 0x46;
-        packet.splice(34..34, [1, 1, 1, 1]);
-        let length = (packet.len() - 14) as u16;
-        packet[16..18].copy_from_slice(&length.to_be_bytes());
-    };
     let ours = [
         ("ARP", changed(|packet| packet[12..14].copy_from_slice(&[0x08, 0x06]))),
         ("IPv6, and so neighbour discovery", changed(|packet| packet[12..14].copy_from_slice(&[0x86, 0xdd]))),
         ("a VLAN's", changed(|packet| drop(packet.splice(12..12, [0x81, 0x00, 0x00, 0x05])))),
-        ("with IP options", changed(with_options)),
+        ("with IP options", changed(|packet| put_options(packet, 1))),
         ("a first fragment", changed(|packet| packet[20] = 0x20)),
         ("a later fragment", changed(|packet| packet[20..22].copy_from_slice(&[0x00, 0x10]))),
         ("IP of another version", changed(|packet| packet[14] = 0x55)),
@@ -135,9 +137,40 @@ fn checksums_are_right_at_every_length() {
 #[test]
 fn nobody_else_may_say_what_the_program_says_to_user_space() {
     let Some(kernel) = loaded(frames::kernel()) else { return };
-    let packet = changed(|packet| {
-        packet[36..38].copy_from_slice(&SLOW_PORT.to_be_bytes());
-        checksum::fill(packet);
+    let to_slow_port = |change: &dyn Fn(&mut Vec<u8>)| {
+        changed(|packet| {
+            packet[36..38].copy_from_slice(&SLOW_PORT.to_be_bytes());
+            checksum::fill(packet);
+            change(packet);
+        })
+    };
+    assert_eq!(run(&kernel, &to_slow_port(&|_| ())).0, Ran::Dropped);
+    // The kernel would put these together.
+    for words in 1..=10 {
+        assert_eq!(
+            run(&kernel, &to_slow_port(&|packet| put_options(packet, words))).0,
+            Ran::Dropped,
+            "{words} options"
+        );
+    }
+    let first = |packet: &mut Vec<u8>| packet[20] = 0x20;
+    assert_eq!(run(&kernel, &to_slow_port(&first)).0, Ran::Dropped, "a first fragment");
+    let both = |packet: &mut Vec<u8>| {
+        first(packet);
+        put_options(packet, 10);
+    };
+    assert_eq!(run(&kernel, &to_slow_port(&both)).0, Ran::Dropped, "with options");
+    // Of these none is a first one to the element.
+    let passes = |what: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        assert_eq!(run(&kernel, &to_slow_port(change)).0, Ran::Passed, "{what}");
+    };
+    passes("a later fragment", &|packet| packet[20..22].copy_from_slice(&[0x20, 0x10]));
+    passes("options, cut within UDP", &|packet| {
+        put_options(packet, 10);
+        packet.truncate(80);
     });
-    assert_eq!(run(&kernel, &packet).0, Ran::Dropped);
+    passes("options, to another host", &|packet| {
+        put_options(packet, 1);
+        packet[33] = 9;
+    });
 }

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use pathcall_program::{Application, Endpoint, Size};
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr};
+use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr, TokenKey};
 
 use super::*;
 
@@ -12,6 +12,7 @@ const GAID: u32 = 1;
 const SERVER: u32 = 1;
 const WORKERS: [u32; 2] = [2, 3];
 const ROWS: u32 = 100;
+const SIZE: Size = Size { rows: ROWS as usize, lanes: ROWS as usize * LINEAR_LANES, slots: 8 };
 
 fn link() -> Link {
     Link::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
@@ -19,12 +20,15 @@ fn link() -> Link {
 
 /// A plane with an application whose endpoints are all at `hosts`.
 fn plane(hosts: SocketAddr, congestion_bytes: usize) -> Plane {
-    let size = Size { rows: ROWS as usize, lanes: ROWS as usize * LINEAR_LANES, slots: 8 };
-    let mut plane = Plane::new(link(), None, &Config { size, congestion_bytes, ..Config::default() });
+    installed(Plane::new(link(), None, &Config { size: SIZE, congestion_bytes, ..Config::default() }), hosts, None)
+}
+
+/// Installs it, or says anew what signs its frames.
+fn installed(mut plane: Plane, hosts: SocketAddr, key: Option<TokenKey>) -> Plane {
     let width = LINEAR_LANES as u32;
     let application = Application { gaid: GAID, epoch: 1, owner: SERVER, row_base: 0, rows: ROWS, lane_base: 0, width };
     let switch = plane.switch();
-    switch.install(application, None).unwrap();
+    switch.install(application, key).unwrap();
     for (endpoint, slots) in [(SERVER, 0), (WORKERS[0], 1), (WORKERS[1], 1)] {
         let entry = Endpoint { endpoint, incarnation: endpoint, gaid: GAID, slot_base: endpoint, slots };
         switch.set_endpoints(&[(entry, hosts)]).unwrap();
@@ -156,3 +160,7 @@ async fn commands_end_with_the_thread() {
     thread.stop().await;
     assert_eq!(handle.call(|_| ()).await, Err(Stopped));
 }
+
+/// With the program in the kernel, which takes root.
+#[cfg(feature = "xdp")]
+mod kernel;

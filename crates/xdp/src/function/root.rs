@@ -33,25 +33,30 @@ pub enum Rule {
     All,
 }
 
-/// A switch program that root programs may call, and which frames are its own.
+/// A switch program that root programs may call, and which frames are its own: by its address and ports, and, if it
+/// works on them in passing, by its endpoints.
 #[derive(Debug)]
 pub struct SwitchProgram {
     program: OwnedFd,
     /// As the root program has it.
     frames: Vec<u8>,
+    endpoints: OwnedFd,
 }
 
 impl SwitchProgram {
-    /// That of `kernel`, which was loaded with `config`. It works on frames for as long as `kernel` lives.
+    /// That of `kernel`, which was loaded with `config` and knows its own address. It works on frames for as long as
+    /// `kernel` lives.
     ///
     /// # Errors
     /// What the system says.
     pub fn of(kernel: &Kernel, config: &Config) -> Result<Self, crate::Error> {
-        let program = kernel.program("element")?.as_fd().try_clone_to_owned();
-        let program = program.map_err(|source| crate::Error::System { doing: "naming the switch program", source })?;
+        let system = |source| crate::Error::System { doing: "naming the switch program", source };
+        let program = kernel.program("element")?.as_fd().try_clone_to_owned().map_err(system)?;
+        let endpoints = kernel.map("endpoints")?.as_fd().try_clone_to_owned().map_err(system)?;
         let ports = [config.data_port.to_be_bytes(), config.slow_port.to_be_bytes()].concat();
-        let frames = [ports, u32::from(config.inlined).to_ne_bytes().to_vec()].concat();
-        Ok(Self { program, frames })
+        let own = kernel.own.map_or([0; 4], |ip| ip.octets());
+        let frames = [&ports[..], &own, &u32::from(config.inlined).to_ne_bytes()].concat();
+        Ok(Self { program, frames, endpoints })
     }
 }
 
@@ -88,8 +93,10 @@ impl Root {
     /// # Errors
     /// What the kernel says.
     pub fn carry_program(&mut self, switch: &SwitchProgram) -> Result<(), Error> {
-        self.put("programs", &0_u32.to_ne_bytes(), &switch.program.as_raw_fd().to_ne_bytes())?;
-        self.put(".data.switch", &0_u32.to_ne_bytes(), &switch.frames)
+        let first = 0_u32.to_ne_bytes();
+        self.put("programs", &first, &switch.program.as_raw_fd().to_ne_bytes())?;
+        self.put("endpoints", &first, &switch.endpoints.as_raw_fd().to_ne_bytes())?;
+        self.put(".data.switch", &first, &switch.frames)
     }
 
     /// Has it call a function for packets of these kinds.

@@ -8,7 +8,7 @@ use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
 use pathcall_function::{Input, Sources, compile};
 use pathcall_program::{Application, Endpoint, Size};
-use pathcall_wire::{BaseRepr, Kind, MapFlags, MapRepr};
+use pathcall_wire::{Base, BaseRepr, Kind, MapFlags, MapRepr};
 use pathcall_xdp::function::{Config, Error, Root, Rule, XdpFunction};
 use pathcall_xdp::{Kernel, Packet};
 
@@ -17,6 +17,8 @@ const WORKER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 10), 4000
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 12), 4000);
 const SIZE: Size = Size { rows: 8, lanes: 64, slots: 2 };
 const GAID: u32 = 7;
+const SLOW_PORT: u16 = 7703;
+const DROP: u32 = 1;
 const PASS: u32 = 2;
 const OUT: u32 = 3;
 
@@ -66,14 +68,14 @@ fn frame() -> Vec<u8> {
     bare(&base, &MapRepr { flags: MapFlags::COUNT, threshold: 1, tag: 5, ..MapRepr::default() })
 }
 
-fn load() -> Result<(Kernel, XdpFunction, XdpFunction, Root), Error> {
+fn load(inlined: bool) -> Result<(Kernel, XdpFunction, XdpFunction, Root), Error> {
     let config = pathcall_xdp::Config {
         size: SIZE,
         clones: CLONES,
         data_port: ELEMENT.port(),
-        slow_port: 7703,
+        slow_port: SLOW_PORT,
         routed: false,
-        inlined: false,
+        inlined,
     };
     let testing = Config { testing: true, local_port: None, storage: None };
     let kernel = switch(&config)?;
@@ -88,7 +90,7 @@ fn load() -> Result<(Kernel, XdpFunction, XdpFunction, Root), Error> {
 
 #[test]
 fn one_element_carries_map_and_functions() {
-    let Some((kernel, _by_port, _by_type, mut root)) = super::permitted(load()) else { return };
+    let Some((kernel, _by_port, _by_type, mut root)) = super::permitted(load(false)) else { return };
     let marked = |(action, packet): (u32, Vec<u8>)| (action, packet[11]);
 
     // A frame of the map's goes through the switch program, as it does alone.
@@ -110,9 +112,7 @@ fn one_element_carries_map_and_functions() {
     // All others are the kernel's, until a function takes them.
     Packet { from: WORKER, to: SocketAddrV4::new(*SERVER.ip(), 9001), congested: false }.emit(b"data", &mut packet);
     assert_eq!(root.run(&packet).expect("run").0, PASS);
-    let all = Config { testing: true, local_port: None, storage: None };
-    let rest = XdpFunction::load(&reflector(3), &all).expect("permitted before");
-    root.carry(&rest, &[Rule::All]).expect("room");
+    let _rest = carry_rest(&mut root, 3);
     assert_eq!(marked(root.run(&packet).expect("run")), (OUT, 3));
     assert_eq!(kernel.counters().expect("counters").counters, after, "the switch program saw none of these");
 
@@ -125,4 +125,58 @@ fn one_element_carries_map_and_functions() {
         }
     });
     assert_eq!(root.run(&packet).expect("run").1, expected);
+}
+
+/// A packet to a host.
+fn packet(to: SocketAddrV4, frame: &[u8]) -> Vec<u8> {
+    let mut packet = Vec::new();
+    Packet { from: WORKER, to, congested: false }.emit(frame, &mut packet);
+    packet
+}
+
+/// Has the root program give all that is nobody else's to a function that leaves this mark.
+fn carry_rest(root: &mut Root, mark: u8) -> XdpFunction {
+    let testing = Config { testing: true, local_port: None, storage: None };
+    let rest = XdpFunction::load(&reflector(mark), &testing).expect("permitted before");
+    root.carry(&rest, &[Rule::All]).expect("room");
+    rest
+}
+
+#[test]
+fn what_others_send_each_other_is_the_functions_whatever_its_port_is() {
+    let Some((kernel, _by_port, _by_type, mut root)) = super::permitted(load(false)) else { return };
+    let _rest = carry_rest(&mut root, 3);
+    let ran = |packet: &[u8]| root.run(packet).map(|(action, packet)| (action, packet[11])).expect("run");
+    for port in [ELEMENT.port(), SLOW_PORT] {
+        assert_eq!(ran(&packet(SocketAddrV4::new(*SERVER.ip(), port), &frame())), (OUT, 3), "port {port}");
+    }
+    assert_eq!(ran(&packet(SERVER, &frame())), (OUT, 3), "a frame that nobody works on in passing");
+    assert_eq!(kernel.counters().expect("counters").counters.frames_in, 0);
+
+    // To the element's second port nobody sends, in whatever form; to its first one all comes.
+    let mut up = packet(SocketAddrV4::new(*ELEMENT.ip(), SLOW_PORT), &frame());
+    assert_eq!(ran(&up).0, DROP);
+    up[20] = 0x20;
+    assert_eq!(ran(&up).0, DROP, "a first fragment");
+    up[37] = ELEMENT.port() as u8;
+    assert_eq!(ran(&up).0, PASS, "to be put together");
+    assert_eq!(ran(&packet(SocketAddrV4::new(*ELEMENT.ip(), 53), b"data")), (OUT, 3), "another port");
+}
+
+#[test]
+fn what_only_looks_like_a_frame_is_the_functions_where_frames_pass_by() {
+    let Some((kernel, _by_port, _by_type, mut root)) = super::permitted(load(true)) else { return };
+    let _rest = carry_rest(&mut root, 3);
+    let ran = |packet: &[u8]| root.run(packet).map(|(action, packet)| (action, packet[11])).expect("run");
+    let mut unknown = frame();
+    Base::new_checked(&mut unknown[..]).expect("our own").set_gaid(99);
+    let elsewhere = |port| SocketAddrV4::new(*SERVER.ip(), port);
+    assert_eq!(ran(&packet(elsewhere(9001), &unknown)), (OUT, 3));
+    assert_eq!(ran(&packet(SERVER, &unknown)), (OUT, 3), "no application of the element's");
+    assert_eq!(ran(&packet(elsewhere(9000), &frame())), (OUT, 1), "no address of an endpoint's");
+    assert_eq!(kernel.counters().expect("counters").counters.frames_in, 0);
+
+    let (action, answer) = root.run(&packet(SERVER, &frame())).expect("run");
+    assert_eq!((action, Packet::parse(&answer).expect("a frame").0.from), (OUT, SERVER), "worked on in passing");
+    assert_eq!(kernel.counters().expect("counters").passing, 1);
 }

@@ -5,10 +5,10 @@ use std::net::{SocketAddrV4, UdpSocket};
 use pathcall_program::{Endpoint, Pool, PoolCounters};
 use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
-use pathcall_xdp::{Error, Kernel};
+use pathcall_xdp::{Error, Kernel, Packet, Ran, SLOW_CLONE};
 
 use crate::common::frames::{SERVER, WORKERS};
-use crate::common::{ELEMENT, address};
+use crate::common::{ELEMENT, SLOW_PORT, address};
 use crate::hosts::{Host, Hosts};
 use crate::{attached, receive_from};
 
@@ -100,11 +100,11 @@ fn servers_behind_one_interface_get_their_clones_by_user_space() {
     let beside = SocketAddrV4::new(*address(WORKERS[1]).ip(), address(WORKERS[1]).port() + 1);
     install(kernel, &hosts, [address(WORKERS[1]), beside]).expect("one interface");
     let [caller, first] = [Host::A, Host::B].map(|host| hosts.socket(host));
-    let up = hosts.bound(Host::Element, SocketAddrV4::new(*ELEMENT.ip(), crate::common::SLOW_PORT));
+    let up = hosts.bound(Host::Element, SocketAddrV4::new(*ELEMENT.ip(), SLOW_PORT));
     caller.send_to(&request(), ELEMENT).expect("it leaves");
     let mut buffer = [0; MAX_FRAME];
     let (len, from) = up.recv_from(&mut buffer).expect("it comes up");
-    assert_eq!(from.port(), pathcall_xdp::SLOW_CLONE);
+    assert_eq!(from.port(), SLOW_CLONE);
     let frame = CloneFrame::new_checked(&buffer[..len]).expect("a frame of a call");
     assert_eq!((frame.base().dst(), frame.head().clo(), frame.head().sid()), (SERVERS[0], ORIGINAL, 1));
     // One that is not cloned needs nobody's help.
@@ -112,4 +112,20 @@ fn servers_behind_one_interface_get_their_clones_by_user_space() {
     caller.send_to(&self::frame(Kind::CloneRequest, CALLER, SERVERS[0], direct), ELEMENT).expect("it leaves");
     assert_eq!(receive(&first).head().clo(), 0);
     assert_eq!((counters(kernel).clones, kernel.counters().expect("read").slow), (1, 1));
+}
+
+#[test]
+fn a_call_that_came_past_the_interfaces_is_cloned_by_user_space() {
+    let Some((hosts, mut attached)) = attached(false) else { return };
+    let kernel = &mut attached.element;
+    assert!(hosts.reaches(Host::Server, *ELEMENT.ip()), "now the element's machine knows where the server is");
+    install(kernel, &hosts, [address(WORKERS[1]), address(SERVER)]).expect("two interfaces");
+    let mut packet = Vec::new();
+    Packet { from: address(WORKERS[0]), to: ELEMENT, congested: false }.emit(&request(), &mut packet);
+    let ran = hosts.within(Host::Element, || kernel.run(&packet, &mut Vec::new()).expect("the kernel runs it"));
+    let Ran::Slow(Packet { from, to, .. }, frame) = ran else { panic!("{ran:?}") };
+    assert_eq!((from.port(), to), (SLOW_CLONE, SocketAddrV4::new(*ELEMENT.ip(), SLOW_PORT)));
+    let frame = CloneFrame::new_checked(frame).expect("a frame of a call");
+    assert_eq!((frame.base().dst(), frame.head().clo(), frame.head().sid()), (SERVERS[0], ORIGINAL, 1));
+    assert_eq!((frame.base().dst_incarnation(), frame.payload()), (INCARNATION, &b"a question"[..]));
 }

@@ -10,13 +10,15 @@ mod hosts;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::frames::{self, GAID, SERVER, WORKERS};
-use common::{ELEMENT, address, loaded};
+use common::{ELEMENT, SLOW_PORT, address, loaded};
 use hosts::{Attached, Host, Hosts};
 use pathcall_wire::{Flags, KEYED_LANES, Kind, MAX_FRAME, MapFlags, MapFrame};
+use pathcall_xdp::{Packet, Ran, SLOW_MULTICAST};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How long senders hammer if not told otherwise.
@@ -27,6 +29,8 @@ const WINDOW: u32 = 64;
 const REPEAT_AFTER: Duration = Duration::from_millis(50);
 /// Repeats until it gives up.
 const REPEATS: u32 = 100;
+/// Between two resets, and until a sender takes its frame for lost in one.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Hosts with the program attached; nothing, said aloud, where that is not permitted.
 fn attached(inlined: bool) -> Option<(Hosts, Attached)> {
@@ -201,6 +205,59 @@ fn sums_that_the_element_says_in_passing_come_from_the_server_to_all() {
     }
     assert_eq!(kernel.counters().expect("read").slow, 0);
     assert_eq!([Host::A, Host::B].map(|host| hosts.checksum_errors(host)), [0; 2]);
+}
+
+#[test]
+fn a_result_that_came_past_the_interfaces_is_copied_by_user_space() {
+    let Some((hosts, mut attached)) = attached(false) else { return };
+    let kernel = &mut attached.element;
+    let mut packet = Vec::new();
+    Packet { from: address(SERVER), to: ELEMENT, congested: false }.emit(&frames::result(3, 1), &mut packet);
+    let ran = hosts.within(Host::Element, || {
+        kernel.set_group(GAID, &WORKERS).expect("two interfaces");
+        kernel.run(&packet, &mut Vec::new()).expect("the kernel runs it")
+    });
+    let Ran::Slow(Packet { from, to, .. }, frame) = ran else { panic!("{ran:?}") };
+    assert_eq!((from.port(), to), (SLOW_MULTICAST, SocketAddrV4::new(*ELEMENT.ip(), SLOW_PORT)));
+    assert_eq!(frame, frames::result(3, 1));
+    assert_eq!(kernel.read_row(3).expect("read").round, 2, "and clears in passing");
+}
+
+#[test]
+fn a_frame_finds_all_rows_reset_or_none() {
+    let Some((hosts, mut attached)) = attached(false) else { return };
+    let kernel = &mut attached.element;
+    let socket = hosts.socket(Host::A);
+    socket.set_read_timeout(Some(PAUSE)).expect("supported");
+    let over = AtomicBool::new(false);
+    let (resets, answers) = thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let (mut answers, mut buffer) = (0, [0; MAX_FRAME]);
+            for seq in 1.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let pairs: Vec<_> = (0..KEYED_LANES as u32).map(|lane| (2 * lane, 1)).collect();
+                socket.send_to(&frames::with_payload(0, seq, &pairs, 0), ELEMENT).expect("it leaves");
+                let Ok(len) = socket.recv(&mut buffer) else { continue };
+                let answer = MapFrame::new_checked(&buffer[..len]).expect("a frame");
+                let sums: Vec<_> = (0..KEYED_LANES).map(|lane| answer.keyed(lane).expect("a pair").1).collect();
+                assert!(sums.iter().all(|sum| *sum == sums[0]), "{sums:?}");
+                answers += 1;
+            }
+            answers
+        });
+        let (until, mut resets) = (Instant::now() + Duration::from_secs(1), 0);
+        while Instant::now() < until {
+            kernel.reset(GAID).expect("it is there");
+            thread::sleep(PAUSE);
+            resets += 1;
+        }
+        over.store(true, Ordering::Relaxed);
+        (resets, sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    });
+    println!("{resets} resets, {answers} answers");
+    assert!(answers > resets, "{answers} answers, {resets} resets");
 }
 
 #[test]
