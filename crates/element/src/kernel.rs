@@ -110,6 +110,19 @@ pub(crate) fn slow_of(_: u16) -> Slow {
     Slow::Once
 }
 
+/// The program at no interface, for tests; nothing, said aloud, where it is not permitted.
+#[cfg(all(test, feature = "xdp"))]
+pub(crate) fn tested(data: SocketAddr, size: Size) -> Option<(Kernel, Link)> {
+    let request = Request { interfaces: &[], rooted: &[], data, advertise: None, size, inlined: false };
+    match Kernel::start(&request) {
+        Err(Error::Xdp(pathcall_xdp::Error::Permission)) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
+            println!("skipped: it takes root");
+            None
+        }
+        started => Some(started.expect("it loads").expect("the kernel takes the program")),
+    }
+}
+
 #[cfg(feature = "xdp")]
 pub(crate) use with::Kernel;
 #[cfg(not(feature = "xdp"))]

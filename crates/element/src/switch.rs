@@ -169,7 +169,8 @@ pub(crate) fn first_number() -> u64 {
 }
 
 /// What commands do. A refused one has changed nothing, but for a list, which is taken up to the
-/// entry that is refused.
+/// entry that is refused; and an application, a pool or an endpoint that the kernel refuses is out, also if it was in
+/// before. Other changes that the kernel refuses hold in user space alone.
 impl Switch {
     /// Installs an application, whose frames `key` signs if there is one.
     pub(crate) fn install(&mut self, application: Application, key: Option<TokenKey>) -> Result<(), Refused> {
@@ -180,10 +181,7 @@ impl Switch {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
         // Frames with tokens are user space's.
         let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install(&application) };
-        if done.is_err() {
-            self.program.tables_mut().remove(gaid)?;
-        }
-        Ok(done?)
+        self.or_remove(gaid, done)
     }
 
     /// Installs a pool of servers, or changes who is in it; `key` signs its frames if there is one.
@@ -195,10 +193,16 @@ impl Switch {
         let Some(kernel) = &mut self.kernel else { return Ok(()) };
         // Frames with tokens are user space's.
         let done = if key.is_some() { kernel.remove(gaid) } else { kernel.install_pool(&pool) };
-        if done.is_err() {
-            self.program.tables_mut().remove(gaid)?;
-        }
-        Ok(done?)
+        self.or_remove(gaid, done)
+    }
+
+    /// Takes out what the kernel has not taken whole.
+    fn or_remove(&mut self, gaid: u32, done: Result<(), Untaken>) -> Result<(), Refused> {
+        Ok(done.inspect_err(|_| {
+            if let Err(error) = self.remove(gaid) {
+                tracing::error!(%error, gaid, "taking out what the kernel refused");
+            }
+        })?)
     }
 
     /// Says by which id the element is known among others on a call's path.
@@ -207,12 +211,14 @@ impl Switch {
         Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.set_switch_id(switch_id))?)
     }
 
-    /// Takes out an application or a pool, and its endpoints.
+    /// Takes out an application or a pool, and its endpoints: here, whatever the kernel says.
     pub(crate) fn remove(&mut self, gaid: u32) -> Result<(), Refused> {
+        // Also what is there alone, as the kernel refused to let it go before.
+        let in_kernel = self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.remove(gaid));
         self.program.tables_mut().remove(gaid)?;
         let tables = self.program.tables();
         self.routes.retain(|endpoint| tables.endpoint(endpoint).is_some());
-        Ok(self.kernel.as_mut().map_or(Ok(()), |kernel| kernel.remove(gaid))?)
+        Ok(in_kernel?)
     }
 
     /// Admits endpoints and sets the addresses that their frames go to.
@@ -226,23 +232,28 @@ impl Switch {
             self.routes.set(endpoint, addr);
             if let Some(kernel) = &mut self.kernel
                 && !self.program.tables().is_authenticated(entry.gaid)
+                && let Err(untaken) = kernel.set_endpoint(&entry, addr)
             {
-                kernel.set_endpoint(&entry, addr)?;
+                if let Err(error) = self.remove_endpoints(&[endpoint]) {
+                    tracing::error!(%error, endpoint, "taking out what the kernel refused");
+                }
+                return Err(untaken.into());
             }
         }
         Ok(())
     }
 
-    /// Takes endpoints out; unknown ones are out already.
+    /// Takes endpoints out, each of them, whatever the kernel says of one; unknown ones are out already.
     pub(crate) fn remove_endpoints(&mut self, endpoints: &[u32]) -> Result<(), Refused> {
+        let mut done = Ok(());
         for &endpoint in endpoints {
             self.program.tables_mut().remove_endpoint(endpoint);
             self.routes.remove(endpoint);
             if let Some(kernel) = &mut self.kernel {
-                kernel.remove_endpoint(endpoint)?;
+                done = done.and(kernel.remove_endpoint(endpoint));
             }
         }
-        Ok(())
+        Ok(done?)
     }
 
     pub(crate) fn set_group(&mut self, gaid: u32, endpoints: &[u32]) -> Result<(), Refused> {
@@ -332,3 +343,6 @@ impl Switch {
         Ok(pools.collect())
     }
 }
+
+#[cfg(all(test, feature = "xdp"))]
+mod tests;

@@ -47,18 +47,23 @@ impl Kernel {
                 gaid
             })
             .collect();
-        left.into_iter().try_for_each(|gaid| self.regroup(gaid))
+        // Each of them: where one fails, user space makes the copies.
+        left.into_iter().fold(Ok(()), |done, gaid| done.and(self.regroup(gaid)))
     }
 
     /// Leaves a group's copies to user space, and nothing by which the kernel made them.
     pub(crate) fn ungroup(&mut self, gaid: u32) -> Result<(), Error> {
-        let (Some(index), Some(group)) = (self.index_of(gaid), self.groups.get_mut(&gaid)) else { return Ok(()) };
-        let interfaces = std::mem::take(&mut group.interfaces);
+        let (Some(index), Some(group)) = (self.index_of(gaid), self.groups.get(&gaid)) else { return Ok(()) };
         self.put("copied_here", &index.to_ne_bytes(), &0_u32.to_ne_bytes())?;
-        if !interfaces.is_empty() {
-            self.take("groups", &index.to_ne_bytes())?;
+        if group.interfaces.is_empty() {
+            return Ok(());
         }
-        interfaces.into_iter().try_for_each(|ifindex| self.take("group_members", Words::of(&[index, ifindex]).bytes()))
+        self.take("groups", &index.to_ne_bytes())?;
+        for ifindex in &group.interfaces {
+            self.take("group_members", Words::of(&[index, *ifindex]).bytes())?;
+        }
+        self.groups.entry(gaid).and_modify(|group| group.interfaces.clear());
+        Ok(())
     }
 
     /// Has the kernel copy to a group, if it can.
@@ -68,15 +73,14 @@ impl Kernel {
         let Some(behind) = self.behind(&group.members)? else { return Ok(()) };
 
         let map = self.table_of(behind.keys().copied())?;
+        if let Some(group) = self.groups.get_mut(&gaid) {
+            group.interfaces = behind.keys().copied().collect();
+        }
         for (&ifindex, &member) in &behind {
             self.put("group_members", Words::of(&[index, ifindex]).bytes(), &member.to_ne_bytes())?;
         }
         self.put("groups", &index.to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes())?;
-        self.put("copied_here", &index.to_ne_bytes(), &1_u32.to_ne_bytes())?;
-        if let Some(group) = self.groups.get_mut(&gaid) {
-            group.interfaces = behind.into_keys().collect();
-        }
-        Ok(())
+        self.put("copied_here", &index.to_ne_bytes(), &1_u32.to_ne_bytes())
     }
 
     /// A table of interfaces, by each of which a copy leaves.

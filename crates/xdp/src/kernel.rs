@@ -1,18 +1,17 @@
 //! The loaded program: its maps, its control programs, and where it is attached.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut, Xdp, XdpFlags};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 use pathcall_program::{Application, CloneSize, Endpoint, Pool, Size};
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 
-use crate::Error;
+use crate::attach::{attach_to, index_of};
 use crate::group::Group;
 use crate::layout::{self, APPLICATION_WORDS, POOL_WORDS, Words};
 use crate::read::Row;
+use crate::{Error, Mode};
 
 /// The program, as it was compiled.
 pub(crate) const SWITCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
@@ -49,15 +48,6 @@ pub struct Config {
     pub routed: bool,
     /// Whether those are worked on, too, that are addressed to endpoints and pass by here.
     pub inlined: bool,
-}
-
-/// How the program is attached to an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// In the driver.
-    Native,
-    /// Behind it, where every packet is in a buffer of its own already.
-    Generic,
 }
 
 /// What is kept of an application.
@@ -196,11 +186,17 @@ impl Kernel {
         self.put(".data.own", &0_u32.to_ne_bytes(), &ip.octets())
     }
 
-    /// Installs an application: what [`pathcall_program::Tables::install`] has taken.
+    /// Installs an application: what [`pathcall_program::Tables::install`] has taken. One that is refused is not
+    /// there any more, if it was.
     ///
     /// # Errors
     /// [`Error::Width`], [`Error::Applications`], or what the kernel says.
     pub fn install(&mut self, application: &Application) -> Result<(), Error> {
+        let done = self.enter(application);
+        self.or_remove(application.gaid, done)
+    }
+
+    fn enter(&mut self, application: &Application) -> Result<(), Error> {
         let gaid = application.gaid;
         if application.width > WIDTH_MAX {
             return Err(Error::Width { gaid, width: application.width, max: WIDTH_MAX });
@@ -209,8 +205,10 @@ impl Kernel {
         let index = match known {
             Some(known) => known.index,
             None => {
-                let index = self.free.pop().ok_or(Error::Applications(APPLICATIONS_MAX))?;
+                let index = *self.free.last().ok_or(Error::Applications(APPLICATIONS_MAX))?;
                 self.zero_counters(index)?;
+                self.free.pop();
+                self.applications.insert(gaid, Installed { application: *application, index });
                 index
             }
         };
@@ -228,23 +226,36 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes an application or a pool out, with its endpoints; unknown ones are fine.
+    /// Takes an application or a pool out, with its endpoints; unknown ones are fine. What the kernel does not let go
+    /// is known for as long as it is there: it can be asked for again.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says, the first time.
     pub fn remove(&mut self, gaid: u32) -> Result<(), Error> {
-        self.ungroup(gaid)?;
-        self.groups.remove(&gaid);
-        let mut removed = self.remove_pool(gaid)?;
-        if let Some(installed) = self.applications.remove(&gaid) {
-            self.free.push(installed.index);
-            self.take("applications", &gaid.to_ne_bytes())?;
-            removed = true;
+        let known = self.has(gaid);
+        let mut done = self.ungroup(gaid).map(|()| drop(self.groups.remove(&gaid)));
+        done = done.and(self.remove_pool(gaid));
+        if let Some(Installed { index, .. }) = self.applications.get(&gaid).copied() {
+            let taken = self.take("applications", &gaid.to_ne_bytes());
+            if taken.is_ok() {
+                self.applications.remove(&gaid);
+                self.free.push(index);
+            }
+            done = done.and(taken);
         }
         let endpoints = self.endpoints.values().filter(|(e, _)| e.gaid == gaid).map(|(e, _)| e.endpoint);
-        let endpoints: Vec<u32> = endpoints.collect();
-        endpoints.into_iter().try_for_each(|endpoint| self.remove_endpoint(endpoint))?;
-        if removed { self.wait() } else { Ok(()) }
+        for endpoint in endpoints.collect::<Vec<u32>>() {
+            done = done.and(self.remove_endpoint(endpoint));
+        }
+        if known { done.and(self.wait()) } else { done }
+    }
+
+    /// Takes out what could not be done whole.
+    pub(crate) fn or_remove(&mut self, gaid: u32, done: Result<(), Error>) -> Result<(), Error> {
+        done.inspect_err(|_| {
+            // What stopped the change is the reason that is told.
+            let _ = self.remove(gaid);
+        })
     }
 
     /// Zeroes an application's registers but for its generation; unknown ones are fine. Meanwhile it is not there and
@@ -269,9 +280,7 @@ impl Kernel {
         self.leave_groups(endpoint.endpoint, Some(endpoint.gaid))?;
         let known = self.endpoints.get(&endpoint.endpoint).copied();
         if known.is_none_or(|(known, _)| known != *endpoint) {
-            if self.endpoints.remove(&endpoint.endpoint).is_some() {
-                self.take("endpoints", &id)?;
-            }
+            self.forget_endpoint(endpoint.endpoint)?;
             self.wait()?;
             let request = &mut Words::of(&[endpoint.slot_base, endpoint.slots]);
             self.control("reset_slots", request, "start slots anew")?;
@@ -293,11 +302,16 @@ impl Kernel {
     /// # Errors
     /// What the kernel says.
     pub fn remove_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
-        self.leave_groups(endpoint, None)?;
-        match self.endpoints.remove(&endpoint) {
-            Some(_) => self.take("endpoints", &endpoint.to_ne_bytes()),
-            None => Ok(()),
+        let left = self.leave_groups(endpoint, None);
+        left.and(self.forget_endpoint(endpoint))
+    }
+
+    fn forget_endpoint(&mut self, endpoint: u32) -> Result<(), Error> {
+        if self.endpoints.contains_key(&endpoint) {
+            self.take("endpoints", &endpoint.to_ne_bytes())?;
+            self.endpoints.remove(&endpoint);
         }
+        Ok(())
     }
 
     /// The index of an application's counters.
@@ -361,8 +375,12 @@ impl Kernel {
         self.map(map)?.update(key, value, MapFlags::ANY).map_err(Error::kernel("changing a table"))
     }
 
+    /// Takes an entry out; one that never came in is out already.
     pub(crate) fn take(&self, map: &'static str, key: &[u8]) -> Result<(), Error> {
-        self.map(map)?.delete(key).map_err(Error::kernel("changing a table"))
+        match self.map(map)?.delete(key) {
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(Error::kernel("changing a table")),
+        }
     }
 
     pub(crate) fn get(&self, map: &'static str, key: &[u8], flags: MapFlags) -> Result<Vec<u8>, Error> {
@@ -373,37 +391,5 @@ impl Kernel {
     pub(crate) fn get_all(&self, map: &'static str, index: u32) -> Result<Vec<Vec<u8>>, Error> {
         let value = self.map(map)?.lookup_percpu(&index.to_ne_bytes(), MapFlags::ANY);
         value.map_err(Error::kernel("reading counters"))?.ok_or(Error::Missing(map))
-    }
-}
-
-/// Attaches a program to an interface, in its driver if that can, otherwise behind it.
-///
-/// # Errors
-/// [`Error::NoInterface`], [`Error::Occupied`], or what the kernel says.
-pub(crate) fn attach_to(program: &ProgramMut<'_>, interface: &str) -> Result<(Link, Mode), Error> {
-    let ifindex = index_of(interface)?;
-    let query = |doing| Xdp::new(program.as_fd()).query(ifindex, XdpFlags::NONE).map_err(Error::kernel(doing));
-    let before = query("asking what the interface carries")?;
-    if before.prog_id != 0 {
-        return Err(Error::Occupied { interface: interface.to_owned(), id: before.prog_id });
-    }
-    let link = program.attach_xdp(ifindex).map_err(Error::kernel("attaching the XDP program"))?;
-    /// `XDP_ATTACHED_DRV`.
-    const IN_DRIVER: u8 = 1;
-    let native = query("asking how the program is attached")?.attach_mode == IN_DRIVER;
-    Ok((link, if native { Mode::Native } else { Mode::Generic }))
-}
-
-/// The kernel's number of an interface.
-///
-/// # Errors
-/// [`Error::NoInterface`], or what the system says.
-pub(crate) fn index_of(interface: &str) -> Result<i32, Error> {
-    let system = |source: rustix::io::Errno| Error::System { doing: "asking for an interface", source: source.into() };
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(system)?;
-    match netdevice::name_to_index(&any, interface) {
-        Ok(index) => Ok(index as i32),
-        Err(error) if io::Error::from(error).kind() == io::ErrorKind::PermissionDenied => Err(Error::Permission),
-        Err(_) => Err(Error::NoInterface(interface.to_owned())),
     }
 }

@@ -20,6 +20,8 @@
 pub const AVAILABLE: bool = cfg!(feature = "kernel");
 
 #[cfg(feature = "kernel")]
+mod attach;
+#[cfg(feature = "kernel")]
 pub mod cost;
 #[cfg(feature = "kernel")]
 mod error;
@@ -47,9 +49,11 @@ mod run;
 mod typical;
 
 #[cfg(feature = "kernel")]
+pub use attach::Mode;
+#[cfg(feature = "kernel")]
 pub use error::Error;
 #[cfg(feature = "kernel")]
-pub use kernel::{Config, Kernel, Mode};
+pub use kernel::{Config, Kernel};
 #[cfg(feature = "kernel")]
 pub use objects::Objects;
 #[cfg(feature = "kernel")]

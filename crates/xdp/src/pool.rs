@@ -36,11 +36,17 @@ pub struct Slot {
 }
 
 impl Kernel {
-    /// Installs a pool, or changes its servers: what [`pathcall_program::Tables::install_pool`] has taken.
+    /// Installs a pool, or changes its servers: what [`pathcall_program::Tables::install_pool`] has taken. One that is
+    /// refused is not there any more, if it was.
     ///
     /// # Errors
     /// [`Error::Pools`], or what the kernel says.
     pub fn install_pool(&mut self, pool: &Pool) -> Result<(), Error> {
+        let done = self.enter_pool(pool);
+        self.or_remove(pool.gaid, done)
+    }
+
+    fn enter_pool(&mut self, pool: &Pool) -> Result<(), Error> {
         let gaid = pool.gaid;
         let (place, before) = match self.pools.get(&gaid) {
             Some(placed) => (placed.place, placed.pool.servers.clone()),
@@ -71,18 +77,19 @@ impl Kernel {
         self.put("pools", &gaid.to_ne_bytes(), Words::of(&[pool.version, count, place]).bytes())
     }
 
-    /// Takes a pool out; whether there was one.
-    pub(crate) fn remove_pool(&mut self, gaid: u32) -> Result<bool, Error> {
-        self.unpair(gaid)?;
-        if self.pools.remove(&gaid).is_none() {
-            return Ok(false);
+    /// Takes a pool out, if there is one.
+    pub(crate) fn remove_pool(&mut self, gaid: u32) -> Result<(), Error> {
+        if !self.pools.contains_key(&gaid) {
+            return Ok(());
         }
         self.take("pools", &gaid.to_ne_bytes())?;
+        self.unpair(gaid)?;
+        self.pools.remove(&gaid);
         if self.pools.is_empty() {
             self.wait()?;
             self.control("reset_calls", &mut Words::of(&[0, 0]), "forget calls")?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Says by which id the element is known among others on a call's path.
@@ -218,25 +225,25 @@ impl Kernel {
         if !own || !(2..=PAIRED_MAX).contains(&interfaces.len()) {
             return Ok(());
         }
-        let (place, mut paired) = (*place, Vec::new());
+        let place = *place;
         for (second, other) in interfaces.iter().enumerate() {
             for (first, one) in interfaces[..second].iter().enumerate() {
                 let map = self.table_of([*one, *other])?;
                 let pair = (place * PAIRED_MAX as u32 + first as u32) * PAIRED_MAX as u32 + second as u32;
                 self.put("pairs", &pair.to_ne_bytes(), &map.as_fd().as_raw_fd().to_ne_bytes())?;
-                paired.push(pair);
+                self.pools.entry(gaid).and_modify(|placed| placed.paired.push(pair));
             }
         }
-        self.pools.entry(gaid).and_modify(|placed| placed.paired = paired);
         self.put("cloned_here", &place.to_ne_bytes(), &1_u32.to_ne_bytes())
     }
 
     /// Leaves a pool's clones to user space, and nothing by which the kernel made them.
     fn unpair(&mut self, gaid: u32) -> Result<(), Error> {
-        let Some(placed) = self.pools.get_mut(&gaid) else { return Ok(()) };
-        let (place, paired) = (placed.place, std::mem::take(&mut placed.paired));
+        let Some(Placed { place, paired, .. }) = self.pools.get(&gaid) else { return Ok(()) };
         self.put("cloned_here", &place.to_ne_bytes(), &0_u32.to_ne_bytes())?;
-        paired.into_iter().try_for_each(|pair| self.take("pairs", &pair.to_ne_bytes()))
+        paired.iter().try_for_each(|pair| self.take("pairs", &pair.to_ne_bytes()))?;
+        self.pools.entry(gaid).and_modify(|placed| placed.paired.clear());
+        Ok(())
     }
 
     fn all_loads(&self, array: &'static str) -> Result<Vec<u16>, Error> {

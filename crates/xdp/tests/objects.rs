@@ -6,13 +6,16 @@ mod common;
 #[allow(dead_code, reason = "the test `veth` uses the rest")]
 mod hosts;
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use common::frames::{self, GAID, SERVER, WORKERS};
 use common::{address, loaded};
 use hosts::{Host, Hosts};
 use pathcall_program::{Endpoint, Pool};
-use pathcall_xdp::{Kernel, Objects};
+use pathcall_xdp::{Error, Kernel, Objects};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const POOL: u32 = 70;
 /// Endpoints of the pool's servers.
@@ -69,5 +72,27 @@ fn groups_and_pools_that_go_leave_no_tables() {
         maps(none + 1);
         kernel.remove(GAID).expect("it is there");
         maps(none);
+
+        // What fails half-way, as there can be no more descriptors, and with them no tables.
+        install(kernel, &SERVERS[..2]);
+        let swapped = Pool { gaid: POOL, version: 2, servers: vec![SERVERS[1], SERVERS[0]] };
+        let refused = without_descriptors(|| kernel.install_pool(&swapped));
+        assert!(matches!(refused, Err(Error::Kernel { .. })), "{refused:?}");
+        assert!(!kernel.has(POOL));
+        maps(none);
+        install(kernel, &SERVERS);
+        maps(none + 3);
+        kernel.remove(POOL).expect("it is there");
+        maps(none);
     });
+}
+
+/// Does this while the process can open no more files.
+fn without_descriptors<T>(work: impl FnOnce() -> T) -> T {
+    let before = getrlimit(Resource::Nofile);
+    let next = File::open("/dev/null").expect("one more").as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), ..before }).expect("fewer");
+    let done = work();
+    setrlimit(Resource::Nofile, before).expect("as before");
+    done
 }

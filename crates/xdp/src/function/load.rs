@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::grace::Grace;
 use super::{Error, compile, log};
-use crate::kernel::{Mode, attach_to, index_of};
+use crate::attach::{Mode, attach_to, index_of};
 
 /// Longest packet that a test takes: one page less what the kernel keeps of it.
 pub(super) const PACKET_MAX: usize = 3_500;

@@ -12,7 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
 
 use super::{Error, XdpFunction, log};
-use crate::kernel::{Config, attach_to};
+use crate::attach::attach_to;
+use crate::kernel::Config;
 use crate::layout::Words;
 use crate::{Kernel, Mode};
 

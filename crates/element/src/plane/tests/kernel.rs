@@ -14,17 +14,8 @@ const SERVERS: [u32; 2] = [41, 42];
 /// Nothing, said aloud, where it is not permitted.
 fn plane(hosts: SocketAddr) -> Option<Plane> {
     let link = link();
-    let (data, size) = (link.local_addr(), SIZE);
-    let request = Request { interfaces: &[], rooted: &[], data, advertise: None, size, inlined: false };
-    let kernel = match Kernel::start(&request) {
-        Err(Error::Xdp(pathcall_xdp::Error::Permission)) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
-            println!("skipped: it takes root");
-            return None;
-        }
-        started => started.unwrap(),
-    };
-    assert!(kernel.is_some(), "the kernel takes the program");
-    Some(installed(Plane::new(link, kernel, &Config { size, ..Config::default() }), hosts, None))
+    let kernel = crate::kernel::tested(link.local_addr(), SIZE)?;
+    Some(installed(Plane::new(link, Some(kernel), &Config { size: SIZE, ..Config::default() }), hosts, None))
 }
 
 /// How many frames leave when this one has come.
