@@ -219,3 +219,29 @@ async fn a_port_in_use_is_reported() {
     let a = link();
     assert_eq!(Link::bind(a.local_addr()).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
 }
+
+/// The system answers a send into a blackhole with the error that stands for missing offload, too.
+#[test]
+fn one_without_a_way_costs_the_others_no_offload() {
+    if !pathcall_testbed::root_tests("one_without_a_way_costs_the_others_no_offload") {
+        return;
+    }
+    let bed = pathcall_testbed::Testbed::builder().hosts(2).up().unwrap();
+    let (host, other) = (bed.host(1).unwrap(), bed.host(2).unwrap());
+    let nowhere = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 1));
+    let route = host.command("ip").args(["route", "add", "blackhole", "192.0.2.1"]).status().unwrap();
+    assert!(route.success());
+    let sent = std::thread::spawn(move || {
+        host.enter().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        let mut link = Link::bind(SocketAddr::from((host.address(), 0))).unwrap();
+        for to in [nowhere, SocketAddr::from((other.address(), 9))] {
+            (0..10).for_each(|i| link.queue(to, &frame(i, 100)));
+            link.flush();
+        }
+        link.stats()
+    });
+    let stats = sent.join().unwrap();
+    assert_eq!((stats.lost_error, stats.frames_out, stats.calls_out), (10, 10, 1), "{stats:?}");
+}

@@ -288,7 +288,12 @@ impl Link {
             rings.attend(looking, &mut self.stats);
             let buffer = &mut received.get().bytes[..RECV_MESSAGE_BYTES];
             frames = rings.take(buffer, &mut self.stats, |senders, stats, from, ce, frame| {
-                f(&mut Outbox::new(&self.io, &mut self.batches, stats, Some(senders), self.backlog), from, ce, frame);
+                f(
+                    &mut Outbox::new(&mut self.io, &mut self.batches, stats, Some(senders), self.backlog),
+                    from,
+                    ce,
+                    frame,
+                );
             });
             if rings.spares_the_socket(looking, frames) {
                 return Ok(frames);
@@ -336,7 +341,7 @@ impl Link {
                     }
                     let rings = self.rings.as_mut().map(|rings| &mut rings.senders);
                     let stats = &mut self.stats;
-                    f(&mut Outbox::new(&self.io, &mut self.batches, stats, rings, self.backlog), from, ce, frame);
+                    f(&mut Outbox::new(&mut self.io, &mut self.batches, stats, rings, self.backlog), from, ce, frame);
                     frames += 1;
                 }
                 if after.is_empty() || frame.is_empty() {
@@ -357,7 +362,7 @@ impl Link {
     #[inline]
     pub fn queue(&mut self, to: SocketAddr, frame: &[u8]) {
         let rings = self.rings.as_mut().map(|rings| &mut rings.senders);
-        Outbox::new(&self.io, &mut self.batches, &mut self.stats, rings, self.backlog).queue(to, frame);
+        Outbox::new(&mut self.io, &mut self.batches, &mut self.stats, rings, self.backlog).queue(to, frame);
     }
 
     /// Sends what is queued. What the send buffer does not take stays queued; then
@@ -366,7 +371,7 @@ impl Link {
         if let Some(rings) = &mut self.rings {
             rings.senders.flush();
         }
-        self.batches.flush(&self.io, &mut self.stats);
+        self.batches.flush(&mut self.io, &mut self.stats);
     }
 
     /// Whether frames wait for room in the send buffer: only ever true after a `queue` or `flush`

@@ -21,7 +21,7 @@ const BATCH_FRAMES_MAX: usize = 64;
 /// The sending side of a [`Link`](super::Link), while a received batch is worked on.
 #[derive(Debug)]
 pub struct Outbox<'a> {
-    io: &'a Io,
+    io: &'a mut Io,
     batches: &'a mut Batches,
     stats: &'a mut LinkStats,
     rings: Option<&'a mut Senders>,
@@ -30,7 +30,7 @@ pub struct Outbox<'a> {
 
 impl<'a> Outbox<'a> {
     pub(super) fn new(
-        io: &'a Io,
+        io: &'a mut Io,
         batches: &'a mut Batches,
         stats: &'a mut LinkStats,
         rings: Option<&'a mut Senders>,
@@ -60,7 +60,7 @@ impl<'a> Outbox<'a> {
 /// What takes the batches: the socket, or a test's stand-in.
 pub(super) trait Port {
     /// One send call: a run of frames of `segment` bytes, the last may be shorter.
-    fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()>;
+    fn send(&mut self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()>;
     /// Frames that one send call can carry now; falls to 1 when the system refuses offload.
     fn segments_max(&self) -> usize;
     /// Whether a send to there can be meant.
@@ -83,7 +83,7 @@ impl Batches {
         self.blocked
     }
 
-    pub(super) fn queue(&mut self, port: &impl Port, stats: &mut LinkStats, to: SocketAddr, frame: &[u8]) {
+    pub(super) fn queue(&mut self, port: &mut impl Port, stats: &mut LinkStats, to: SocketAddr, frame: &[u8]) {
         if frame.is_empty() || frame.len() > FRAME_BYTES_MAX || !port.reaches(to) {
             stats.lost_error += 1;
             return;
@@ -103,7 +103,7 @@ impl Batches {
     }
 
     /// Sends the batches in the order in which they were opened, until the socket's buffer is full.
-    pub(super) fn flush(&mut self, port: &impl Port, stats: &mut LinkStats) {
+    pub(super) fn flush(&mut self, port: &mut impl Port, stats: &mut LinkStats) {
         let open = &mut self.batches[..self.open];
         let sent = open.iter_mut().position(|batch| !batch.send(port, stats)).unwrap_or(open.len());
         open.rotate_left(sent);
@@ -113,7 +113,7 @@ impl Batches {
     }
 
     /// The open batch to `to`, opened if need be; `None` when there are too many that can't be sent.
-    fn batch_for(&mut self, port: &impl Port, stats: &mut LinkStats, to: SocketAddr) -> Option<usize> {
+    fn batch_for(&mut self, port: &mut impl Port, stats: &mut LinkStats, to: SocketAddr) -> Option<usize> {
         let (before, after) = self.batches[..self.open].split_at(self.last);
         if let Some(i) = after.iter().position(|batch| batch.to == to) {
             return Some(self.last + i);
@@ -167,7 +167,7 @@ impl Batch {
     }
 
     /// Sends what is not sent yet; false when the socket's buffer is full, to be called again.
-    fn send(&mut self, port: &impl Port, stats: &mut LinkStats) -> bool {
+    fn send(&mut self, port: &mut impl Port, stats: &mut LinkStats) -> bool {
         while self.done < self.bytes.len() {
             let segments = port.segments_max();
             let rest = &self.bytes[self.done..];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     impl Port for Fake {
-        fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
+        fn send(&mut self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
             assert!(contents.len() <= segment * self.segments_max());
             if self.refuses_offload && contents.len() > segment {
                 self.segments_max.set(1);
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn refused_offload_sends_the_same_frames_one_by_one() {
-        let (port, mut batches, mut stats) = (fake(usize::MAX, true), Batches::default(), LinkStats::default());
+        let (mut port, mut batches, mut stats) = (fake(usize::MAX, true), Batches::default(), LinkStats::default());
         for i in 0..5 {
-            batches.queue(&port, &mut stats, to(1), &[i; 3]);
+            batches.queue(&mut port, &mut stats, to(1), &[i; 3]);
         }
-        batches.queue(&port, &mut stats, to(1), &[5; 2]);
-        batches.flush(&port, &mut stats);
+        batches.queue(&mut port, &mut stats, to(1), &[5; 2]);
+        batches.flush(&mut port, &mut stats);
         let frames: Vec<_> = port.calls.take().into_iter().map(|(_, bytes)| bytes).collect();
         assert_eq!(frames, [&[0; 3][..], &[1; 3], &[2; 3], &[3; 3], &[4; 3], &[5; 2]]);
         assert_eq!((stats.frames_out, stats.bytes_out, stats.calls_out, stats.lost_error), (6, 17, 6, 0));
@@ -253,25 +253,25 @@ mod tests {
 
     #[test]
     fn a_full_socket_keeps_frames_in_order_and_within_bounds() {
-        let (port, mut batches, mut stats) = (fake(2, false), Batches::default(), LinkStats::default());
+        let (mut port, mut batches, mut stats) = (fake(2, false), Batches::default(), LinkStats::default());
         for destination in 1..=4 {
-            batches.queue(&port, &mut stats, to(destination), &[destination as u8; 9]);
+            batches.queue(&mut port, &mut stats, to(destination), &[destination as u8; 9]);
         }
-        batches.flush(&port, &mut stats);
+        batches.flush(&mut port, &mut stats);
         assert!(batches.is_blocked());
         // The batches of two are unsent; they take frames up to their size, then lose.
         for _ in 0..100 {
-            batches.queue(&port, &mut stats, to(4), &[44; 9]);
+            batches.queue(&mut port, &mut stats, to(4), &[44; 9]);
         }
         assert_eq!(stats.lost_full, 101 - 64);
         // Destinations are bounded too.
         for destination in 5..200 {
-            batches.queue(&port, &mut stats, to(destination), &[1]);
+            batches.queue(&mut port, &mut stats, to(destination), &[1]);
         }
         assert_eq!(stats.lost_full, 37 + (195 - (OPEN_BATCHES_MAX as u64 - 2)));
 
         port.room.set(usize::MAX);
-        batches.flush(&port, &mut stats);
+        batches.flush(&mut port, &mut stats);
         assert!(!batches.is_blocked());
         let calls = port.calls.take();
         assert_eq!(calls.iter().map(|call| call.0).collect::<Vec<_>>()[..5], [1, 2, 3, 4, 5]);
@@ -281,15 +281,15 @@ mod tests {
 
     #[test]
     fn a_full_socket_in_the_middle_of_a_batch_sends_no_frame_twice() {
-        let (port, mut batches, mut stats) = (fake(3, true), Batches::default(), LinkStats::default());
+        let (mut port, mut batches, mut stats) = (fake(3, true), Batches::default(), LinkStats::default());
         for i in 0..6 {
-            batches.queue(&port, &mut stats, to(1), &[i]);
+            batches.queue(&mut port, &mut stats, to(1), &[i]);
         }
-        batches.flush(&port, &mut stats);
+        batches.flush(&mut port, &mut stats);
         assert!(batches.is_blocked());
-        batches.queue(&port, &mut stats, to(1), &[6]);
+        batches.queue(&mut port, &mut stats, to(1), &[6]);
         port.room.set(usize::MAX);
-        batches.flush(&port, &mut stats);
+        batches.flush(&mut port, &mut stats);
         let frames: Vec<_> = port.calls.take().into_iter().map(|(_, bytes)| bytes[0]).collect();
         assert_eq!(frames, [0, 1, 2, 3, 4, 5, 6]);
     }

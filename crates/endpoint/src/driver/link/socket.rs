@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pathcall_wire::link::LinkRepr;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
+use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -50,15 +51,24 @@ impl Io {
         self.offload.recv((&*self.socket).into(), &mut buffers, meta)
     }
 
+    /// Whether the system sends nothing from here to there: a route says so, a blackhole for one, or the socket's own
+    /// address is gone for the moment. It answers such a send with the error that stands for missing offload too.
+    #[cold]
+    fn has_no_way(&self, to: SocketAddr) -> bool {
+        let mut from = self.local;
+        from.set_port(0);
+        std::net::UdpSocket::bind(from).and_then(|asking| asking.connect(to)).is_err()
+    }
+
     /// Sends a message of the link itself; what is lost is said again.
-    pub(super) fn tell(&self, to: SocketAddr, message: &LinkRepr) {
+    pub(super) fn tell(&mut self, to: SocketAddr, message: &LinkRepr) {
         let bytes = message.bytes();
         let _ = self.send(to, &bytes, bytes.len());
     }
 }
 
 impl Port for Io {
-    fn send(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
+    fn send(&mut self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
         // ECT(0): routers that are short of room mark the frame instead of dropping it.
         let ecn = Some(EcnCodepoint::Ect0);
         let transmit = Transmit { destination: to, ecn, contents, segment_size: Some(segment), src_ip: None };
@@ -69,7 +79,15 @@ impl Port for Io {
             send()
         });
         // The runtime learns only in its next turn that a new socket can be written to.
-        if tried { result } else { send() }
+        let result = if tried { result } else { send() };
+        // Offload and marks have been given up for all by now, but maybe for the fault of one.
+        if result.as_ref().is_err_and(stands_for_missing_offload)
+            && self.has_no_way(to)
+            && let Ok(offload) = UdpSocketState::new((&*self.socket).into())
+        {
+            self.offload = offload;
+        }
+        result
     }
 
     fn segments_max(&self) -> usize {
@@ -88,4 +106,9 @@ impl Port for Io {
         let loopback = !self.local.ip().is_loopback() || ip.is_loopback();
         to.port() != 0 && !ip.is_unspecified() && family && loopback
     }
+}
+
+/// What the system says where a socket's options are not supported, and in some other cases.
+fn stands_for_missing_offload(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::INVAL | Errno::IO))
 }
