@@ -73,10 +73,13 @@ pub(crate) fn resolve(marked: &[Marked], problems: &mut Vec<Diagnostic>) -> Vec<
 pub(crate) type Types = HashMap<(String, String, String), (String, String)>;
 
 /// The types of all methods, by package, service and method.
-pub(crate) fn types(set: &FileDescriptorSet, typed_fields: &str) -> std::io::Result<Types> {
+pub(crate) fn types(set: &FileDescriptorSet, extern_paths: &[(String, String)]) -> std::io::Result<Types> {
     let types = Rc::new(RefCell::new(Types::new()));
     let mut config = prost_build::Config::new();
-    config.extern_path(".pathcall", typed_fields).service_generator(Box::new(Names(Rc::clone(&types))));
+    for (proto, rust) in extern_paths {
+        config.extern_path(proto, rust);
+    }
+    config.service_generator(Box::new(Names(Rc::clone(&types))));
     let module = |file: &prost_types::FileDescriptorProto| Module::from_protobuf_package_name(file.package());
     config.generate(set.file.iter().map(|file| (module(file), file.clone())).collect())?;
     drop(config);

@@ -47,6 +47,9 @@ const FOREIGN_PACKAGES: [&str; 2] = ["pathcall", "google.protobuf"];
 /// Compiles `.proto` files with their filters, for `build.rs`. Filters are looked for beside the
 /// `.proto` that names them; `pathcall/types.proto` and `pathcall/options.proto` need not exist.
 ///
+/// Cargo is told to run `build.rs` again when one of these files changes, but for those in `OUT_DIR`: who makes such a
+/// file from others prints `cargo::rerun-if-changed` of those.
+///
 /// # Errors
 /// Everything that is wrong with the files, or why a file could not be written.
 pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
@@ -56,7 +59,8 @@ pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Re
 /// [`compile`] with choices.
 #[must_use]
 pub fn configure() -> Builder {
-    Builder { tonic: tonic_prost_build::configure(), out_dir: None, runtime: String::new() }.runtime("::pathcall")
+    let tonic = tonic_prost_build::configure();
+    Builder { tonic, out_dir: None, runtime: String::new(), extern_paths: Vec::new() }.runtime("::pathcall")
 }
 
 /// Compiles, like [`compile`], and says what to do differently.
@@ -65,10 +69,13 @@ pub struct Builder {
     tonic: tonic_prost_build::Builder,
     out_dir: Option<PathBuf>,
     runtime: String,
+    /// Protobuf names, and where their types are in Rust.
+    extern_paths: Vec<(String, String)>,
 }
 
 impl Builder {
-    /// Changes the settings of tonic's generator.
+    /// Changes the settings of tonic's generator. Its output directory and extern paths are set here, as what is
+    /// written beside the stubs asks for them, too.
     #[must_use]
     pub fn tonic(self, change: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder) -> Self {
         Self { tonic: change(self.tonic), ..self }
@@ -79,6 +86,16 @@ impl Builder {
     pub fn out_dir(self, directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref().to_path_buf();
         Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
+    }
+
+    /// Takes the types of a protobuf name and what is below it, such as `.common`, from a Rust path, such as
+    /// `::common::proto`, and generates none.
+    #[must_use]
+    pub fn extern_path(mut self, proto: impl Into<String>, rust: impl Into<String>) -> Self {
+        let (proto, rust) = (proto.into(), rust.into());
+        self.tonic = self.tonic.extern_path(&proto, &rust);
+        self.extern_paths.push((proto, rust));
+        self
     }
 
     /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed. The stubs use
@@ -109,9 +126,11 @@ impl Builder {
 
         let packages: BTreeSet<String> = loaded.set.file.iter().map(|file| file.package().to_owned()).collect();
         let types = format!("{}::types", self.runtime);
+        let mut extern_paths = self.extern_paths;
+        extern_paths.push((".pathcall".to_owned(), types.clone()));
         let names = match resolved.delegated.is_empty() {
             true => delegated::Types::default(),
-            false => delegated::types(&loaded.set, &types).map_err(Error::Stubs)?,
+            false => delegated::types(&loaded.set, &extern_paths).map_err(Error::Stubs)?,
         };
         self.tonic.extern_path(".pathcall", types).compile_fds(loaded.set).map_err(Error::Stubs)?;
         for package in packages.iter().filter(|package| !FOREIGN_PACKAGES.contains(&package.as_str())) {
@@ -230,9 +249,17 @@ fn owned(paths: &[impl AsRef<Path>]) -> Vec<PathBuf> {
 }
 
 fn rerun_if_changed(paths: &[impl AsRef<Path>]) {
-    for path in paths {
-        println!("cargo:rerun-if-changed={}", path.as_ref().display());
+    let out = std::env::var_os("OUT_DIR").map(PathBuf::from);
+    for path in watched(paths, out.as_deref()) {
+        println!("cargo:rerun-if-changed={}", path.display());
     }
+}
+
+/// All but what a build script has written itself: it is newer than the run that wrote it, and every build would find a
+/// change.
+fn watched<'a>(paths: &'a [impl AsRef<Path>], out: Option<&'a Path>) -> impl Iterator<Item = &'a Path> {
+    let own = move |path: &Path| out.is_some_and(|out| path.starts_with(out));
+    paths.iter().map(AsRef::as_ref).filter(move |path| !own(path))
 }
 
 /// Writes, unless it is there already: an older time stamp spares a rebuild.
@@ -241,4 +268,18 @@ fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
         return Ok(());
     }
     std::fs::write(path, contents).map_err(|source| Error::Write { path: path.to_path_buf(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_build_script_writes_is_no_change_to_it() {
+        let paths = ["proto/app.proto", "/target/out/made.proto", "/target/outside.proto"];
+        let watched =
+            |out: Option<&str>| watched(&paths, out.map(Path::new)).map(Path::to_path_buf).collect::<Vec<_>>();
+        assert_eq!(watched(Some("/target/out")), [paths[0], paths[2]].map(PathBuf::from));
+        assert_eq!(watched(None), paths.map(PathBuf::from));
+    }
 }

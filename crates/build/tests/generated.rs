@@ -85,6 +85,18 @@ fn delegated_methods_are_types() {
 }
 
 #[test]
+fn types_from_elsewhere_are_those_of_delegated_methods_too() {
+    let out = tempfile::tempdir().expect("a directory");
+    let build =
+        configure().runtime("::pathcall_proto").out_dir(out.path()).extern_path(".docs.Doc", "::elsewhere::Doc");
+    build.compile(&[fixtures().join("docs.proto")], &[fixtures()]).unwrap_or_else(|error| panic!("{error}"));
+    let (stubs, delegated) = (read(out.path(), "docs.rs"), read(out.path(), "docs.pathcall.rs"));
+    assert!(!stubs.contains("struct Doc "), "{stubs}");
+    assert!(delegated.contains("type Response = ::elsewhere::Doc;"), "{delegated}");
+    assert!(delegated.contains("type Request = super::Query;"), "{delegated}");
+}
+
+#[test]
 fn manifests_are_constants() {
     let update = golden::PATHCALL.method("/training.Training/Update").expect("Update");
     assert_eq!(update.kind, Kind::Sum { threshold: 2, clear: ClearPolicy::Copy });
