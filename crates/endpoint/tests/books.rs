@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::server::books::{BOOK_KEPT, Entered, Entry, IDS_MAX};
+use pathcall_endpoint::map::server::books::{BOOK_KEPT, Entered, Entry, IDS_MAX, Try};
 use pathcall_endpoint::map::server::{Event, KEY_MEMORY, MapServer, QueryId, ServerConfig};
 use pathcall_endpoint::map::{CallError, ClearPolicy, Key, Modify};
 use pathcall_wire::{Instant, OpType};
@@ -40,7 +40,7 @@ fn at(time: Duration) -> Instant {
 
 /// Adds 1 to "a" under this id.
 fn add(server: &mut MapServer, now: Instant, id: &str, completed: &[Vec<u8>]) -> Result<Entered, CallError> {
-    let entry = Entry { book: BOOK, id: id.as_bytes(), completed };
+    let entry = Entry { book: BOOK, nth: &Try::default(), id: id.as_bytes(), completed };
     server.apply(now, &entry, &[(Key::from("a"), 1)], Modify::default())
 }
 
@@ -68,7 +68,7 @@ fn a_book_is_forgotten_when_nobody_writes_in_it_and_that_is_said() {
     assert_eq!(add(&mut server, at(almost * 2), "x", &[]), Ok(Entered::Before));
     let later = at(almost * 2 + BOOK_KEPT);
     assert_eq!(add(&mut server, later, "x", &[]), Err(CallError::Forgotten));
-    let strange = Entry { book: BOOK + 1, id: b"x", completed: &[] };
+    let strange = Entry { book: BOOK + 1, nth: &Try::default(), id: b"x", completed: &[] };
     assert_eq!(server.apply(later, &strange, &[], Modify::default()), Err(CallError::Forgotten));
     assert_eq!(values(&mut server, later)[0].1, 1);
 }
@@ -87,11 +87,36 @@ fn a_book_remembers_so_many_ids_and_those_that_are_noted_as_done_no_more() {
     assert_eq!(add(&mut server, Instant(0), "and another", &noted), Err(CallError::BooksFull));
 }
 
+/// The try of a process that was killed, which still was in a socket of its.
+#[test]
+fn a_try_that_comes_when_its_id_is_forgotten_changes_nothing() {
+    let mut server = server();
+    let mut add = |number, stragglers: &[u64], id: &str, completed: &[Vec<u8>]| {
+        let nth = Try { number, under_way_from: number, stragglers: stragglers.to_vec() };
+        let entry = Entry { book: BOOK, nth: &nth, id: id.as_bytes(), completed };
+        server.apply(Instant(0), &entry, &[(Key::from("a"), 1)], Modify::default())
+    };
+    // The next process makes the call again, and tells that it is done.
+    assert_eq!(add(20, &[], "x", &[]), Ok(Entered::Now));
+    assert_eq!(add(22, &[21], "y", &[b"x".to_vec()]), Ok(Entered::Now));
+    assert_eq!(add(10, &[], "x", &[]), Err(CallError::Late));
+    assert_eq!(add(20, &[], "x", &[]), Err(CallError::Late));
+    // What was sent before and is under way may come behind.
+    assert_eq!(add(24, &[21, 23], "z", &[]), Ok(Entered::Now));
+    assert_eq!(add(21, &[], "w", &[]), Ok(Entered::Now));
+    assert_eq!(add(22, &[21], "y", &[]), Err(CallError::Late));
+    assert_eq!(add(23, &[21], "v", &[]), Ok(Entered::Now));
+    // Who does not count is never late.
+    assert_eq!(add(0, &[], "u", &[]), Ok(Entered::Now));
+    assert_eq!(values(&mut server, Instant(0))[0].1, 6);
+}
+
 #[test]
 fn all_pairs_are_added_or_none() {
     let mut server = server();
     let pairs = |value| [(Key::from("a"), 1), (Key::from("full"), value)];
-    let entry = |id| Entry { book: BOOK, id, completed: &[] };
+    let uncounted = Try::default();
+    let entry = |id| Entry { book: BOOK, nth: &uncounted, id, completed: &[] };
     let nop = Modify::default();
     server.apply(Instant(0), &entry(b"x"), &pairs(i64::MAX), nop).expect("fits");
     let outcome = server.apply(Instant(0), &entry(b"y"), &pairs(1), nop);

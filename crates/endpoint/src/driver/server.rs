@@ -12,7 +12,7 @@ use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
 use super::link::Link;
 use super::shared::{Owned, Shared};
-use crate::map::server::books::{Entered, Entry};
+use crate::map::server::books::{Entered, Entry, Try};
 use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
 use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
 use crate::tables::ByNumber;
@@ -35,6 +35,8 @@ enum Command {
 pub struct NamedCall {
     /// The number of its caller's book.
     pub book: u64,
+    /// Which try this is.
+    pub nth: Try,
     /// Its id.
     pub id: Vec<u8>,
     /// Ids that the caller has noted as done.
@@ -309,8 +311,8 @@ impl Party for Owner {
             // Whoever no longer waits asks again.
             Command::OpenBook(number, reply) => drop(reply.send(self.server.open_book(now, number))),
             Command::Apply(call, reply) => {
-                let NamedCall { book, id, completed, pairs, modify } = *call;
-                let entry = Entry { book, id: &id, completed: &completed };
+                let NamedCall { book, nth, id, completed, pairs, modify } = *call;
+                let entry = Entry { book, nth: &nth, id: &id, completed: &completed };
                 let _ = reply.send(self.server.apply(now, &entry, &pairs, modify));
             }
             Command::Batch { endpoint, bytes } => {

@@ -68,6 +68,9 @@ pub enum CallError {
     /// The server has started anew, or has not heard of the caller for too long.
     #[error("the server no longer knows which calls of this journal took effect")]
     Forgotten,
+    /// A try of a call with an id that its caller has given up, or whose process was killed.
+    #[error("this try of the call was given up: it comes too late")]
+    Late,
     /// The numbers of the caller's frames have run out: another caller has new ones.
     #[error("the caller has used up the numbers of its frames: it is to join anew")]
     Spent,

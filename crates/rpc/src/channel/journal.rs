@@ -9,14 +9,19 @@
 //! then, so `kill -9` loses nothing; the loss of the whole machine may, for it is not synchronised with
 //! the disk. A record that is not whole, as the process was killed or the disk was full, was never acted upon, and is cut
 //! off before another one follows. The file grows by one to three records a call: a run that is over can remove it.
+//!
+//! Each opening has a number, which is the upper part of the numbers of its tries: what a process before left on its way
+//! has smaller ones, and the server knows it by them. It is the time, so that it grows also where the file has gone back,
+//! as after the loss of the machine; and it is written, so that it grows also where the clock has.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, IDS_MAX};
+use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, IDS_MAX, STRAGGLERS_MAX, Try};
 
 /// What a journal begins with.
 const HEAD: &[u8] = b"pathcall journal 1\n";
@@ -25,6 +30,9 @@ const BOOK: u8 = 1;
 const BEGUN: u8 = 2;
 const DONE: u8 = 3;
 const APPLIED: u8 = 4;
+const OPENED: u8 = 5;
+/// Bits of a try's number below that of the opening, in microseconds; nobody makes so many tries in one.
+const TRY_BITS: u32 = 12;
 
 /// Why a journal can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +97,10 @@ struct State {
     /// A part of a record may stand behind them.
     torn: bool,
     applications: HashMap<String, Known>,
+    /// The number of the next try.
+    next: u64,
+    /// Numbers of tries that are under way.
+    under_way: BTreeSet<u64>,
 }
 
 /// What is known of an application's calls.
@@ -101,8 +113,20 @@ struct Known {
     applied: HashSet<Vec<u8>>,
     done: HashSet<Vec<u8>>,
     under_way: HashSet<Vec<u8>>,
-    /// They took effect, and the server may still remember them.
-    untold: VecDeque<Vec<u8>>,
+    /// They took effect, and the server may still remember them; and the number that every try of theirs is below.
+    untold: VecDeque<(u64, Vec<u8>)>,
+}
+
+/// A try to have a call take effect, while it is under way.
+#[derive(Debug)]
+pub(super) struct Sending<'a> {
+    journal: &'a Journal,
+    application: &'a str,
+    book: u64,
+    pub(super) nth: Try,
+    /// Ids that the server is told it need not remember. Those that are left here when this is dropped it may not have
+    /// heard, and they are told again.
+    pub(super) telling: Vec<Vec<u8>>,
 }
 
 impl Journal {
@@ -118,17 +142,20 @@ impl Journal {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let mut applications = HashMap::new();
+        let (mut applications, mut last) = (HashMap::new(), 0);
         // A process that was killed while it made the file has left a part of the head.
         let whole = if HEAD.starts_with(&bytes) && bytes.len() < HEAD.len() {
             file.rewind().and_then(|()| file.write_all(HEAD)).map_err(failed)?;
             HEAD.len()
         } else {
             let records = bytes.strip_prefix(HEAD).ok_or_else(|| JournalError::Foreign { path: path.to_owned() })?;
-            HEAD.len() + replay(records, &mut applications)
+            HEAD.len() + replay(records, &mut applications, &mut last)
         };
-        let mut state = State { file, end: whole as u64, torn: true, applications };
-        state.cut().map_err(failed)?;
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
+        let (opening, under_way) = (clock.max(last + 1), BTreeSet::new());
+        let mut state =
+            State { file, end: whole as u64, torn: true, applications, next: opening << TRY_BITS, under_way };
+        state.write(&record(OPENED, "", opening, &[])).map_err(failed)?;
         Ok(Self { path: path.to_owned(), state: Mutex::new(state) })
     }
 
@@ -176,7 +203,8 @@ impl Journal {
     pub(super) fn applied(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
         let mut state = self.lock();
         self.append(&mut state, APPLIED, application, 0, id)?;
-        state.known(application).applied(id);
+        let next = state.next;
+        state.known(application).applied(id, next);
         Ok(())
     }
 
@@ -184,7 +212,8 @@ impl Journal {
     pub(super) fn done(&self, application: &str, id: &[u8]) -> Result<(), JournalError> {
         let mut state = self.lock();
         self.append(&mut state, DONE, application, 0, id)?;
-        state.known(application).done(id);
+        let next = state.next;
+        state.known(application).done(id, next);
         Ok(())
     }
 
@@ -193,18 +222,18 @@ impl Journal {
         self.lock().known(application).under_way.remove(id);
     }
 
-    /// Ids that the server need not remember.
-    pub(super) fn untold(&self, application: &str) -> Vec<Vec<u8>> {
-        self.lock().known(application).untold.drain(..).collect()
-    }
-
-    /// The server may not have heard that it need not remember these, of this book: it is told again.
-    pub(super) fn tell_again(&self, application: &str, book: u64, ids: Vec<Vec<u8>>) {
+    /// A call of this book is sent; what its server need not remember any more is told with it.
+    pub(super) fn send<'a>(&'a self, application: &'a str, book: u64) -> Sending<'a> {
         let mut state = self.lock();
-        let known = state.known(application);
-        if known.book.is_some_and(|current| current.number == book) {
-            known.untold.extend(ids);
-        }
+        let number = state.next;
+        state.next += 1;
+        let mut before = state.under_way.iter().copied();
+        // One that hangs keeps the server from forgetting no call of others.
+        let stragglers = before.by_ref().take(STRAGGLERS_MAX).collect();
+        let under_way_from = before.next().unwrap_or(number);
+        state.under_way.insert(number);
+        let telling = state.known(application).tell(book, under_way_from);
+        Sending { journal: self, application, book, nth: Try { number, under_way_from, stragglers }, telling }
     }
 
     /// Writes one record, in one piece.
@@ -254,26 +283,53 @@ impl State {
     }
 }
 
+/// `next` is the number of the next try: those of the call are below it.
 impl Known {
-    fn done(&mut self, id: &[u8]) {
-        self.took_effect(id);
+    fn done(&mut self, id: &[u8], next: u64) {
+        self.took_effect(id, next);
         self.applied.remove(id);
         self.done.insert(id.to_vec());
     }
 
-    fn applied(&mut self, id: &[u8]) {
-        self.took_effect(id);
+    fn applied(&mut self, id: &[u8], next: u64) {
+        self.took_effect(id, next);
         self.applied.insert(id.to_vec());
     }
 
     /// The server need not remember it any more.
-    fn took_effect(&mut self, id: &[u8]) {
+    fn took_effect(&mut self, id: &[u8], next: u64) {
         let book = self.begun.remove(id);
         if book.is_some() && book == self.book.map(|book| book.number) {
-            self.untold.push_back(id.to_vec());
+            self.untold.push_back((next, id.to_vec()));
             if self.untold.len() > IDS_MAX {
                 self.untold.pop_front();
             }
+        }
+    }
+
+    /// What the server of this book can forget: what it will know to be late if it comes again.
+    fn tell(&mut self, book: u64, under_way_from: u64) -> Vec<Vec<u8>> {
+        if self.book.is_none_or(|current| current.number != book) {
+            return Vec::new();
+        }
+        let (mut told, mut later) = (Vec::new(), VecDeque::new());
+        for (next, id) in self.untold.drain(..) {
+            if next <= under_way_from && told.len() < IDS_MAX { told.push(id) } else { later.push_back((next, id)) }
+        }
+        self.untold = later;
+        told
+    }
+}
+
+/// However it ends.
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.journal.lock();
+        state.under_way.remove(&self.nth.number);
+        let known = state.known(self.application);
+        if known.book.is_some_and(|current| current.number == self.book) {
+            // All of their tries are over.
+            known.untold.extend(self.telling.drain(..).map(|id| (0, id)));
         }
     }
 }
@@ -295,10 +351,16 @@ fn check(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Takes in the records that are whole; how many bytes they are.
-fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>) -> usize {
+/// Takes in the records that are whole; how many bytes they are. Tries of processes before are below all numbers of this
+/// one.
+fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>, opening: &mut u64) -> usize {
     let mut rest = bytes;
     while let Some((entry, after)) = next(rest) {
+        rest = after;
+        if entry.kind == OPENED {
+            *opening = entry.number;
+            continue;
+        }
         let known: &mut Known = applications.entry(entry.application.to_owned()).or_default();
         match entry.kind {
             BOOK => {
@@ -307,11 +369,10 @@ fn replay(bytes: &[u8], applications: &mut HashMap<String, Known>) -> usize {
                 known.untold.clear();
             }
             BEGUN => drop(known.begun.insert(entry.id.to_vec(), entry.number)),
-            APPLIED => known.applied(entry.id),
-            DONE => known.done(entry.id),
+            APPLIED => known.applied(entry.id, 0),
+            DONE => known.done(entry.id, 0),
             _ => {}
         }
-        rest = after;
     }
     bytes.len() - rest.len()
 }

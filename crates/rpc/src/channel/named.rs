@@ -9,7 +9,7 @@
 //!
 //! They go past the element, by gRPC: the server does them in one step and remembers their ids.
 
-use pathcall_endpoint::map::server::books::ID_BYTES_MAX;
+use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, Try};
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_client::PeerClient;
@@ -103,10 +103,10 @@ impl Named<'_> {
             filter_digest: self.method.digest,
             book: begun.unwrap_or_default(),
             id: self.id.to_vec(),
-            completed: Vec::new(),
             pairs,
             op: modify.op as u32,
             para: modify.para,
+            ..ApplyRequest::default()
         };
         if begun.is_some() {
             return self.apply(request).await;
@@ -130,14 +130,14 @@ impl Named<'_> {
     }
 
     async fn apply(&self, mut request: ApplyRequest) -> Result<(), Status> {
-        let mut telling = Telling { named: self, book: request.book, ids: Vec::new() };
-        if self.journal.book(self.method.app).is_some_and(|book| book.number == request.book) {
-            telling.ids = self.journal.untold(self.method.app);
-            request.completed.clone_from(&telling.ids);
-        }
+        let mut sending = self.journal.send(self.method.app, request.book);
+        let Try { number, under_way_from, ref stragglers } = sending.nth;
+        (request.number, request.under_way_from) = (number, under_way_from);
+        request.stragglers.clone_from(stragglers);
+        request.completed.clone_from(&sending.telling);
         let ApplyReply { server_incarnation, .. } =
             self.client().apply(request).await.map_err(|e| self.failed(&e))?.into_inner();
-        telling.ids.clear();
+        sending.telling.clear();
         self.slot.invest_in(server_incarnation);
         Ok(())
     }
@@ -168,20 +168,5 @@ impl Named<'_> {
 impl Drop for Named<'_> {
     fn drop(&mut self) {
         self.journal.give_back(self.method.app, self.id);
-    }
-}
-
-/// Ids that the server is being told; when it may not have heard them, they are told again.
-struct Telling<'a> {
-    named: &'a Named<'a>,
-    book: u64,
-    ids: Vec<Vec<u8>>,
-}
-
-impl Drop for Telling<'_> {
-    fn drop(&mut self) {
-        if !self.ids.is_empty() {
-            self.named.journal.tell_again(self.named.method.app, self.book, std::mem::take(&mut self.ids));
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pathcall_endpoint::driver::server::NamedCall;
-use pathcall_endpoint::map::server::books::{Entered, ID_BYTES_MAX, IDS_MAX};
+use pathcall_endpoint::map::server::books::{Entered, ID_BYTES_MAX, IDS_MAX, STRAGGLERS_MAX, Try};
 use pathcall_endpoint::map::{Key, Modify};
 use pathcall_proto::v1::{ApplyReply, ApplyRequest, OpenBookReply, Pair};
 use pathcall_wire::OpType;
@@ -30,9 +30,9 @@ pub(super) async fn apply(hosted: &Hosted, request: ApplyRequest) -> Result<Appl
 
 /// What is asked for, if it makes sense.
 fn call(request: ApplyRequest) -> Result<NamedCall, Status> {
-    let ApplyRequest { book, id, completed, pairs, op, para, .. } = request;
+    let ApplyRequest { book, id, completed, pairs, op, para, number, under_way_from, stragglers, .. } = request;
     let wrong = |what: &str| Status::invalid_argument(format!("a call with an id: {what}"));
-    if id.len() > ID_BYTES_MAX || completed.len() > IDS_MAX {
+    if id.len() > ID_BYTES_MAX || completed.len() > IDS_MAX || stragglers.len() > STRAGGLERS_MAX {
         return Err(wrong("its id is too long, or names too many others"));
     }
     let op = u8::try_from(op).ok().and_then(|op| OpType::parse(op).ok()).ok_or_else(|| wrong("no such operator"))?;
@@ -42,5 +42,6 @@ fn call(request: ApplyRequest) -> Result<NamedCall, Status> {
     if keys.len() < pairs.len() {
         return Err(wrong("a key stands in it twice"));
     }
-    Ok(NamedCall { book, id, completed, pairs, modify: Modify { op, para } })
+    let nth = Try { number, under_way_from, stragglers };
+    Ok(NamedCall { book, nth, id, completed, pairs, modify: Modify { op, para } })
 }

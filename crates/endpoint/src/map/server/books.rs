@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! open ─► a book, by a number that only its caller knows
-//! apply(book, id, pairs) ─► met before: nothing │ else: all pairs, or none and the reason
+//! apply(book, try, id, pairs) ─► late, or met before: nothing │ else: all pairs, or none and the reason
 //! ```
 //!
 //! So a caller that was killed, and knows from its journal which calls it had begun, can send them
 //! again. The price is that such calls go past the element. A book remembers the ids that its caller
 //! has not noted as done; one that nobody writes in for [`BOOK_KEPT`] is forgotten, and who asks for it
 //! then is told so: what took effect of its calls is not known any more.
+//!
+//! What a killed process, or a broken connection, left on its way may come after the id was made again, done and
+//! forgotten. So each try has a number, and says which of those before it are under way: another one is late.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,16 +31,38 @@ const ALL_IDS_MAX: usize = 1 << 18;
 pub const BOOK_KEPT: Duration = Duration::from_secs(3600);
 /// Longest id, bytes.
 pub const ID_BYTES_MAX: usize = 128;
+/// Tries that are under way beside all from a number on.
+pub const STRAGGLERS_MAX: usize = 64;
 
 /// A call with an id.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry<'a> {
     /// The number of its caller's book.
     pub book: u64,
+    /// Which try of its caller's this is.
+    pub nth: &'a Try,
     /// Its id, at most [`ID_BYTES_MAX`] bytes.
     pub id: &'a [u8],
-    /// Ids that the caller has noted as done: it will not send those again.
+    /// Ids that the caller has noted as done: it will not send those again, and has no try of theirs under way.
     pub completed: &'a [Vec<u8>],
+}
+
+/// One try to have a call take effect, and which of its caller's tries are under way beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Try {
+    /// Its number; later ones have greater numbers. 0: its caller does not count, and nothing of its is late.
+    pub number: u64,
+    /// Tries from this number on are under way, for all that is known,
+    pub under_way_from: u64,
+    /// and these, at most [`STRAGGLERS_MAX`].
+    pub stragglers: Vec<u64>,
+}
+
+impl Try {
+    /// Whether a try is not under way any more, says this one.
+    fn outdates(&self, number: u64) -> bool {
+        number > 0 && number < self.under_way_from && !self.stragglers.contains(&number)
+    }
 }
 
 /// What became of a call with an id.
@@ -59,6 +84,8 @@ pub(super) struct Books {
 struct Book {
     ids: BTreeSet<Box<[u8]>>,
     heard: Instant,
+    /// The latest of its tries: what it says of others holds.
+    latest: Try,
 }
 
 impl Books {
@@ -72,7 +99,7 @@ impl Books {
         if self.books.len() >= BOOKS_MAX {
             return Err(CallError::BooksFull);
         }
-        self.books.entry(number).or_insert(Book { ids: BTreeSet::new(), heard: now });
+        self.books.entry(number).or_insert(Book { ids: BTreeSet::new(), heard: now, latest: Try::default() });
         Ok(())
     }
 
@@ -80,6 +107,12 @@ impl Books {
     fn meet(&mut self, now: Instant, entry: &Entry<'_>) -> Result<bool, CallError> {
         let book = self.books.get_mut(&entry.book).filter(|book| now.since(book.heard) < BOOK_KEPT);
         let book = book.ok_or(CallError::Forgotten)?;
+        if book.latest.outdates(entry.nth.number) {
+            return Err(CallError::Late);
+        }
+        if entry.nth.number > book.latest.number {
+            book.latest.clone_from(entry.nth);
+        }
         book.heard = now;
         for id in entry.completed {
             self.ids -= usize::from(book.ids.remove(&id[..]));
@@ -111,8 +144,8 @@ impl MapServer {
     /// Adds each value to its key, whole or not at all, unless the call took effect before.
     ///
     /// # Errors
-    /// Nothing was added: [`CallError::Forgotten`], [`CallError::BooksFull`], [`CallError::KeysFull`],
-    /// [`CallError::Overflow`], [`CallError::Range`], [`CallError::KeyLength`].
+    /// Nothing was added: [`CallError::Forgotten`], [`CallError::Late`], [`CallError::BooksFull`],
+    /// [`CallError::KeysFull`], [`CallError::Overflow`], [`CallError::Range`], [`CallError::KeyLength`].
     pub fn apply(
         &mut self,
         now: Instant,
