@@ -113,6 +113,33 @@ fn every_test_file_is_of_a_target() {
     }
 }
 
+/// A program that says that it has no tests is not built for them, so some would never be run.
+#[test]
+fn a_program_without_tests_has_none() {
+    let files = tracked();
+    for manifest in files.iter().filter(|file| file.ends_with("/Cargo.toml")) {
+        let text = read(manifest).expect("a manifest");
+        let sections = text.split("[[bin]]").skip(1).filter_map(|rest| rest.split("\n[").next());
+        if !sections.into_iter().any(|section| section.contains("\ntest = false")) {
+            continue;
+        }
+        let source = manifest.replace("Cargo.toml", "src/");
+        // Targets of the fuzzers are elsewhere.
+        let Some(main) = read(&format!("{source}main.rs")) else { continue };
+        let declared = main.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';'));
+        let modules: Vec<&str> = declared.collect();
+        let own = |file: &str| {
+            let name = file.strip_prefix(&source).map(|file| file.split(['/', '.']).next().unwrap_or_default());
+            name.is_some_and(|name| name == "main" || modules.contains(&name))
+        };
+        for file in files.iter().filter(|file| own(file)) {
+            let text = read(file).expect("a source");
+            let tests = ["[test]", "::test]", "cfg(test", "(test,"].iter().any(|mark| text.contains(mark));
+            assert!(!tests, "{file} has tests, but {manifest} says that the program has none");
+        }
+    }
+}
+
 #[test]
 fn every_workspace_dependency_is_used() {
     let text = read("Cargo.toml").expect("the workspace");
