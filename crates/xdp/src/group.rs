@@ -48,7 +48,11 @@ impl Kernel {
             })
             .collect();
         // Each of them: where one fails, user space makes the copies.
-        left.into_iter().fold(Ok(()), |done, gaid| done.and(self.regroup(gaid)))
+        let mut done = Ok(());
+        for gaid in left {
+            done = done.and(self.regroup(gaid));
+        }
+        done
     }
 
     /// Leaves a group's copies to user space, and nothing by which the kernel made them.
