@@ -318,7 +318,8 @@ impl Coordinator {
         for server in flight.at_work() {
             self.send_stamped(server, frame.as_bytes(), 0, 0);
         }
-        if flight.at_work().next().is_some() {
+        // Also if all have begun to answer: parts of what lost are still to come.
+        if flight.asked.iter().flatten().next().is_some() {
             self.flights.insert(key, flight);
         }
         self.dispatch();

@@ -34,6 +34,10 @@ fn request(seq: u32, head: CloneRepr) -> Vec<u8> {
 }
 
 fn reply(server: u32, seq: u32) -> Vec<u8> {
+    part_of_reply(server, seq, 0, 1)
+}
+
+fn part_of_reply(server: u32, seq: u32, part: u16, parts: u16) -> Vec<u8> {
     let base = BaseRepr {
         flags: Flags::FROM_SERVER,
         gaid: 9,
@@ -43,7 +47,8 @@ fn reply(server: u32, seq: u32) -> Vec<u8> {
         seq,
         ..BaseRepr::new(Kind::CloneReply)
     };
-    frame(base, CloneRepr::default(), b"")
+    let head = CloneRepr { part, parts, ..CloneRepr::default() };
+    frame(base, head, &vec![0; if part + 1 < parts { PART } else { 0 }])
 }
 
 fn sent(coordinator: &mut Coordinator) -> Vec<(u32, CloneRepr)> {
@@ -173,4 +178,22 @@ fn what_is_cancelled_is_not_counted_on() {
     }
     assert_eq!((to(&sent(&mut coordinator)), &coordinator.load[..]), (vec![5, 5], &[0; 3][..]));
     assert!(coordinator.flights.is_empty() && coordinator.stats().lost == 0);
+}
+
+/// Found by `pathcall sim clone`, seed 20261129074.
+#[test]
+fn an_answer_that_lost_passes_in_no_part_after_its_call_was_cancelled() {
+    let mut coordinator = coordinator(1);
+    coordinator.receive(ms(0), &request(1, CloneRepr::default()));
+    let asked = to(&sent(&mut coordinator));
+    for (server, part) in [(asked[0], 0), (asked[1], 0), (asked[0], 1)] {
+        coordinator.receive(ms(1), &part_of_reply(server, 1, part, 2));
+    }
+    assert_eq!(to(&sent(&mut coordinator)), [5, 5]);
+    // The caller has an answer, and wants no other.
+    let base = BaseRepr { gaid: 9, src: 5, src_incarnation: 7, seq: 1, ..BaseRepr::new(Kind::CloneCancel) };
+    coordinator.receive(ms(2), &frame(base, CloneRepr::default(), b""));
+    coordinator.receive(ms(3), &part_of_reply(asked[1], 1, 1, 2));
+    assert!(sent(&mut coordinator).is_empty());
+    assert_eq!(&coordinator.load[..], &[0; 3][..]);
 }
