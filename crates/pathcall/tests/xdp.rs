@@ -256,7 +256,7 @@ fn an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare() {
 fn kill_in_mid_training(mut bed: Bed) -> Bed {
     bed.start_element();
     let mut training = bed.application("training");
-    let training = training.args(["--epochs", "800"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let training = training.args(["--epochs", "400"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let training = Process(training.expect("it is built"));
     for _ in 0..2 {
         bed.until_frames(500);

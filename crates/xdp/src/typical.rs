@@ -102,19 +102,20 @@ impl Typical {
         }
     }
 
-    /// The median time of so many of them.
+    /// The median time of so many of each kind, one kind after the other.
     ///
     /// # Errors
     /// As [`Kernel::load`], or what the kernel says.
-    pub fn time(self, runs: u32) -> Result<Duration, Error> {
-        self.time_in(&self.kernel()?, runs)
+    pub fn times(runs: u32) -> Result<Vec<(Self, Duration)>, Error> {
+        let time = |(typical, kernel): (Self, Kernel)| Ok((typical, typical.time_in(&kernel, runs)?));
+        Self::kernels()?.into_iter().map(time).collect()
     }
 
     /// What this takes of what `other` does, times so many turns of each, one after the other: the ratio of their
     /// medians in each turn, and of those the median. Others on the machine disturb both alike.
     ///
     /// # Errors
-    /// As [`time`](Self::time).
+    /// As [`times`](Self::times).
     pub fn ratio(self, other: Self, turns: u32, runs: u32) -> Result<f64, Error> {
         let (mut ratios, here, there) = (Vec::with_capacity(turns as usize), self.kernel()?, other.kernel()?);
         for _ in 0..turns.max(1) {
@@ -142,6 +143,14 @@ impl Typical {
         }
         times.sort_unstable();
         Ok(times[times.len() / 2])
+    }
+
+    /// The program for each kind. They are loaded at the same time: the kernel takes most of a second to verify one.
+    fn kernels() -> Result<Vec<(Self, Kernel)>, Error> {
+        std::thread::scope(|scope| {
+            let loading = Self::ALL.map(|typical| scope.spawn(move || Ok((typical, typical.kernel()?))));
+            loading.into_iter().map(|kernel| kernel.join().expect("loading does not panic")).collect()
+        })
     }
 
     /// The program, with room for what this needs.
@@ -312,14 +321,14 @@ mod tests {
     #[test]
     fn typical_frames_do_what_they_say() {
         const RUNS: u32 = 5;
-        for typical in Typical::ALL {
-            let kernel = match typical.kernel() {
-                Err(Error::Permission) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
-                    println!("skipped: {}", Error::Permission);
-                    return;
-                }
-                kernel => kernel.expect("loaded"),
-            };
+        let kernels = match Typical::kernels() {
+            Err(Error::Permission) if std::env::var_os("PATHCALL_ROOT_TESTS").is_none() => {
+                println!("skipped: {}", Error::Permission);
+                return;
+            }
+            kernels => kernels.expect("loaded"),
+        };
+        for (typical, kernel) in kernels {
             typical.time_in(&kernel, RUNS).expect("measured");
             let (.., c) = kernel.applications().expect("read")[0];
             let (.., calls) = kernel.pools().expect("read")[0];
@@ -352,8 +361,8 @@ mod tests {
     #[ignore = "a measurement"]
     fn times() {
         let runs = std::env::var("RUNS").map_or(10_000, |runs| runs.parse().expect("a number"));
-        for typical in Typical::ALL {
-            println!("{:>8} ns  {}", typical.time(runs).expect("measured").as_nanos(), typical.name());
+        for (typical, time) in Typical::times(runs).expect("measured") {
+            println!("{:>8} ns  {}", time.as_nanos(), typical.name());
         }
     }
 }

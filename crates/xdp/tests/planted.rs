@@ -15,14 +15,22 @@ const FRAMES: u64 = 200_000;
 
 #[test]
 fn every_mistake_in_the_kernel_is_found() {
-    for &(file, mistake) in Mistake::ALL {
-        let Some(kernel) = loaded(Kernel::load_planted(mistake, &config(SIZE))) else { return };
-        let planted = &mut Tested::of(kernel, SIZE);
-        let found = campaign(&mut pathcall_conformance::program(SIZE), planted, 1, FRAMES, Options::default());
-        let found = found.expect_err(&format!("{file}: {mistake:?} is not found"));
-        println!("{file}: {mistake:?}: seed {:?}, {} steps", found.seed, found.steps.len());
-        assert!(found.steps.len() <= 30, "{mistake:?}: {found}");
-    }
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for first in 0..processors {
+            scope.spawn(move || Mistake::ALL.iter().skip(first).step_by(processors).for_each(find));
+        }
+    });
+}
+
+/// Panics unless the mistake is found.
+fn find(&(file, mistake): &(&str, Mistake)) {
+    let Some(kernel) = loaded(Kernel::load_planted(mistake, &config(SIZE))) else { return };
+    let planted = &mut Tested::of(kernel, SIZE);
+    let found = campaign(&mut pathcall_conformance::program(SIZE), planted, 1, FRAMES, Options::default());
+    let found = found.expect_err(&format!("{file}: {mistake:?} is not found"));
+    println!("{file}: {mistake:?}: seed {:?}, {} steps", found.seed, found.steps.len());
+    assert!(found.steps.len() <= 30, "{mistake:?}: {found}");
 }
 
 #[test]
