@@ -79,12 +79,13 @@ async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
     let (behind, before) = (wall.channel().await, server.channel().await);
     all_kinds(&behind, &before).await;
     for app in ["T-SUM", "T-WORDS", "T-BUMP", "T-LOCKS", "T-VOTE", "T-ELECT"] {
+        let place = format!("{app}, blocked to the server: {to_server}, to the caller: {to_caller}");
         let (behind, before) = (stats(&behind, app), stats(&before, app));
-        assert_eq!((behind.joins, behind.carried.open, behind.carried.lost_full), (1, 1, 0), "{app}");
-        assert!(behind.carried.frames_out > 0 && behind.carried.frames_in > 0, "{app}");
-        assert_eq!((before.carried.open, before.carried.frames_out), (0, 0), "{app}");
+        assert_eq!((behind.joins, behind.carried.open, behind.carried.lost_full), (1, 1, 0), "{place}");
+        assert!(behind.carried.frames_out > 0 && behind.carried.frames_in > 0, "{place}");
+        assert_eq!((before.carried.open, before.carried.frames_out), (0, 0), "{place}");
         let server = server.pathcall.stats().into_iter().find(|stats| stats.name == app).unwrap();
-        assert_eq!((server.members, server.carried.open, server.carried.foreign), (2, 1, 0), "{app}");
+        assert_eq!((server.members, server.carried.open, server.carried.foreign), (2, 1, 0), "{place}");
     }
     drop(behind);
     until(|| server.pathcall.stats().iter().all(|app| app.carried.open == 0 && app.members == 1)).await;
@@ -92,19 +93,12 @@ async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
     server.stop().await;
 }
 
+/// At the same time: each waits for seconds until it has given UDP up.
 #[tokio::test]
-async fn udp_is_blocked_both_ways() {
-    tokio::time::timeout(LIMIT, blocked_from_the_start(true, true)).await.unwrap();
-}
-
-#[tokio::test]
-async fn udp_is_blocked_to_the_server() {
-    tokio::time::timeout(LIMIT, blocked_from_the_start(true, false)).await.unwrap();
-}
-
-#[tokio::test]
-async fn udp_is_blocked_to_the_caller() {
-    tokio::time::timeout(LIMIT, blocked_from_the_start(false, true)).await.unwrap();
+async fn udp_is_blocked_one_way_or_both() {
+    let blocked = |to_server, to_caller| tokio::time::timeout(LIMIT, blocked_from_the_start(to_server, to_caller));
+    let (both, to_server, to_caller) = tokio::join!(blocked(true, true), blocked(true, false), blocked(false, true));
+    both.and(to_server).and(to_caller).unwrap();
 }
 
 #[tokio::test]
