@@ -1,11 +1,10 @@
 //! A guest in this process: its library, its memory, and the way in and out (`c/room.h`).
 
-use std::cell::Cell;
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -73,9 +72,15 @@ impl std::fmt::Debug for Room {
     }
 }
 
+/// Whose guest a thread is in.
+pub(crate) struct Inside {
+    pub(crate) room: *mut RawRoom,
+    pub(crate) watch: *const Watch,
+}
+
 thread_local! {
-    /// The room whose guest runs in this thread, and its watch: for signals.
-    pub(crate) static INSIDE: Cell<(*mut RawRoom, *const Watch)> = const { Cell::new((ptr::null_mut(), ptr::null())) };
+    /// Whose guest runs in this thread, for signals: one word, so that a signal never finds half of it. Null if none.
+    pub(crate) static INSIDE: AtomicPtr<Inside> = const { AtomicPtr::new(ptr::null_mut()) };
 }
 
 impl Room {
@@ -117,11 +122,17 @@ impl Room {
         unsafe {
             (*self.raw).context = (&raw mut host).cast();
         }
-        let before = INSIDE.replace((self.raw, Arc::as_ptr(&self.watch)));
+        let mut inside = Inside { room: self.raw, watch: Arc::as_ptr(&self.watch) };
+        // Only this thread's own signals look there: what is stored before a pointer is there when it is.
+        let before = INSIDE.with(|current| {
+            let before = current.load(Ordering::Relaxed);
+            current.store(&raw mut inside, Ordering::Release);
+            before
+        });
         self.watch.begin();
         let trap = (self.module.call)(self.raw, entry, argument);
         self.watch.end();
-        INSIDE.set(before);
+        INSIDE.with(|current| current.store(before, Ordering::Release));
         if trap == 0 {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::room::{GUEST, HOST, INSIDE, RawRoom};
+use crate::room::{GUEST, HOST, INSIDE, Inside, RawRoom};
 
 /// How often the watcher looks: a call that is over its limit is left at most so much later.
 const POLL: Duration = Duration::from_millis(5);
@@ -188,12 +188,13 @@ pub(crate) fn release() {
 /// Leaves the guest whose fault or end this is. It reads and writes atomics and the thread's own cell, and calls nothing
 /// but the jump out (`pc_leave`), for which this frame holds nothing that would have to be dropped.
 extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    let (room, watch) = INSIDE.get();
-    if !room.is_null() {
-        // SAFETY: `Room::enter` put both there and takes them away before it returns, and it is on this thread's stack.
+    let inside = INSIDE.with(|inside| inside.load(Ordering::Acquire));
+    if !inside.is_null() {
+        // SAFETY: `Room::enter` put it there and takes it away before it returns, and it is on this thread's stack.
         // `info` and `context` are the kernel's.
         #[allow(unsafe_code, reason = "a signal tells what was going on")]
         unsafe {
+            let Inside { room, watch } = *inside;
             let inside = (*room).inside.load(Ordering::Relaxed);
             if signal == OVER {
                 let meant = (*watch).over.load(Ordering::Acquire) == (*watch).call.load(Ordering::Relaxed);

@@ -298,42 +298,64 @@ fn a_guest_that_never_stops_asking_has_its_time() {
     }
 }
 
+/// Runs `calls` while this thread gets the watcher's signal, `at_once` times and again `apart` later.
+fn in_a_crowd(at_once: usize, apart: Duration, calls: impl FnOnce()) {
+    // SAFETY: it takes nothing and only returns a number.
+    #[allow(unsafe_code, reason = "the call is the kernel's")]
+    let thread = unsafe { libc::gettid() };
+    let (done, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                for _ in 0..at_once {
+                    // SAFETY: a signal to a thread of this process, ignored unless it ends a guest's call.
+                    #[allow(unsafe_code, reason = "the call is the kernel's")]
+                    unsafe {
+                        libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
+                    }
+                }
+                let crowd = Instant::now();
+                while crowd.elapsed() < apart {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let _until_here = done;
+        calls();
+    });
+}
+
 /// The watcher's signal, many at once and again and again: calls return, and those that loop are left, as ever. Between
 /// crowds there is time for the guest to go on: signals without an end would take all of it, and its limit with that.
 #[test]
 fn signals_in_crowds_harm_nobody() {
-    const CROWD: usize = 20;
-    const APART: Duration = Duration::from_micros(50);
     for kind in [Kind::Wasm, Kind::Native] {
         let Some(built) = built(kind) else { continue };
         let mut guest = open(&built);
-        // SAFETY: it takes nothing and only returns a number.
-        #[allow(unsafe_code, reason = "the call is the kernel's")]
-        let thread = unsafe { libc::gettid() };
-        let (done, ended) = mpsc::channel::<()>();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {
-                    for _ in 0..CROWD {
-                        // SAFETY: a signal to a thread of this process, ignored unless it ends a guest's call.
-                        #[allow(unsafe_code, reason = "the call is the kernel's")]
-                        unsafe {
-                            libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGURG);
-                        }
-                    }
-                    let crowd = Instant::now();
-                    while crowd.elapsed() < APART {
-                        std::hint::spin_loop();
-                    }
-                }
-            });
-            let _until_here = done;
+        in_a_crowd(20, Duration::from_micros(50), || {
             for _ in 0..20 {
                 assert_eq!(trapped(&mut guest, &built, 6, 0).0, Reason::Time, "{kind:?}");
                 for step in 0..1000u32 {
                     guest.area()[..4].copy_from_slice(&step.to_le_bytes());
                     guest.enter(0, 1, &mut Counting::default()).expect("no trap");
                     assert_eq!(word(&mut guest, 4), step + 1);
+                }
+            }
+        });
+    }
+}
+
+/// One that comes while the thread is on its way into a guest, or out of it.
+#[test]
+fn signals_at_the_door_harm_nobody() {
+    for kind in [Kind::Wasm, Kind::Native] {
+        let Some(built) = built(kind) else { continue };
+        let mut guest = open(&built);
+        in_a_crowd(1, Duration::from_micros(5), || {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(500) {
+                for _ in 0..100 {
+                    guest.enter(0, 1, &mut Counting::default()).expect("no trap");
                 }
             }
         });
