@@ -37,7 +37,7 @@ ALL_FEATURES = $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEATURES))
 test: lint
 	$(CARGO) test --workspace --features $(ALL_FEATURES)
 	$(CARGO) test --release -p pathcall-program --test instructions -- --nocapture
-	$(MAKE) sim
+	$(MAKE) sim SEEDS=1000
 
 lint:
 	$(CARGO) fmt --all --check
