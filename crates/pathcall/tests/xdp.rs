@@ -8,6 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pathcall_testbed::{Node, Testbed, root_tests};
@@ -253,11 +256,37 @@ fn an_element_on_the_way_is_killed_and_what_it_met_reaches_the_server_bare() {
     }
 }
 
+/// Trainings, one after the other for as long as they are wanted. Each holds its loss curve against one worker's, bit for
+/// bit.
+struct Trainings {
+    wanted: Arc<AtomicBool>,
+    all: JoinHandle<()>,
+}
+
+impl Trainings {
+    fn start(bed: &Bed) -> Self {
+        let mut training = bed.application("training");
+        training.args(["--epochs", "200"]);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let more = Arc::clone(&wanted);
+        let all = std::thread::spawn(move || {
+            while more.load(Ordering::Relaxed) {
+                report(training.output().expect("it runs"));
+            }
+        });
+        Self { wanted, all }
+    }
+
+    /// The last of them ends, and all were right.
+    fn finish(self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        self.all.join().expect("each was right");
+    }
+}
+
 fn kill_in_mid_training(mut bed: Bed) -> Bed {
     bed.start_element();
-    let mut training = bed.application("training");
-    let training = training.args(["--epochs", "400"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let training = Process(training.expect("it is built"));
+    let trainings = Trainings::start(&bed);
     for _ in 0..2 {
         bed.until_frames(500);
         bed.start_element();
@@ -269,12 +298,7 @@ fn kill_in_mid_training(mut bed: Bed) -> Bed {
     link.mend().expect("a link");
     let before = bed.counters().and_then(|c| c["frames_out"].as_u64()).expect("an element");
     bed.until_frames(before + 500);
-    let mut training = training;
-    let status = training.0.wait().expect("a child of ours");
-    // It holds its loss curve against one worker's, bit for bit.
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut training.0.stderr.take().expect("piped"), &mut said).expect("text");
-    assert!(status.success(), "{said}");
+    trainings.finish();
     bed
 }
 

@@ -7,9 +7,9 @@ use crate::common::{Running, counts, str_int, until};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{
-    ApplicationGrant, EndpointGrant, JoinRequest, LookupReply, LookupRequest, MemoryGrant, RegisterApplicationRequest,
-    RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply, ReleaseEndpointRequest, StatusReply,
-    StatusRequest,
+    ApplicationGrant, EndpointGrant, HeldGrant, JoinRequest, LookupReply, LookupRequest, MemoryGrant,
+    RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
+    ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use pathcall_rpc::Server;
 use pathcall_rpc_stubs::PATHCALL;
@@ -56,7 +56,8 @@ impl Controller for FakeController {
             return Err(Status::failed_precondition("another server owns it"));
         }
         let request = request.into_inner();
-        let memory = book.memory.clone().filter(|_| request.rows > 0);
+        let memory = book.memory.clone();
+        let memory = memory.filter(|memory| request.rows > 0 && !request.silent.contains(&memory.boot_id));
         let counted = book.registered.len() as u32 + 1;
         let (gaid, endpoint) = request.held.map_or((counted, 100 + counted), |held| (held.gaid, held.endpoint));
         let epoch = request.held.map_or(7, |held| held.epoch + 1);
@@ -285,6 +286,33 @@ async fn with_memory_a_caller_is_registered_and_released() {
     let mut stream = peer.join(request).await.unwrap().into_inner();
     let grant = stream.message().await.unwrap().unwrap();
     assert_eq!((grant.element_address.as_str(), grant.endpoint, grant.epoch), ("", 1000, 8));
+}
+
+#[tokio::test]
+async fn an_element_that_does_not_answer_is_named_and_its_next_start_taken_at_once() {
+    let controller = FakeController::default();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let data_address = silent.local_addr().unwrap().to_string();
+    let memory = MemoryGrant { data_address, rows: 8, width: 64, boot_id: 5, ..MemoryGrant::default() };
+    controller.book().memory = Some(memory.clone());
+    let address = controller.start("127.0.0.1:0").await;
+    let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
+    let server = Running::start_with(pathcall, 0).await;
+    let mut words = WordsClient::new(server.channel().await);
+    let asked = || controller.book().registered.iter().rfind(|request| request.name == "T-WORDS").cloned().unwrap();
+    // What goes to it is answered by the server when it has not been for a while.
+    while asked().silent.is_empty() {
+        words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+    }
+    let asked = asked();
+    assert_eq!((asked.silent, asked.rows), (vec![5], 1024));
+
+    let memory = Some(MemoryGrant { boot_id: 6, ..memory });
+    let HeldGrant { gaid, endpoint, epoch, .. } = asked.held.unwrap();
+    let anew = ApplicationGrant { gaid, epoch: epoch + 2, endpoint, memory, token_key: None };
+    let stream = controller.book().streams.last().unwrap().clone();
+    stream.send(Ok(anew)).await.unwrap();
+    until(|| server.pathcall.stats().iter().any(|a| a.name == "T-WORDS" && a.element)).await;
 }
 
 #[tokio::test]

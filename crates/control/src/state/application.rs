@@ -6,8 +6,8 @@ use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationReque
 
 use super::ids::Kind;
 use super::{
-    APPLICATIONS_MAX, Application, ApplicationRecord, CallId, Lease, MemoryRecord, Output, ROWS_MIN, Refusal,
-    Registrant, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
+    APPLICATIONS_MAX, Application, ApplicationRecord, CallId, ElementRecord, Lease, MemoryRecord, Output, ROWS_MIN,
+    Refusal, Registrant, SILENT_MAX, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
 };
 
 impl State {
@@ -61,7 +61,7 @@ impl State {
     }
 
     /// `last`: the epoch that an application of this name had here. Fencing tokens grow over all its owners.
-    fn new_application(&mut self, request: RegisterApplicationRequest, last: u32) -> Result<u32, Refusal> {
+    fn new_application(&mut self, mut request: RegisterApplicationRequest, last: u32) -> Result<u32, Refusal> {
         if self.applications.len() >= APPLICATIONS_MAX {
             let disowned = self.applications.iter().find(|(_, a)| a.lease.is_over()).map(|(&gaid, _)| gaid);
             let full = Refusal::Full { what: "application", limit: APPLICATIONS_MAX as u32 };
@@ -75,9 +75,10 @@ impl State {
         let endpoint = self.kept_or_next_id(Kind::Endpoint, held.endpoint)?;
         let gaid = self.kept_or_next_id(Kind::Application, held.gaid)?;
         let epoch = self.ids.first_epoch.max(next_epoch(held.epoch.max(last)));
+        let silent = std::mem::take(&mut request.silent);
         let record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.names.insert(record.name.clone(), gaid);
-        let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true };
+        let application = Application { record, lease: Lease::Over, callers: BTreeMap::new(), untold: true, silent };
         self.applications.insert(gaid, application);
         self.changed.applications.insert(gaid);
         if let Some(memory) = self.reserve(gaid) {
@@ -87,7 +88,7 @@ impl State {
     }
 
     /// The last owner's lease is over: its name, not its state, goes to another.
-    fn take_over(&mut self, gaid: u32, request: RegisterApplicationRequest) -> Result<(), Refusal> {
+    fn take_over(&mut self, gaid: u32, mut request: RegisterApplicationRequest) -> Result<(), Refusal> {
         let Some(application) = self.applications.get(&gaid) else { return Ok(()) };
         // Another process is another endpoint.
         let same = application.record.incarnation == request.incarnation;
@@ -98,6 +99,7 @@ impl State {
         let Some(application) = self.applications.get_mut(&gaid) else { return Ok(()) };
         let held = request.held.map_or(0, |held| held.epoch);
         let epoch = next_epoch(application.record.epoch.max(held));
+        application.silent = std::mem::take(&mut request.silent);
         application.record = ApplicationRecord { gaid, epoch, token_key, ..owned_by(request, endpoint) };
         self.changed.applications.insert(gaid);
         if !same {
@@ -139,17 +141,20 @@ impl State {
     /// The owner is back, or asks again: it keeps what it has, unless it wants something else.
     fn reconnect(&mut self, gaid: u32, request: RegisterApplicationRequest) {
         let Some(application) = self.applications.get_mut(&gaid) else { return };
-        let RegisterApplicationRequest { width, rows, data_address, service_address, held, .. } = request;
+        let RegisterApplicationRequest { width, rows, data_address, service_address, held, silent, .. } = request;
         let record = &mut application.record;
         // What was granted under its epoch is of no use any more.
         let over = held.is_some_and(|held| held.in_software && held.epoch == record.epoch);
-        let usable = rows > 0 && record.width == width;
+        let element = record.memory.and_then(|memory| self.elements.get(&memory.element));
+        let answers = element.is_none_or(|element| !silent.contains(&element.record.boot_id));
+        let usable = rows > 0 && record.width == width && answers;
         let moved = record.data_address != data_address;
         record.width = width;
         record.rows = rows;
         record.data_address = data_address;
         record.service_address = service_address;
         let memory = record.memory;
+        application.silent = silent;
         self.changed.applications.insert(gaid);
         match memory {
             Some(_) if !usable => {
@@ -202,15 +207,14 @@ impl State {
     /// Reserves memory: all that is wished for on the first element that has it, else the most that
     /// an element has, if it is worth it.
     fn reserve(&mut self, gaid: u32) -> Option<MemoryRecord> {
-        let ApplicationRecord { rows, width, memory: None, .. } = self.applications.get(&gaid)?.record else {
-            return None;
-        };
+        let Application { record, silent, .. } = self.applications.get(&gaid)?;
+        let &ApplicationRecord { rows, width, memory: None, .. } = record else { return None };
         if rows == 0 {
             return None;
         }
         let mut best: Option<(u32, u32)> = None;
         for (&id, element) in &self.elements {
-            if !element.serving || element.refused.contains(&gaid) {
+            if !element.serving || element.refused.contains(&gaid) || silent.contains(&element.record.boot_id) {
                 continue;
             }
             let room = rows.min(element.rows.largest()).min(element.lanes.largest() / width);
@@ -298,8 +302,9 @@ impl State {
     /// An application's memory as others see it.
     pub(super) fn memory_grant(&self, record: &ApplicationRecord) -> Option<MemoryGrant> {
         let MemoryRecord { element, row_base, rows, lane_base, width } = record.memory?;
-        let data_address = self.elements.get(&element)?.record.data_address.clone();
-        Some(MemoryGrant { element, data_address, row_base, rows, lane_base, width })
+        let ElementRecord { ref data_address, boot_id, .. } = self.elements.get(&element)?.record;
+        let data_address = data_address.clone();
+        Some(MemoryGrant { element, data_address, row_base, rows, lane_base, width, boot_id })
     }
 }
 
@@ -325,6 +330,9 @@ fn check(request: &RegisterApplicationRequest) -> Result<(), Refusal> {
     }
     if request.rows > 0 && !(1..=u32::from(u16::MAX)).contains(&request.width) {
         return invalid("width", "1 to 65535 lanes", request.width.to_string());
+    }
+    if request.silent.len() > SILENT_MAX {
+        return invalid("silent", "up to 16 starts", request.silent.len().to_string());
     }
     // As many again are left.
     if let Some(held) = request.held.filter(|held| held.epoch > u32::MAX / 2) {

@@ -80,6 +80,8 @@ pub const CALLERS_MAX: usize = 16_384;
 pub const ELEMENTS_MAX: usize = 256;
 /// Pools at a time; one more is refused.
 pub const POOLS_MAX: usize = 1024;
+/// Starts of elements that an owner may say are silent.
+pub const SILENT_MAX: usize = 16;
 /// Longest name or address, in bytes.
 pub const TEXT_MAX: usize = 255;
 /// Pushes that an element may leave unconfirmed; at one more it is taken out of service.
@@ -134,6 +136,8 @@ struct Application {
     callers: BTreeMap<(u32, String), u32>,
     /// Whether its owner has yet to be told how it stands.
     untold: bool,
+    /// Starts of elements that do not answer its owner, by what that said last.
+    silent: Vec<u64>,
 }
 
 #[derive(Debug, Clone)]

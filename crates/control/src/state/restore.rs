@@ -67,7 +67,9 @@ impl State {
                 return Err(Corrupt(format!("two applications have the name {:?}", record.name)));
             }
             let lease = lease(record.owned);
-            state.applications.insert(gaid, Application { record, lease, callers: BTreeMap::new(), untold: true });
+            // Its owner says anew which elements are silent.
+            let (callers, silent) = (BTreeMap::new(), Vec::new());
+            state.applications.insert(gaid, Application { record, lease, callers, untold: true, silent });
         }
         for record in snapshot.pools {
             let gaid = record.gaid;

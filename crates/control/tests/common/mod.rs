@@ -239,6 +239,7 @@ pub(crate) fn application(name: &str, incarnation: u32) -> RegisterApplicationRe
         service_address: format!("http://127.0.0.1:{}", 50_000 + incarnation),
         authenticate: false,
         held: None,
+        silent: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! under a new epoch or without the element, and every caller is told.
 
 mod alone;
+mod silent;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -25,9 +26,8 @@ use super::ApplicationStats;
 use crate::application::Application;
 use crate::names::Names;
 use alone::{Handle, OwnEpoch};
+use silent::Silent;
 
-/// An element that did not answer is not asked for again before this time.
-const SUSPENSION: Duration = Duration::from_secs(10);
 /// Callers of one application at a time.
 pub(super) const MEMBERS_MAX: usize = 4096;
 
@@ -54,7 +54,9 @@ pub(super) struct Hosted {
     /// Numbers of keys that are too long for a frame.
     pub(super) names: Names,
     /// Rows of registers that are wished: none if they are of no use.
-    rows: u32,
+    pub(super) rows: u32,
+    /// Whose registers are of no use for a while.
+    silent: Mutex<Silent>,
     /// Bytes that keys may take.
     key_memory: usize,
     /// Told when a member leaves: there may be room for a worker.
@@ -86,8 +88,6 @@ pub(super) struct Serving {
     pub(super) memory: Option<Memory>,
     /// Number of these terms.
     pub(super) terms: u64,
-    /// Memory is not asked for before it: the element did not answer.
-    suspended: Option<Instant>,
 }
 
 /// A grant of an element's memory.
@@ -140,6 +140,7 @@ impl Hosted {
             members: AtomicUsize::new(0),
             next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
             strangers: AtomicUsize::new(0),
+            silent: Mutex::default(),
             names: Names::default(),
             key_memory,
             left: Notify::new(),
@@ -186,14 +187,16 @@ impl Hosted {
         Stranger(Arc::clone(self))
     }
 
-    /// On without the element, until the controller has memory under a new epoch. If it did not answer, it is not
-    /// asked for at once.
+    /// On without the element, until the controller has memory under a new epoch. If it did not answer, that is to be
+    /// another's, or of another start of it.
     fn lapsed(&self, lapse: Lapse) {
         if let Phase::Serving(serving) = &mut *self.phase()
             && serving.terms == lapse.terms
-            && serving.memory.is_some()
+            && let Some(memory) = &serving.memory
         {
-            serving.suspended = lapse.silent.then(|| Instant::now() + SUSPENSION);
+            if lapse.silent {
+                self.silent().note(Instant::now(), memory.grant.boot_id);
+            }
             let reason = if lapse.silent { "the element did not answer" } else { "a worker is replaced" };
             self.change(serving, None, reason);
             self.ask_anew.notify_one();
@@ -226,21 +229,19 @@ impl Hosted {
         Some(HeldGrant { gaid, epoch, endpoint, token_key, in_software: memory.is_none() })
     }
 
-    /// Rows to ask the controller for: none if they can't be used yet again.
-    pub(super) fn rows(&self) -> u32 {
-        if self.suspended_until().is_some() { 0 } else { self.rows }
+    /// Starts of elements whose memory is of no use for a while: they did not answer.
+    pub(super) fn silent_starts(&self) -> Vec<u64> {
+        self.silent().starts(Instant::now())
     }
 
-    /// When memory is to be asked for again, if it is not to be now.
-    pub(super) fn suspended_until(&self) -> Option<Instant> {
-        match &*self.phase() {
-            Phase::Serving(serving) => self.suspended(serving),
-            Phase::Waiting(..) => None,
-        }
+    /// When there will be fewer of them, if there are any.
+    pub(super) fn silent_until(&self) -> Option<Instant> {
+        self.silent().until(Instant::now())
     }
 
-    fn suspended(&self, serving: &Serving) -> Option<Instant> {
-        serving.suspended.filter(|until| Instant::now() < *until)
+    /// Held only for a moment, by code that does not panic.
+    fn silent(&self) -> MutexGuard<'_, Silent> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The application, if it has had a caller.
@@ -327,7 +328,7 @@ impl Hosted {
         let driver = ServerHandle::spawn(config, key, link, memory.as_ref().map(|memory| memory.element));
         let handle = Handle::new(driver, opens);
         tokio::spawn(watch_element(self.this.clone(), handle.lapses()));
-        Serving { handle, gaid, epoch, endpoint, key, memory, terms: 0, suspended: None }
+        Serving { handle, gaid, epoch, endpoint, key, memory, terms: 0 }
     }
 
     /// The granted memory, if its element was told of the key that signs the application's frames: one

@@ -230,7 +230,7 @@ impl Owner {
     /// Follows the grants; true when they are to be asked for anew, false when they have ended.
     async fn follow(&self, stream: &mut Streaming<ApplicationGrant>) -> bool {
         loop {
-            let again = self.hosted.suspended_until();
+            let again = self.hosted.silent_until();
             let resume = async {
                 match again {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
@@ -273,12 +273,13 @@ impl Owner {
             name: application.name.into(),
             filter_digest: application.digest,
             width: application.width().into(),
-            rows: self.hosted.rows(),
+            rows: self.hosted.rows,
             data_address: data_address.to_string(),
             incarnation: self.hosted.incarnation,
             service_address: self.service_address.clone(),
             authenticate: self.hosted.authenticates(),
             held: self.hosted.held(),
+            silent: self.hosted.silent_starts(),
         })
     }
 }

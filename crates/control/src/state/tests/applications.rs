@@ -200,7 +200,7 @@ fn an_owner_can_give_its_memory_back_and_move() {
 #[test]
 fn what_can_not_be_used_is_refused_by_name() {
     let mut world = World::new();
-    let (good, held) = (application("MR-1", 5, 10), HeldGrant::default());
+    let (good, held, silent) = (application("MR-1", 5, 10), HeldGrant::default(), vec![1; SILENT_MAX + 1]);
     let bad = [
         ("name", RegisterApplicationRequest { name: String::new(), ..good.clone() }),
         ("name", RegisterApplicationRequest { name: "x".repeat(256), ..good.clone() }),
@@ -210,6 +210,7 @@ fn what_can_not_be_used_is_refused_by_name() {
         ("data_address", RegisterApplicationRequest { data_address: "10.0.0.1:0".into(), ..good.clone() }),
         ("data_address", RegisterApplicationRequest { data_address: "0.0.0.0:5".into(), ..good.clone() }),
         ("service_address", RegisterApplicationRequest { service_address: "x".repeat(256), ..good.clone() }),
+        ("silent", RegisterApplicationRequest { silent, ..good.clone() }),
         ("held.epoch", RegisterApplicationRequest { held: Some(HeldGrant { epoch: 1 << 31, ..held }), ..good }),
     ];
     for (expected, request) in bad {

@@ -23,6 +23,61 @@ fn a_restart_of_the_element_is_a_new_epoch() {
 }
 
 #[test]
+fn an_element_that_does_not_answer_an_owner_is_its_again_from_its_next_start_on() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (call, grant) = world.owner("MR-1", 5, 100);
+    let memory = grant.memory.unwrap();
+    assert_eq!(memory.boot_id, world.elements[0].request.boot_id);
+    let asks = |silent: &[u64]| RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) };
+    let call = {
+        world.input(Input::Ended(call));
+        world.register(asks(&[memory.boot_id]))
+    };
+    world.deliver_all();
+    let without = world.grants(call).pop().unwrap();
+    assert!(without.memory.is_none() && without.epoch > grant.epoch);
+    assert!(world.elements[0].applications.is_empty(), "it is another's to have");
+
+    // The same start comes back, to others.
+    world.register_element(0);
+    world.deliver_all();
+    assert_eq!(world.grants(call), std::slice::from_ref(&without));
+    let (_, other) = world.owner("MR-2", 6, 100);
+    assert!(other.memory.is_some());
+
+    // Another does, and is offered without being asked for.
+    world.restart_element(0);
+    world.register_element(0);
+    world.deliver_all();
+    let with = world.grants(call).pop().unwrap();
+    assert!(with.epoch > without.epoch);
+    assert_eq!(with.memory.unwrap().boot_id, world.elements[0].request.boot_id);
+    world.assert_tables_are_as_recorded();
+}
+
+#[test]
+fn an_owner_that_an_element_does_not_answer_is_given_another_and_may_ask_for_it_again() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (_, grant) = world.owner("MR-1", 5, 100);
+    world.element(512, 1 << 19, 64);
+    let first = grant.memory.unwrap();
+    let asks = |silent: &[u64]| RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) };
+    let call = world.register(asks(&[first.boot_id]));
+    world.deliver_all();
+    let second = world.grants(call).pop().unwrap().memory.unwrap();
+    assert_eq!(second.element, 2);
+    let call = world.register(asks(&[first.boot_id, second.boot_id]));
+    world.deliver_all();
+    assert_eq!(world.grants(call).pop().unwrap().memory, None);
+    let call = world.register(asks(&[]));
+    world.deliver_all();
+    assert_eq!(world.grants(call).pop().unwrap().memory.unwrap().element, 1);
+    world.assert_tables_are_as_recorded();
+}
+
+#[test]
 fn a_restart_that_is_noticed_by_a_push_first_is_a_new_epoch_too() {
     let mut world = World::new();
     let first = world.add_element(1024, 1 << 20, 64);

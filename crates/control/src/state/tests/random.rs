@@ -13,7 +13,7 @@ const POOLS: u32 = 2;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Register { name: u32, incarnation: u32, rows: u32, wide: bool },
+    Register { name: u32, incarnation: u32, rows: u32, wide: bool, silent: Option<usize> },
     EndOwner { name: u32 },
     Caller { gaid: u32, incarnation: u32, flows: u32 },
     Back { nth: usize },
@@ -35,8 +35,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let index = 0..ELEMENTS;
     prop_oneof![
-        6 => (0..NAMES, 1u32..4, prop::sample::select(vec![0u32, 5, 20, 40]), any::<bool>())
-            .prop_map(|(name, incarnation, rows, wide)| Step::Register { name, incarnation, rows, wide }),
+        6 => (0..NAMES, 1u32..4, prop::sample::select(vec![0u32, 5, 20, 40]), any::<bool>(), prop::option::weighted(0.2, index.clone()))
+            .prop_map(|(name, incarnation, rows, wide, silent)| Step::Register { name, incarnation, rows, wide, silent }),
         2 => (0..NAMES).prop_map(|name| Step::EndOwner { name }),
         6 => (1..NAMES + 2, 1u32..6, 0u32..5)
             .prop_map(|(gaid, incarnation, flows)| Step::Caller { gaid, incarnation, flows }),
@@ -71,6 +71,8 @@ struct History {
     tables: BTreeMap<(u32, u32), Vec<u32>>,
     versions: BTreeMap<u32, u32>,
     streams: BTreeMap<usize, CallId>,
+    /// Starts of elements that each application's owner has said are silent.
+    silent: BTreeMap<String, Vec<u64>>,
     /// What each (GAID, epoch) stood for.
     epochs: BTreeMap<(u32, u32), StandsFor>,
     latest: BTreeMap<u32, u32>,
@@ -95,6 +97,7 @@ impl History {
             tables: BTreeMap::new(),
             versions: BTreeMap::new(),
             streams: BTreeMap::new(),
+            silent: BTreeMap::new(),
             epochs: BTreeMap::new(),
             latest: BTreeMap::new(),
             gaids: BTreeMap::new(),
@@ -116,13 +119,15 @@ impl History {
     fn step(&mut self, step: Step) {
         let world = &mut self.world;
         match step {
-            Step::Register { name, incarnation, rows, wide } => {
+            Step::Register { name, incarnation, rows, wide, silent } => {
                 let width = if wide { 64 } else { 32 };
                 let incarnation = incarnation * 10 + name;
-                let request =
-                    RegisterApplicationRequest { width, ..application(&format!("app-{name}"), incarnation, rows) };
+                let silent: Vec<_> = silent.map(|index| world.elements[index].request.boot_id).into_iter().collect();
+                let request = application(&format!("app-{name}"), incarnation, rows);
+                let request = RegisterApplicationRequest { width, silent: silent.clone(), ..request };
                 let call = world.register(request);
                 if world.refusal(call).is_none() {
+                    self.silent.insert(format!("app-{name}"), silent);
                     self.owners.insert(name, call);
                 }
             }
@@ -195,6 +200,7 @@ impl History {
                 self.owners.clear();
                 self.servers.clear();
                 self.streams.clear();
+                self.silent.clear();
             }
         }
         self.check();
@@ -211,6 +217,13 @@ impl History {
             assert!(*latest <= a.epoch, "an epoch of {} came back", a.name);
             *latest = a.epoch;
             assert_eq!(self.gaids.entry(a.gaid).or_insert_with(|| a.name.clone()), &a.name);
+            let silent = self.silent.get(&a.name).map_or(&[][..], Vec::as_slice);
+            let start = a.memory.and_then(|memory| boot(memory.element));
+            assert!(
+                start.is_none_or(|start| !silent.contains(&start)),
+                "memory of an element that {} can't reach",
+                a.name
+            );
             let owner = format!("{} {}", a.name, a.incarnation);
             assert_eq!(self.endpoints.entry(a.endpoint).or_insert_with(|| owner.clone()), &owner);
             for b in &snapshot.applications[..i] {
