@@ -16,6 +16,9 @@ pub const LAPSES_IN_MS: &str = "pathcall-lapses-in-ms";
 /// Ids are less: GAIDs, endpoints, elements.
 pub const IDS_END: u32 = 0x8000_0000;
 
+/// Starts of elements that an owner may name as silent when it registers.
+pub const SILENT_MAX: usize = 16;
+
 /// Generated from `proto/pathcall/control.proto` and `function.proto`.
 #[cfg(feature = "grpc")]
 #[allow(missing_docs, clippy::all)]

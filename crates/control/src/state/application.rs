@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use pathcall_proto::SILENT_MAX;
 use pathcall_proto::v1::{ApplicationGrant, MemoryGrant, RegisterApplicationRequest, TokenKey};
 
 use super::ids::Kind;
 use super::{
     APPLICATIONS_MAX, Application, ApplicationRecord, CallId, ElementRecord, Lease, MemoryRecord, Output, ROWS_MIN,
-    Refusal, Registrant, SILENT_MAX, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
+    Refusal, Registrant, State, TEXT_MAX, Waiting, check_data_address, record, shortened,
 };
 
 impl State {

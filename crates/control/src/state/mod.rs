@@ -80,8 +80,6 @@ pub const CALLERS_MAX: usize = 16_384;
 pub const ELEMENTS_MAX: usize = 256;
 /// Pools at a time; one more is refused.
 pub const POOLS_MAX: usize = 1024;
-/// Starts of elements that an owner may say are silent.
-pub const SILENT_MAX: usize = 16;
 /// Longest name or address, in bytes.
 pub const TEXT_MAX: usize = 255;
 /// Pushes that an element may leave unconfirmed; at one more it is taken out of service.

@@ -22,6 +22,11 @@ fn a_restart_of_the_element_is_a_new_epoch() {
     world.assert_tables_are_as_recorded();
 }
 
+/// The owner of MR-1, to which these starts of elements do not answer.
+fn unanswered_by(silent: &[u64]) -> RegisterApplicationRequest {
+    RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) }
+}
+
 #[test]
 fn an_element_that_does_not_answer_an_owner_is_its_again_from_its_next_start_on() {
     let mut world = World::new();
@@ -29,11 +34,8 @@ fn an_element_that_does_not_answer_an_owner_is_its_again_from_its_next_start_on(
     let (call, grant) = world.owner("MR-1", 5, 100);
     let memory = grant.memory.unwrap();
     assert_eq!(memory.boot_id, world.elements[0].request.boot_id);
-    let asks = |silent: &[u64]| RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) };
-    let call = {
-        world.input(Input::Ended(call));
-        world.register(asks(&[memory.boot_id]))
-    };
+    world.input(Input::Ended(call));
+    let call = world.register(unanswered_by(&[memory.boot_id]));
     world.deliver_all();
     let without = world.grants(call).pop().unwrap();
     assert!(without.memory.is_none() && without.epoch > grant.epoch);
@@ -63,15 +65,14 @@ fn an_owner_that_an_element_does_not_answer_is_given_another_and_may_ask_for_it_
     let (_, grant) = world.owner("MR-1", 5, 100);
     world.element(512, 1 << 19, 64);
     let first = grant.memory.unwrap();
-    let asks = |silent: &[u64]| RegisterApplicationRequest { silent: silent.into(), ..application("MR-1", 5, 100) };
-    let call = world.register(asks(&[first.boot_id]));
+    let call = world.register(unanswered_by(&[first.boot_id]));
     world.deliver_all();
     let second = world.grants(call).pop().unwrap().memory.unwrap();
     assert_eq!(second.element, 2);
-    let call = world.register(asks(&[first.boot_id, second.boot_id]));
+    let call = world.register(unanswered_by(&[first.boot_id, second.boot_id]));
     world.deliver_all();
     assert_eq!(world.grants(call).pop().unwrap().memory, None);
-    let call = world.register(asks(&[]));
+    let call = world.register(unanswered_by(&[]));
     world.deliver_all();
     assert_eq!(world.grants(call).pop().unwrap().memory.unwrap().element, 1);
     world.assert_tables_are_as_recorded();

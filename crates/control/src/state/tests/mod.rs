@@ -14,11 +14,11 @@ mod tokens;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use pathcall_proto::IDS_END;
 use pathcall_proto::v1::{
     ApplicationGrant, ElementApplication, ElementGrant, EndpointEntry, EndpointGrant, HeldGrant, JoinPoolRequest,
     PoolGrant, RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
 };
+use pathcall_proto::{IDS_END, SILENT_MAX};
 use pathcall_wire::Instant;
 
 use super::*;

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use pathcall_proto::SILENT_MAX;
+
 /// How long an element that did not answer is left alone. One that starts anew is another.
 const SUSPENSION: Duration = Duration::from_secs(10);
-/// More than can fall silent one after the other within that.
-const SILENT_MAX: usize = 16;
 
 /// Starts of elements by boot id, each with when it may be asked again; the last to fall silent at the end.
 #[derive(Debug, Default)]
 pub(super) struct Silent(Vec<(u64, Instant)>);
 
 impl Silent {
-    /// This one did not answer.
+    /// This one did not answer; of more than a controller takes, the first is forgotten.
     pub(super) fn note(&mut self, now: Instant, boot_id: u64) {
         self.0.retain(|&(other, until)| other != boot_id && now < until);
         if self.0.len() == SILENT_MAX {
