@@ -1,6 +1,7 @@
 //! A network of one hidden layer on the winequality data set.
 
-use linfa_datasets::winequality;
+/// Wines: measurements, and last the score (`data/README.md`).
+const WINES: &str = include_str!("../data/winequality-red.csv");
 
 const INPUTS: usize = 11;
 const HIDDEN: usize = 96;
@@ -13,19 +14,20 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// The data set that the crate ships: 1,599 wines with 11 measurements and a score.
+    /// The data set that is shipped: 1,599 wines with 11 measurements and a score.
     pub(crate) fn load() -> Self {
-        let set = winequality();
-        let rows = set.records.nrows();
+        let number = |cell: &str| -> f64 { cell.parse().expect("the table holds numbers") };
+        let wines: Vec<Vec<f64>> = WINES.lines().skip(1).map(|line| line.split(',').map(number).collect()).collect();
+        let rows = wines.len();
         let mut inputs = vec![[0.0; INPUTS]; rows];
         for column in 0..INPUTS {
-            let values = set.records.column(column);
-            let mean = values.iter().sum::<f64>() / rows as f64;
-            let deviation = (values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / rows as f64).sqrt();
+            let values = wines.iter().map(|wine| wine[column]);
+            let mean = values.clone().sum::<f64>() / rows as f64;
+            let deviation = (values.clone().map(|v| (v - mean) * (v - mean)).sum::<f64>() / rows as f64).sqrt();
             inputs.iter_mut().zip(values).for_each(|(row, v)| row[column] = (v - mean) / deviation);
         }
         // Scores are 3 to 8.
-        let targets = set.targets.iter().map(|score| (*score as f64 - 5.5) / 2.5).collect();
+        let targets = wines.iter().map(|wine| (wine[INPUTS] - 5.5) / 2.5).collect();
         Self { inputs, targets }
     }
 

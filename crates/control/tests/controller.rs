@@ -1,10 +1,8 @@
 //! The controller over real gRPC, with elements that are only their tables.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{FakeElement, Scratch, TIMING, application, caller, client, controller, next, start, start_at, within};
+use crate::common::{FakeElement, Scratch, TIMING, application, caller, client, controller, next, start, start_at, within};
 use pathcall_control::{Config, Place, Timing};
 use pathcall_proto::v1::*;
 use tonic::Code;
@@ -181,7 +179,7 @@ async fn a_restarted_controller_has_lost_nothing() {
     assert_eq!(within(grants.message()).await.ok().flatten(), None, "the stream ends with the controller");
 
     let second = start_at(addr, store.config()).await;
-    let mut client = common::client(&second).await;
+    let mut client = crate::common::client(&second).await;
     // Nobody takes what belongs to those who have not come back yet.
     let other = client.register_application(application("MR-1", 6)).await.unwrap_err();
     assert_eq!(other.code(), Code::Unavailable, "{other}");
@@ -213,7 +211,7 @@ async fn a_lost_store_leaves_nothing_on_the_element() {
     drop((registered, grants, more));
 
     let second = controller().await;
-    let mut client = common::client(&second).await;
+    let mut client = crate::common::client(&second).await;
     let mut registered = client.register_element(element.registration()).await.unwrap().into_inner();
     next(&mut registered).await;
     assert!(element.tables().applications.is_empty());

@@ -8,6 +8,7 @@ mod failed;
 mod harvest;
 mod hostile;
 mod inline;
+mod key_memory;
 mod link;
 mod locks;
 mod rings;

@@ -72,9 +72,11 @@ pub mod coordinator {
 pub mod delegate {
     #[cfg(feature = "otel")]
     pub use pathcall_rpc::delegate::otel;
+    #[cfg(feature = "quic")]
+    pub use pathcall_rpc::delegate::Tls;
     pub use pathcall_rpc::delegate::{
         Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
-        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Tls, Trace,
+        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Trace,
         Traced, Traces, Transport, Tree,
     };
 }

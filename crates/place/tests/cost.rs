@@ -87,7 +87,7 @@ fn processor_ns() -> i64 {
 fn instructions(count: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(env::current_exe().expect("this test"));
-    command.args(["--exact", "selections", "--ignored", "--nocapture"]).env("COUNT", count.to_string());
+    command.args(["--exact", "cost::selections", "--ignored", "--nocapture"]).env("COUNT", count.to_string());
     let said = command.output().expect("valgrind runs");
     let text = String::from_utf8_lossy(&said.stderr);
     let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1)).and_then(|n| n.trim().parse().ok());

@@ -1,6 +1,7 @@
-//! Models, selection and all-reduce; what counts, or is, a process of its own has a target of its own.
+//! Models, selection and all-reduce.
 
 mod beside;
+mod cost;
 mod exact;
 mod left;
 mod models;
@@ -8,6 +9,9 @@ mod order;
 mod plain;
 #[cfg(target_os = "linux")]
 mod reduce;
+#[cfg(target_os = "linux")]
+mod reduce_processes;
 mod schema;
 mod shared;
 mod strategies;
+mod two_processes;

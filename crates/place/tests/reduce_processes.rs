@@ -1,7 +1,5 @@
 //! Processes as ranks: they agree, and one that is killed or stopped in the middle is noticed by all others.
 
-#![cfg(target_os = "linux")]
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -49,7 +47,7 @@ fn start(test: &str, how: &str, timeout: Duration) -> Vec<Child> {
     let start = |rank| {
         let role = format!("{test}-{}-{how} {rank} {how} {}", std::process::id(), timeout.as_millis());
         let mut command = Command::new(std::env::current_exe().expect("this test"));
-        command.args(["--exact", "rank", "--nocapture"]).env(ROLE, role);
+        command.args(["--exact", "reduce_processes::rank", "--nocapture"]).env(ROLE, role);
         command.stdout(Stdio::piped()).spawn().expect("a process")
     };
     (0..RANKS).map(start).collect()

@@ -1,7 +1,7 @@
 //! What frames of calls cost in instructions, counted by valgrind, beside a frame that is only passed on.
 //!
 //! The test runs itself under callgrind, twice for each kind of frame: what more frames take is the difference. It needs
-//! a release build (`cargo test --release -p pathcall-program --test instructions`) and valgrind; where one is lacking
+//! a release build (`cargo test --release -p pathcall-program --test main instructions`) and valgrind; where one is lacking
 //! it says so.
 
 use std::env;
@@ -52,7 +52,7 @@ fn calls_take_at_most_a_quarter_more_than_forwarding() {
 fn instructions(kind: &str, count: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(env::current_exe().expect("this test"));
-    command.args(["--exact", "frames", "--ignored", "--nocapture"]).env("KIND", kind).env("COUNT", count.to_string());
+    command.args(["--exact", "instructions::frames", "--ignored", "--nocapture"]).env("KIND", kind).env("COUNT", count.to_string());
     let said = command.output().expect("valgrind runs");
     let text = String::from_utf8_lossy(&said.stderr);
     let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1)).and_then(|n| n.trim().parse().ok());

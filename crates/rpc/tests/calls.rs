@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
+use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
 use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
-use pathcall_rpc_stubs::locks_client::LocksClient;
-use pathcall_rpc_stubs::training_client::TrainingClient;
-use pathcall_rpc_stubs::words_client::WordsClient;
-use pathcall_rpc_stubs::{AgtrGrad, Counts, Indexed, NewGrad, PATHCALL, Wanted};
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::training_client::TrainingClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{AgtrGrad, Counts, Indexed, NewGrad, PATHCALL, Wanted};
 use tokio_stream::StreamExt;
 use tonic::Code;
 
@@ -148,7 +148,7 @@ async fn a_lock_is_held_by_one() {
     assert_eq!(locked.metadata().get("pathcall-forwarded").unwrap(), "true");
     assert_eq!(locked.get_ref().text, "mine");
     let number = |reply: &tonic::Response<_>, name: &str| -> u64 {
-        let _: &pathcall_rpc_stubs::Said = reply.get_ref();
+        let _: &pathcall_test_support::stubs::Said = reply.get_ref();
         reply.metadata().get(name).expect(name).to_str().unwrap().parse().unwrap()
     };
     // Four fifths of the five seconds that the server lends it.

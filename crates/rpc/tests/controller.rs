@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Running, counts, str_int, until};
+use pathcall_test_support::service::{Running, counts, str_int, until};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{
@@ -12,8 +12,8 @@ use pathcall_proto::v1::{
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use pathcall_rpc::Server;
-use pathcall_rpc_stubs::PATHCALL;
-use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::PATHCALL;
+use pathcall_test_support::stubs::words_client::WordsClient;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -234,7 +234,7 @@ async fn a_controller_that_is_away_is_found_again() {
     // One that has begun without it says what its callers know it by.
     assert_eq!((asked("T-WORDS"), asked("T-SUM")), ((1024, Some(true)), (1024, None)));
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    let wanted = pathcall_rpc_stubs::Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
+    let wanted = pathcall_test_support::stubs::Wanted { keys: Some(str_int(&[("a", 0)])), text: String::new() };
     assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 2)])));
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common::{FOR_EVER, Running, counts, names, within};
-use pathcall_rpc_stubs::locks_client::LocksClient;
-use pathcall_rpc_stubs::words_client::WordsClient;
+use pathcall_test_support::service::{FOR_EVER, Running, counts, names, within};
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::Code;

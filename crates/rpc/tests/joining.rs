@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Running, counts, gradient, names, note, str_int, until};
+use pathcall_test_support::service::{Running, counts, gradient, names, note, str_int, until};
 use crate::shadow::element;
-use crate::store::controller;
+use pathcall_test_support::store::controller;
 use bytes::Bytes;
 use http_body_util::Full;
 use pathcall_control::Place;
@@ -13,10 +13,10 @@ use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::{Channel, Server};
-use pathcall_rpc_stubs::locks_client::LocksClient;
-use pathcall_rpc_stubs::training_client::TrainingClient;
-use pathcall_rpc_stubs::words_client::WordsClient;
-use pathcall_rpc_stubs::{PATHCALL, Wanted};
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::training_client::TrainingClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, TokenKey};
 use tokio::net::TcpListener;

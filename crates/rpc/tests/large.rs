@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use pathcall_rpc::delegate::{Call, CallOptions, Handlers, NodeConfig, Transport};
 use pathcall_rpc::{Channel, Server};
-use pathcall_rpc_stubs::delegated::DocsFetch;
-use pathcall_rpc_stubs::docs_client::DocsClient;
-use pathcall_rpc_stubs::{Note, PATHCALL};
+use pathcall_test_support::stubs::delegated::DocsFetch;
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tonic::service::Routes;

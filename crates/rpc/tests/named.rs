@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::common::{FOR_EVER, Running, counts, gradient, names, str_int, until};
+use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, names, str_int, until};
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc::channel::journal::JournalError;
 use pathcall_rpc::{CALL_ID, Channel, Server};
-use pathcall_rpc_stubs::locks_client::LocksClient;
-use pathcall_rpc_stubs::training_client::TrainingClient;
-use pathcall_rpc_stubs::words_client::WordsClient;
-use pathcall_rpc_stubs::{Counts, PATHCALL, Wanted};
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::training_client::TrainingClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{Counts, PATHCALL, Wanted};
 use tonic::{Code, Request};
 
 async fn journalled(server: &Running, journal: &Path) -> Channel {

@@ -7,8 +7,8 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::Transport;
 use pathcall_rpc::delegate::otel::Spans;
-use pathcall_rpc_stubs::PATHCALL;
-use pathcall_rpc_stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::PATHCALL;
+use pathcall_test_support::stubs::docs_client::DocsClient;
 use tonic::Request;
 
 use crate::delegated::house::{House, LIMIT, all, wish};

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::Running;
-use crate::store::controller;
+use pathcall_test_support::service::Running;
+use pathcall_test_support::store::controller;
 use pathcall_control::{Handle, Place};
 use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::StatusRequest;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_rpc::{Channel, Server};
-use pathcall_rpc_stubs::rounds::rounds_client::RoundsClient;
-use pathcall_rpc_stubs::rounds::{PATHCALL, Part};
+use pathcall_test_support::stubs::rounds::rounds_client::RoundsClient;
+use pathcall_test_support::stubs::rounds::{PATHCALL, Part};
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use pathcall_rpc::delegate::{
     Call, CallOptions, Client, Directory, Handlers, Node, NodeConfig, Replies, Serving, Target, Transport,
 };
-use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
-use pathcall_rpc_stubs::{Note, Wish};
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::{Note, Wish};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;

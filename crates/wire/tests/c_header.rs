@@ -2,11 +2,9 @@
 //!
 //! `UPDATE=1 cargo test -p pathcall-wire --test c_header` writes it anew.
 
-mod common;
-
 use std::fmt::Write;
 
-use common::{hold, variants};
+use crate::common::{hold, variants};
 
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
 use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, MAX_SERVERS, ORIGINAL};

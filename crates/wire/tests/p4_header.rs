@@ -2,11 +2,9 @@
 //!
 //! `UPDATE=1 cargo test -p pathcall-wire --test p4_header` writes `p4/wire.p4` anew.
 
-mod common;
-
 use std::fmt::Write;
 
-use common::{hold, variants};
+use crate::common::{hold, variants};
 use pathcall_wire::base::{MAGIC, TOKEN_LEN, VERSION};
 use pathcall_wire::clone::{CALLER_ID, CLONE, MAX_PARTS, ORIGINAL};
 use pathcall_wire::map::{LOCK_PARKED, LOCK_TAG, LOCK_WANTED};

@@ -2,11 +2,9 @@
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure. `FRAMES=n` plays so many.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Tested, config, loaded};
+use crate::common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::corpus::Case;
 use pathcall_conformance::generate::{Options, SIZE};

@@ -3,11 +3,9 @@
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure.
 
-mod common;
-
 use std::net::Ipv4Addr;
 
-use common::{ELEMENT, SENDER, SLOW_PORT, checksum, frames, loaded};
+use crate::common::{ELEMENT, SENDER, SLOW_PORT, checksum, frames, loaded};
 use pathcall_xdp::{Kernel, Packet, Ran};
 
 /// A packet that the program works on, with its checksums.

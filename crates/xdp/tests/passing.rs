@@ -4,12 +4,10 @@
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure.
 
-mod common;
-
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use common::frames::{self, SERVER, WORKERS};
-use common::{ELEMENT, SLOW_PORT, address, checksum, loaded};
+use crate::common::frames::{self, SERVER, WORKERS};
+use crate::common::{ELEMENT, SLOW_PORT, address, checksum, loaded};
 use pathcall_wire::{Base, Flags, Kind, MapFrame};
 use pathcall_xdp::{Kernel, Packet, Ran, SLOW_MULTICAST};
 

@@ -3,9 +3,7 @@
 //!
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure.
 
-mod common;
-
-use common::{Tested, config, loaded};
+use crate::common::{Tested, config, loaded};
 use pathcall_conformance::campaign;
 use pathcall_conformance::generate::{Options, SIZE};
 use pathcall_xdp::{Kernel, Mistake};

@@ -5,7 +5,7 @@ use pathcall_conformance::corpus::Case;
 use pathcall_conformance::frame::{bare, linear};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, OpType, Target};
 
-use crate::scene::{Scene, caller, server};
+use super::scene::{Scene, caller, server};
 
 const PART: u16 = MapFlags::ADD | MapFlags::LINEAR | MapFlags::ROUND | MapFlags::COUNT;
 const RESULT: u16 = MapFlags::LINEAR | MapFlags::GET | MapFlags::CLEAR | MapFlags::ROUND;

@@ -6,7 +6,7 @@ use pathcall_conformance::frame::{bare, entries};
 use pathcall_wire::pairs::MAX_BALLOT_KEY;
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, Target};
 
-use crate::scene::{Scene, caller, server};
+use super::scene::{Scene, caller, server};
 
 fn about(row: u32, flags: u16, threshold: u32) -> MapRepr {
     MapRepr { flags: flags | MapFlags::BARE, to: Target::Server as u8, index: row, threshold, ..MapRepr::default() }

@@ -6,7 +6,7 @@ use pathcall_program::{Endpoint, Pool};
 use pathcall_wire::clone::{CLONE, ORIGINAL, caller_id, emit, groups};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, Flags, Kind, MAX_FRAME};
 
-use crate::scene::{INCARNATION, MEMORY, Scene};
+use super::scene::{INCARNATION, MEMORY, Scene};
 
 const GAID: u32 = 3;
 const CALLERS: [u32; 2] = [31, 32];

@@ -7,7 +7,7 @@ use pathcall_conformance::generate::{Generator, Options, SIZE};
 use pathcall_program::{Application, Endpoint};
 use pathcall_wire::{BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, TokenKey};
 
-use crate::scene::{ARRAYS, INCARNATION, KEYS, MEMORY, Scene, caller, endpoint, server};
+use super::scene::{ARRAYS, INCARNATION, KEYS, MEMORY, Scene, caller, endpoint, server};
 
 /// The seed of the random case.
 const SEED: u64 = 8;

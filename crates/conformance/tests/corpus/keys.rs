@@ -4,7 +4,7 @@ use pathcall_conformance::corpus::Case;
 use pathcall_conformance::frame::{bare, keyed as pairs, linear};
 use pathcall_wire::{BaseRepr, Kind, MapFlags, MapFrame, MapRepr, OpType, RECORD_PLACES, Target};
 
-use crate::scene::{Scene, caller, server};
+use super::scene::{Scene, caller, server};
 
 const ADD: u16 = MapFlags::ADD;
 const GET: u16 = MapFlags::GET;

@@ -5,7 +5,7 @@ use pathcall_conformance::frame::bare;
 use pathcall_wire::map::{LOCK_PARKED, LOCK_WANTED};
 use pathcall_wire::{BaseRepr, Kind, MapFlags, MapRepr};
 
-use crate::scene::{Scene, caller, server};
+use super::scene::{Scene, caller, server};
 
 fn take(from: u32, seq: u32, lock: u32, tag: u32) -> Vec<u8> {
     let map = MapRepr { flags: MapFlags::COUNT, threshold: 1, index: lock, tag, ..MapRepr::default() };

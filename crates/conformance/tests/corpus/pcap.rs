@@ -64,8 +64,8 @@ fn packet(from: [u8; 4], to: [u8; 4], ecn: u8, frame: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_capture_holds_the_frames_of_its_case() {
-    for (name, case) in crate::cases() {
-        let file = std::fs::read(crate::folder().join(format!("{name}.pcap"))).expect("a capture");
+    for (name, case) in super::cases() {
+        let file = std::fs::read(super::folder().join(format!("{name}.pcap"))).expect("a capture");
         let mut reader = PcapReader::new(&file[..]).expect("a capture");
         let mut captured = Vec::new();
         while let Some(packet) = reader.next_packet() {

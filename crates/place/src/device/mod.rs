@@ -27,6 +27,7 @@ pub mod profile;
 use std::fmt;
 
 pub use code::{AppError, Code, HostFn, Items, Kernel, Length};
+#[cfg(any(feature = "opencl", feature = "cuda"))]
 pub(crate) use job::Registered;
 pub use job::{Completion, Job, JobError, Refused, RefusedReason, Region};
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::{Call, CallOptions, Directory, Handlers, Serving, Transport};
-use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
-use pathcall_rpc_stubs::docs_client::DocsClient;
-use pathcall_rpc_stubs::{Note, PATHCALL, Wish};
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Status};

@@ -9,9 +9,9 @@ use pathcall_rpc::delegate::{
     Call, CallOptions, Client, Context, Directory, Handlers, History, Node, NodeConfig, Record, RequestId, Sealed,
     Serving,
 };
-use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
-use pathcall_rpc_stubs::docs_client::DocsClient;
-use pathcall_rpc_stubs::{Note, PATHCALL, Wish};
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::{Code, Request, Status};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use pathcall_rpc::delegate::{CallOptions, Client, Directory, Node, NodeConfig, Replies, Target, Transport};
-use pathcall_rpc_stubs::Note;
-use pathcall_rpc_stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::Note;
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use tokio::time::timeout;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};

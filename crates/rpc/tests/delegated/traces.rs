@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::{Handlers, Trace, Traced, Transport};
-use pathcall_rpc_stubs::docs_client::DocsClient;
-use pathcall_rpc_stubs::{Note, PATHCALL};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Request};

@@ -10,7 +10,7 @@ use pathcall_xdp::{Config, Kernel, Ran};
 
 use crate::common::frames::SIZE;
 use crate::common::{address, config, loaded};
-use crate::{Sender, deadline, on_two_processors, turn};
+use super::{Sender, deadline, on_two_processors, turn};
 
 const GAID: u32 = 9;
 const CALLERS: [u32; 2] = [1, 2];
@@ -22,7 +22,7 @@ const BATCH: u32 = 64;
 
 fn kernel() -> Option<Kernel> {
     let mut kernel = loaded(Kernel::load(&Config { clones: CloneSize::default(), ..config(SIZE) }))?;
-    kernel.own(*crate::ELEMENT.ip()).expect("an empty table");
+    kernel.own(*super::ELEMENT.ip()).expect("an empty table");
     kernel.install_pool(&Pool { gaid: GAID, version: 1, servers: SERVERS.to_vec() }).expect("there is room");
     for endpoint in CALLERS.into_iter().chain(SERVERS) {
         let entry = Endpoint { endpoint, incarnation: INCARNATION, gaid: GAID, slot_base: 0, slots: 0 };

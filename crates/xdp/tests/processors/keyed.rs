@@ -10,7 +10,7 @@ use pathcall_xdp::Ran;
 
 use crate::common::frames::{self, GAID, ROWS, WORKERS};
 use crate::common::loaded;
-use crate::{Sender, deadline, on_two_processors, turn, value};
+use super::{Sender, deadline, on_two_processors, turn, value};
 
 /// Frames of each caller to a threshold.
 const EACH: u32 = 4;

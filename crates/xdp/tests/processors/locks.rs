@@ -7,7 +7,7 @@ use pathcall_wire::{Kind, MapFlags};
 
 use crate::common::frames;
 use crate::common::loaded;
-use crate::{Sender, deadline, on_two_processors, turn};
+use super::{Sender, deadline, on_two_processors, turn};
 
 /// Locks that are wanted.
 const LOCKS: u32 = 2;

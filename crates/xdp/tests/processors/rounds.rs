@@ -8,7 +8,7 @@ use pathcall_xdp::{Kernel, Ran};
 
 use crate::common::frames::{self, GAID, WIDTH};
 use crate::common::loaded;
-use crate::{deadline, on_two_processors, turn, value};
+use super::{deadline, on_two_processors, turn, value};
 
 /// Rows that have rounds.
 const AT_ONCE: u32 = 4;

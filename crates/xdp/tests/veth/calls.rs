@@ -9,8 +9,8 @@ use pathcall_xdp::{Error, Kernel, Packet, Ran, SLOW_CLONE};
 
 use crate::common::frames::{SERVER, WORKERS};
 use crate::common::{ELEMENT, SLOW_PORT, address};
-use crate::hosts::{Host, Hosts};
-use crate::{attached, receive_from};
+use super::hosts::{Host, Hosts};
+use super::{attached, receive_from};
 
 const GAID: u32 = 9;
 const CALLER: u32 = 1;

@@ -1,0 +1,109 @@
+//! `pathcall element`: runs an element until it is told to stop.
+
+use std::net::{IpAddr, SocketAddr};
+
+use clap::Args;
+use pathcall_control::LISTEN_DEFAULT;
+use pathcall_element::{CONTROL_DEFAULT, Config, DATA_DEFAULT, Handle};
+
+use crate::failure::Failure;
+use crate::function::carry::{Carried, CarryArgs};
+use pathcall_console::{print, stopped};
+
+#[derive(Debug, Args)]
+pub(crate) struct ElementArgs {
+    /// Controller to register with; tried until it answers
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
+    controller: String,
+    #[command(flatten)]
+    sockets: SocketArgs,
+    #[command(flatten)]
+    carry: CarryArgs,
+}
+
+/// What `element` and `up` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct SocketArgs {
+    /// UDP address for frames; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = DATA_DEFAULT)]
+    data: SocketAddr,
+    /// TCP address of the element's control service; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = CONTROL_DEFAULT)]
+    control: SocketAddr,
+    /// IP address that others reach the element by, where it listens on all addresses
+    #[arg(long, value_name = "IP")]
+    advertise: Option<IpAddr>,
+    /// Register rows
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.rows)]
+    rows: usize,
+    /// Lane registers of 32 bits
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.lanes)]
+    lanes: usize,
+    /// Slots of the repeat filter: each takes one reliable flow of a caller
+    #[arg(long, value_name = "N", default_value_t = Config::default().size.slots)]
+    slots: usize,
+    /// Never wait for frames, always look for them: the shortest delay, for a whole processor
+    #[arg(long)]
+    busy_poll: bool,
+    /// Endpoints on this host send their frames by UDP, not by memory shared with the element
+    #[arg(long)]
+    no_shared_memory: bool,
+    /// Processor that works on frames, counted from 0; any, unless given
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Interface that the switch program is attached to in the kernel (XDP); may be said again
+    #[arg(long, value_name = "IFACE")]
+    xdp: Vec<String>,
+    /// The program in the kernel works on frames, too, that it routes from one endpoint to another
+    #[arg(long, requires = "xdp")]
+    inline: bool,
+}
+
+impl SocketArgs {
+    /// Starts an element that registers with the controller at `controller`.
+    pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
+        self.start_beside(controller, Vec::new()).await
+    }
+
+    /// As [`Self::start`]; to these interfaces root programs are attached by others.
+    async fn start_beside(self, controller: String, rooted: Vec<String>) -> Result<Handle, Failure> {
+        let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
+        let controller = Some(controller);
+        let mut config =
+            Config { data, control, advertise, controller, busy_poll, cpu, xdp, rooted, inline, ..Config::default() };
+        config.shared_memory = !no_shared_memory;
+        (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
+        Ok(pathcall_element::run(config).await?)
+    }
+}
+
+/// `frames at …, XDP on …, control calls at …`.
+pub(crate) fn addresses(element: &Handle) -> String {
+    let attached = element.attached().iter().map(|attached| {
+        let mode = if attached.native { "native" } else { "generic" };
+        let inline = if attached.inline { ", inline" } else { "" };
+        format!(", XDP on {} ({mode}{inline})", attached.interface)
+    });
+    let attached: String = attached.collect();
+    format!("frames at {} (UDP){attached}, control calls at http://{}", element.data_addr(), element.control_addr())
+}
+
+pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
+    let ElementArgs { controller, sockets, carry } = args;
+    let carried = carry.read()?;
+    let rooted = carried.as_ref().map(Carried::interfaces).unwrap_or_default();
+    let mut element = sockets.start_beside(controller.clone(), rooted).await?;
+    let function = match carried {
+        Some(carried) => Some(carried.start(&mut element).await?),
+        None => None,
+    };
+    let with = function.as_ref().map_or_else(String::new, |function| function.addresses());
+    let signal = stopped()?;
+    print(&format!("ready: element, {}{with}, controller {controller}\n", addresses(&element)))?;
+    signal.await;
+    if let Some(function) = function {
+        function.shutdown().await;
+    }
+    element.shutdown().await;
+    Ok(())
+}

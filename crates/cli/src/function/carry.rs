@@ -1,0 +1,161 @@
+//! `pathcall element --function`: an element that carries a function, too.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Arg, Args};
+use pathcall_function::place::Strategy;
+use pathcall_live::LISTEN_DEFAULT;
+
+use super::Reading;
+
+#[cfg(feature = "xdp")]
+pub(crate) use with::Carried;
+#[cfg(not(feature = "xdp"))]
+pub(crate) use without::Carried;
+
+#[cfg_attr(not(feature = "xdp"), allow(dead_code, reason = "read where there is a program for the kernel"))]
+#[derive(Debug, Args)]
+#[command(mut_args(of_function))]
+pub(crate) struct CarryArgs {
+    /// Function that the element carries, split between it and servers (`pathcall function serve`)
+    #[arg(long, value_name = "FILE.p4c", requires = "topology")]
+    function: Option<PathBuf>,
+    /// Servers and networks of the function, and the interfaces that they are at
+    #[arg(long, value_name = "FILE.toml", requires = "function")]
+    topology: Option<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+    /// Entries of tables that servers do not hold, a line each: TABLE KEY… ACTION ARGUMENT…
+    #[arg(long, value_name = "FILE", requires = "function")]
+    entries: Option<PathBuf>,
+    /// What the element works on itself: none, random, heap or threshold
+    #[arg(long, value_name = "STRATEGY", default_value_t = Strategy::Threshold, requires = "function")]
+    placement: Strategy,
+    /// TCP address for the servers and the operator of the function; port 0 takes a free port
+    #[arg(long, value_name = "IP:PORT", default_value_t = LISTEN_DEFAULT, requires = "function")]
+    function_listen: SocketAddr,
+}
+
+/// How a function is read says nothing without one.
+fn of_function(option: Arg) -> Arg {
+    let reading = ["include", "define", "phv", "element_entries"];
+    if reading.contains(&option.get_id().as_str()) { option.requires("function") } else { option }
+}
+
+#[cfg(feature = "xdp")]
+mod with {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use pathcall_function::scale::Topology;
+    use pathcall_function::{ir, live, place};
+    use pathcall_live::digest;
+    use pathcall_live::element::{self, Handle, Setup};
+
+    use super::CarryArgs;
+    use crate::failure::Failure;
+    use crate::function::{Read, entries};
+
+    /// A function that was read, with its topology.
+    pub(crate) struct Carried(Setup);
+
+    impl CarryArgs {
+        /// Reads what there is to read.
+        pub(crate) fn read(self) -> Result<Option<Carried>, Failure> {
+            let (Some(file), Some(topology)) = (self.function, self.topology) else { return Ok(None) };
+            let text = |path: &PathBuf| {
+                fs::read_to_string(path).map_err(|source| Failure::File { path: path.clone(), source })
+            };
+            let read = Read::new(&file, &self.reading).map_err(|mistakes| {
+                eprintln!("{mistakes}");
+                Failure::Function(format!("{} has mistakes", file.display()))
+            })?;
+            let wrong = |why: String| Failure::Function(why);
+            let named = topology.display().to_string();
+            let topology = Topology::parse(&named, &text(&topology)?).map_err(|error| wrong(error.to_string()))?;
+            let program = read.program;
+            let split = read.split.ok_or_else(|| pathcall_live::Error::NoHandler(program.name.clone()))?;
+            let entries = match &self.entries {
+                None => Vec::new(),
+                Some(path) => entries::entries(&program, &text(path)?)
+                    .map_err(|why| wrong(format!("{}: {why}", path.display())))?,
+            };
+            if let Some(given) = entries.iter().find(|given| table_of(&program, given.table).mirrored) {
+                let name = &table_of(&program, given.table).name;
+                return Err(wrong(format!("entries of table {name} are the servers': they are mirrored")));
+            }
+            let entries = entries.into_iter().map(|given| (given.table, given.entry)).collect();
+            let config = live::Config {
+                place: place::Config { strategy: self.placement, ..place::Config::default() },
+                ..live::Config::default()
+            };
+            let digest = digest(&program, self.reading.element_entries, self.reading.phv);
+            let listen = self.function_listen;
+            Ok(Some(Carried(Setup { program, split, digest, topology, entries, config, listen, switch: None })))
+        }
+    }
+
+    fn table_of(program: &ir::Program, table: ir::TableId) -> &ir::Table {
+        &program.tables[table.0 as usize]
+    }
+
+    impl Carried {
+        /// The interfaces that it will be at.
+        pub(crate) fn interfaces(&self) -> Vec<String> {
+            self.0.topology.interfaces.values().cloned().collect()
+        }
+
+        /// Begins, beside the element's switch program.
+        pub(crate) async fn start(mut self, beside: &mut pathcall_element::Handle) -> Result<Running, Failure> {
+            self.0.switch = beside.take_program();
+            Ok(Running(element::start(self.0).await?))
+        }
+    }
+
+    /// A function that the element carries.
+    pub(crate) struct Running(Handle);
+
+    impl Running {
+        /// `, function's controller at …, XDP on …`.
+        pub(crate) fn addresses(&self) -> String {
+            let attached = self.0.attached().iter().map(|attached| {
+                let mode = if attached.native { "native" } else { "generic" };
+                format!(", XDP on {} ({mode}, to {})", attached.interface, attached.device)
+            });
+            format!(", function's controller at http://{}{}", self.0.address(), attached.collect::<String>())
+        }
+
+        pub(crate) async fn shutdown(self) {
+            self.0.shutdown().await;
+        }
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+mod without {
+    use super::CarryArgs;
+    use crate::failure::Failure;
+
+    /// Nothing: this build has no program for the kernel.
+    pub(crate) enum Carried {}
+    pub(crate) enum Running {}
+
+    impl CarryArgs {
+        pub(crate) fn read(self) -> Result<Option<Carried>, Failure> {
+            self.function.map_or(Ok(None), |_| Err(pathcall_element::Error::NoXdp.into()))
+        }
+    }
+
+    #[rustfmt::skip]
+    impl Carried {
+        pub(crate) fn interfaces(&self) -> Vec<String> { match *self {} }
+        pub(crate) async fn start(self, _: &mut pathcall_element::Handle) -> Result<Running, Failure> { match self {} }
+    }
+
+    #[rustfmt::skip]
+    impl Running {
+        pub(crate) fn addresses(&self) -> String { match *self {} }
+        pub(crate) async fn shutdown(self) { match self {} }
+    }
+}

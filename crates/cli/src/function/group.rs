@@ -1,0 +1,110 @@
+//! `pathcall function add-server`, `remove-server`, `status`: calls of a running element.
+
+use std::fmt::Write;
+
+use clap::Args;
+use pathcall_live::LISTEN_DEFAULT;
+use pathcall_proto::v1::function_client::FunctionClient;
+use pathcall_proto::v1::{ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest};
+use serde_json::json;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::failure::Failure;
+use pathcall_console::print;
+use pathcall_console::Table;
+
+/// Whom to call.
+#[derive(Debug, Args)]
+pub(super) struct At {
+    /// The function's controller, which is beside its element
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
+    pub(super) controller: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ChangeArgs {
+    /// Servers, as the topology names them
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    at: At,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    at: At,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn add(args: &ChangeArgs) -> Result<(), Failure> {
+    change(&args.at, ChangeGroupRequest { add: args.names.clone(), remove: Vec::new() }).await
+}
+
+pub(super) async fn remove(args: &ChangeArgs) -> Result<(), Failure> {
+    change(&args.at, ChangeGroupRequest { add: Vec::new(), remove: args.names.clone() }).await
+}
+
+async fn change(at: &At, request: ChangeGroupRequest) -> Result<(), Failure> {
+    let reply = at.call().await?.change_group(request).await.map_err(|status| at.refused(&status))?;
+    Ok(print(&format!("servers: {}\n", reply.into_inner().servers.join(" ")))?)
+}
+
+pub(super) async fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let reply = args.at.call().await?.function_status(FunctionStatusRequest {}).await;
+    let reply = reply.map_err(|status| args.at.refused(&status))?.into_inner();
+    Ok(print(&if args.json { in_json(&reply) } else { in_text(&reply) })?)
+}
+
+fn in_text(reply: &FunctionStatusReply) -> String {
+    let mut table = Table::new(["server", "alive", "new flows", "wanted", "flows"]);
+    let word = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    for server in &reply.servers {
+        let [alive, in_group, wanted] = [server.alive, server.in_group, server.wanted].map(word);
+        table.row([server.name.clone(), alive, in_group, wanted, server.flows.to_string()]);
+    }
+    let changing = if reply.changing { ", flows of the one before are left" } else { "" };
+    let mut text = format!("{table}\ngroup {}{changing}\n", reply.version);
+    let mut counters: Vec<_> = reply.counters.iter().filter(|(_, count)| **count > 0).collect();
+    counters.sort();
+    for (name, count) in counters {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{name:18} {count}");
+    }
+    text
+}
+
+fn in_json(reply: &FunctionStatusReply) -> String {
+    let servers = reply.servers.iter().map(|server| {
+        json!({
+            "name": server.name,
+            "alive": server.alive,
+            "in_group": server.in_group,
+            "wanted": server.wanted,
+            "flows": server.flows,
+        })
+    });
+    let status = json!({
+        "servers": servers.collect::<Vec<_>>(),
+        "version": reply.version,
+        "changing": reply.changing,
+        "counters": reply.counters,
+    });
+    format!("{status:#}\n")
+}
+
+impl At {
+    async fn call(&self) -> Result<FunctionClient<Channel>, Failure> {
+        let said = |reason: String| Failure::Call { url: self.controller.clone(), reason };
+        let endpoint = Endpoint::from_shared(self.controller.clone()).map_err(|error| said(error.to_string()))?;
+        let channel = endpoint.connect().await.map_err(|_| said("nobody listens there".to_owned()))?;
+        Ok(FunctionClient::new(channel))
+    }
+
+    fn refused(&self, status: &tonic::Status) -> Failure {
+        let (url, said) = (self.controller.clone(), status.message().to_owned());
+        pathcall_live::Error::Refused { url, said }.into()
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line: arguments in, tables and one-line errors out.
+//!
+//! ```text
+//!   pathcall ─┬─ up ──────────┬─▶ controller ─▶ pathcall_control
+//!             ├─ controller ──┤
+//!             ├─ element ─────┴─▶ element ────▶ pathcall_element
+//!             ├─ check ─▶ pathcall_build
+//!             ├─ status ─▶ a running controller
+//!             ├─ program ─▶ pathcall_program, and a running controller
+//!             ├─ function ─▶ pathcall_function, pathcall_live
+//!             ├─ place ─▶ pathcall_place
+//!             └─ NAME ─▶ a program of its own, pathcall-NAME: demo, sim, testbed
+//! ```
+//!
+//! One module per command; [`failure`] is everything that may go wrong, `memory` is how much an application has,
+//! `external` runs commands that are programs of their own.
+
+mod check;
+mod controller;
+mod element;
+mod external;
+mod failure;
+mod function;
+mod kernel;
+mod memory;
+mod place;
+mod program;
+mod status;
+mod up;
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::runtime::Runtime;
+use tracing_subscriber::filter::LevelFilter;
+
+use failure::Failure;
+
+/// Calls that are worked on along their path
+#[derive(Debug, Parser)]
+#[command(name = "pathcall", version, arg_required_else_help = true, after_help = external::HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more on the standard error output; twice for all
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a controller and an element in one process
+    Up(up::UpArgs),
+    /// Run a controller
+    Controller(controller::ControllerArgs),
+    /// Run an element
+    Element(element::ElementArgs),
+    /// Check a .proto file, its methods' options, and the filters and applications that they name
+    Check(check::CheckArgs),
+    /// Show the applications, elements, pools and nodes that a controller knows
+    Status(status::StatusArgs),
+    /// Look into the switch program
+    Program(program::ProgramArgs),
+    /// Check, explain, build, run or serve a network function; change and show its servers
+    Function(function::FunctionArgs),
+    /// Look at devices and paths of hosts, measure them, explain which path requests took
+    Place(place::PlaceArgs),
+    /// A program of its own
+    #[command(external_subcommand)]
+    External(Vec<OsString>),
+}
+
+/// Runs the command: 0 when all went well, 1 when not, 2 when the arguments are wrong.
+fn main() -> ExitCode {
+    let Cli { command, verbose } = Cli::parse();
+    log(verbose);
+    run(command).unwrap_or_else(|failure| {
+        eprintln!("pathcall: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    let done = match command {
+        Command::Check(args) => return check::run(&args),
+        Command::Function(args) => return function::run(args),
+        Command::Place(args) => return place::run(&args),
+        Command::External(words) => return external::run(&words),
+        Command::Up(args) => block_on(up::run(args)),
+        Command::Controller(args) => block_on(controller::run(args)),
+        Command::Element(args) => block_on(element::run(args)),
+        Command::Status(args) => block_on(status::run(args)),
+        Command::Program(args) => block_on(program::run(args)),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+fn block_on(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    Runtime::new().map_err(Failure::Runtime)?.block_on(command)
+}
+
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false).init();
+}

@@ -1,0 +1,245 @@
+//! `pathcall program report`: the switch program's stages and registers, who has how much of them,
+//! and what they would take of a hardware pipeline.
+
+use std::fmt::Write;
+
+use clap::{Args, Subcommand};
+use pathcall_control::LISTEN_DEFAULT;
+use pathcall_program::Size;
+use pathcall_program::hardware::{self, Limits, Placement, RULES, TOFINO};
+use pathcall_program::layout::{self, ARRAYS, Array, STAGES};
+use pathcall_proto::v1::StatusReply;
+use pathcall_wire::KEYED_LANES;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::memory::{self, Memory};
+use pathcall_console::{Table, print};
+use crate::{kernel, status};
+
+#[derive(Debug, Args)]
+pub(crate) struct ProgramArgs {
+    #[command(subcommand)]
+    command: ProgramCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum ProgramCommand {
+    /// Show stages, register arrays, memory by application, and what a 12-stage pipeline would use
+    Report(ReportArgs),
+}
+
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// Controller whose elements and applications are shown; without one the default is tried, and
+    /// if nobody is there, the program is shown alone
+    #[arg(long, value_name = "URL")]
+    controller: Option<String>,
+    /// Show what the program in the kernel costs instead: instructions by file of `bpf/`, time by kind of frame
+    #[arg(long, conflicts_with = "controller")]
+    xdp: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: ProgramArgs) -> Result<(), Failure> {
+    let ProgramCommand::Report(args) = args.command;
+    if args.xdp {
+        return Ok(print(&kernel::report(args.json)?)?);
+    }
+    let status = match &args.controller {
+        Some(url) => Some(status::ask(url).await?),
+        None => match status::ask(&format!("http://{LISTEN_DEFAULT}")).await {
+            Ok(status) => Some(status),
+            Err(Failure::NoController(_)) => None,
+            Err(failure) => return Err(failure),
+        },
+    };
+    let report = Report::new(status);
+    Ok(print(&if args.json { format!("{:#}\n", report.json()) } else { report.text() })?)
+}
+
+/// The program with the memory of each element, or with the memory that an element has by default.
+struct Report {
+    status: Option<StatusReply>,
+    /// Elements with their sizes; `None` stands for the default size.
+    memories: Vec<(Option<u32>, Size)>,
+}
+
+impl Report {
+    fn new(status: Option<StatusReply>) -> Self {
+        let elements = status.iter().flat_map(|status| &status.elements);
+        let mut memories: Vec<_> = elements.map(|element| (Some(element.element), memory::size(element))).collect();
+        if memories.is_empty() {
+            memories.push((None, Size::default()));
+        }
+        Self { status, memories }
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for (element, size) in &self.memories {
+            let name = name(*element);
+            // Writing to a String can't fail.
+            let _ = write!(text, "stages and register arrays, {name}\n{}\n", arrays_text(size));
+            let _ = writeln!(text, "a {}-stage pipeline, {name}: an estimate", TOFINO.stages);
+            let _ = writeln!(text, "{}", pipeline_text(size, &TOFINO));
+        }
+        let _ = write!(text, "register memory by application\n{}\n", self.applications_text());
+        text.push_str("rules of the estimate\n");
+        for rule in RULES {
+            let _ = writeln!(text, "- {rule}");
+        }
+        text
+    }
+
+    fn applications_text(&self) -> String {
+        let Some(status) = &self.status else { return "no controller answers: of the program alone\n".to_owned() };
+        if status.applications.is_empty() {
+            return "no applications\n".to_owned();
+        }
+        let mut table = Table::new(["application", "gaid", "element", "rows", "lanes", "slots", "memory", "share"]);
+        for application in &status.applications {
+            let [element, rows, lanes, slots, bytes, share] = match Memory::of(application, status) {
+                Some(memory) => [
+                    memory.element.to_string(),
+                    memory.rows.to_string(),
+                    (u64::from(memory.rows) * u64::from(memory.width)).to_string(),
+                    memory.slots.to_string(),
+                    memory::bytes(memory.bytes),
+                    memory.share(),
+                ],
+                None => ["none", "-", "-", "-", "-", "-"].map(str::to_owned),
+            };
+            let gaid = application.gaid.to_string();
+            table.row([application.name.clone(), gaid, element, rows, lanes, slots, bytes, share]);
+        }
+        table.to_string()
+    }
+
+    fn json(&self) -> Value {
+        let elements = self.memories.iter().map(|(element, size)| {
+            json!({
+                "element": element,
+                "arrays": ARRAYS.iter().map(|array| array_json(array, size)).collect::<Vec<_>>(),
+                "bytes": layout::bytes(size),
+                "pipeline": pipeline_json(size, &TOFINO),
+            })
+        });
+        let applications = self.status.as_ref().map(|status| {
+            let named = |application| (Memory::of(application, status), application);
+            let memories = status.applications.iter().map(named).map(|(memory, application)| {
+                let memory = memory.map(|memory| memory.json());
+                json!({ "name": application.name, "gaid": application.gaid, "memory": memory })
+            });
+            memories.collect::<Vec<_>>()
+        });
+        json!({
+            "stages": STAGES,
+            "elements": elements.collect::<Vec<_>>(),
+            "applications": applications,
+            "rules": RULES,
+        })
+    }
+}
+
+fn name(element: Option<u32>) -> String {
+    element.map_or("the default memory".to_owned(), |element| format!("element {element}"))
+}
+
+fn arrays_text(size: &Size) -> String {
+    let mut table = Table::new(["stage", "array", "registers", "bits", "memory", "of a frame"]);
+    for (number, stage) in STAGES.iter().enumerate() {
+        let stage = format!("{number} {stage}");
+        let mut arrays = ARRAYS.iter().filter(|array| usize::from(array.stage) == number).peekable();
+        if arrays.peek().is_none() {
+            table.row([stage.clone(), "tables only".into(), "-".into(), "-".into(), "-".into(), "-".into()]);
+        }
+        for array in arrays {
+            table.row([
+                stage.clone(),
+                array.name.into(),
+                array.registers(size).to_string(),
+                array.bits().to_string(),
+                memory::bytes((array.registers(size) * array.bits()).div_ceil(8)),
+                array.visited.to_string(),
+            ]);
+        }
+    }
+    format!("{table}all registers: {}\n", memory::bytes(layout::bytes(size)))
+}
+
+fn array_json(array: &Array, size: &Size) -> Value {
+    json!({
+        "name": array.name,
+        "stage": array.stage,
+        "registers": array.registers(size),
+        "bits": array.bits(),
+        "visited": array.visited,
+    })
+}
+
+fn pipeline_text(size: &Size, limits: &Limits) -> String {
+    let placement = hardware::place(size, KEYED_LANES, limits);
+    let mut table = Table::new(["stage", "register groups", "memory", "arrays"]);
+    for (number, parts) in placement.stages.iter().enumerate() {
+        let groups: usize = parts.iter().map(|part| part.groups).sum();
+        let used: u64 = parts.iter().map(|part| part.bytes).sum();
+        let arrays = parts.iter().map(|part| match part.groups {
+            1 => part.array.to_owned(),
+            groups => format!("{} x {groups}", part.array),
+        });
+        let arrays = if parts.is_empty() { "admission tables".into() } else { arrays.collect::<Vec<_>>().join(", ") };
+        let of_stage = format!("{} of {}", memory::bytes(used), memory::bytes(limits.stage_bytes));
+        table.row([number.to_string(), format!("{groups} of {}", limits.groups), of_stage, arrays]);
+    }
+    format!("{table}{}", verdict(&placement, size, limits))
+}
+
+/// Whether it fits, and if not, what would.
+fn verdict(placement: &Placement, size: &Size, limits: &Limits) -> String {
+    let (stages, of) = (placement.stages.len(), limits.stages);
+    if placement.fits(limits) {
+        return format!("it fits: {stages} of {of} stages\n");
+    }
+    let mut text = String::new();
+    if stages > of {
+        let lanes = hardware::lanes_fitting(size, limits);
+        let _ = write!(text, "it does not fit: {stages} stages of {of}; ");
+        text.push_str(&match lanes {
+            0 => "nor would it with one lane a frame\n".to_owned(),
+            lanes => format!("with {lanes} of {KEYED_LANES} lanes a frame it would\n"),
+        });
+    }
+    for (array, bytes) in &placement.too_large {
+        let (got, of) = (memory::bytes(*bytes), memory::bytes(limits.stage_bytes));
+        let _ = writeln!(text, "it does not fit: a register group of {array} takes {got}, a stage has {of}");
+    }
+    if !placement.too_large.is_empty() {
+        let (slots, of) = (hardware::slots_fitting(size, limits), size.slots);
+        let _ = writeln!(text, "with {slots} of {of} flow slots each group fits a stage");
+    }
+    text
+}
+
+fn pipeline_json(size: &Size, limits: &Limits) -> Value {
+    let placement = hardware::place(size, KEYED_LANES, limits);
+    let stages = placement.stages.iter().map(|parts| {
+        let part = |part: &hardware::Part| json!({ "array": part.array, "groups": part.groups, "bytes": part.bytes });
+        parts.iter().map(part).collect::<Vec<_>>()
+    });
+    json!({
+        "limits": {
+            "stages": limits.stages,
+            "groups": limits.groups,
+            "stage_bytes": limits.stage_bytes,
+            "register_bits": limits.register_bits,
+        },
+        "fits": placement.fits(limits),
+        "stages": stages.collect::<Vec<_>>(),
+        "too_large": placement.too_large.iter().map(|(array, _)| array).collect::<Vec<_>>(),
+        "lanes_fitting": hardware::lanes_fitting(size, limits),
+        "slots_fitting": hardware::slots_fitting(size, limits),
+    })
+}

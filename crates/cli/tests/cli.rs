@@ -1,0 +1,270 @@
+//! The command as its users meet it: arguments in, output, errors and exit codes out.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+fn pathcall(args: &[&str]) -> Command {
+    let mut command = Command::new(crate::PATHCALL);
+    command.args(args).current_dir(fixtures()).stdin(Stdio::null());
+    command
+}
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn output(args: &[&str]) -> Output {
+    pathcall(args).output().expect("the command is built")
+}
+
+#[track_caller]
+fn fails(args: &[&str], expected: &str) {
+    let Output { status, stdout, stderr } = output(args);
+    assert_eq!(String::from_utf8_lossy(&stderr), format!("{expected}\n"));
+    assert_eq!(String::from_utf8_lossy(&stdout), "");
+    assert_eq!(status.code(), Some(1));
+}
+
+/// Something listens on the port for as long as the listener lives.
+fn used_port() -> (TcpListener, u16) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    (listener, port)
+}
+
+/// A port that nobody listens on: it was free a moment ago.
+fn unused_port() -> u16 {
+    used_port().1
+}
+
+/// A command that runs until it is dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+/// `up` on free ports, and the URL of its controller.
+fn up() -> (Running, String) {
+    let args = ["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"];
+    let mut child = pathcall(&args).stdout(Stdio::piped()).spawn().expect("the command is built");
+    let stdout = child.stdout.take().expect("piped");
+    let running = Running(child);
+    let mut ready = String::new();
+    BufReader::new(stdout).read_line(&mut ready).expect("a line");
+    let url = ready.strip_prefix("ready: controller at ").and_then(|rest| rest.split(',').next());
+    let url = url.unwrap_or_else(|| panic!("no ready line: {ready:?}")).to_owned();
+    (running, url)
+}
+
+/// Who has said that it is ready can be told to stop.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_right_behind_ready_ends_it_in_order() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    for _ in 0..20 {
+        let mut child = pathcall(&["controller", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("a line");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("it is there");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{ready}");
+    }
+}
+
+/// An option that would do nothing is refused.
+#[test]
+fn what_belongs_to_a_function_takes_one() {
+    let options =
+        ["--placement=heap", "--function-listen=127.0.0.1:0", "--phv=200B", "--element-entries=8", "-DA=1", "-I."];
+    for option in options {
+        // An address that is not this host's: it would not run for long.
+        let Output { status, stderr, .. } = output(&["element", "--data", "192.0.2.1:7702", option]);
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(status.code() == Some(2) && stderr.contains("--function <FILE.p4c>"), "{option}: {stderr}");
+    }
+}
+
+#[test]
+fn check_prints_what_the_filters_mean() {
+    let Output { status, stdout, stderr } = output(&["check", "good.proto"]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert_eq!(String::from_utf8_lossy(&stderr), "");
+    assert!(stdout.contains("training.Training") && stdout.contains("DT-1"), "{stdout}");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn check_names_the_place_of_a_mistake() {
+    fails(
+        &["check", "bad.proto"],
+        "bad.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`\n  \
+         hint: did you mean \"NewGrad.tensor\"?",
+    );
+}
+
+#[test]
+fn status_without_a_controller_says_so() {
+    let url = format!("http://127.0.0.1:{}", unused_port());
+    fails(
+        &["status", "--controller", &url],
+        &format!(
+            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
+             start one, or name another with --controller"
+        ),
+    );
+}
+
+#[test]
+fn up_on_a_used_port_says_so() {
+    let (_listener, port) = used_port();
+    fails(
+        &["up", "--listen", &format!("127.0.0.1:{port}")],
+        &format!(
+            "pathcall: port {port} is in use: another controller may be running on 127.0.0.1; \
+             choose another with --listen"
+        ),
+    );
+    fails(
+        &["up", "--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", &format!("127.0.0.1:{port}")],
+        &format!(
+            "pathcall: TCP port {port} is in use on 127.0.0.1: another element may be running; \
+             choose another with --control"
+        ),
+    );
+}
+
+#[test]
+fn status_shows_the_element_of_up() {
+    let (_up, url) = up();
+    let Output { status, stdout, stderr } = output(&["status", "--controller", &url]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert_eq!((String::from_utf8_lossy(&stderr).as_ref(), status.code()), ("", Some(0)));
+    assert!(stdout.starts_with("no applications\n\nelement "), "{stdout}");
+    assert!(stdout.contains("0/40960") && !stdout.contains("(gone)"), "{stdout}");
+
+    let Output { stdout, .. } = output(&["status", "--json", "--controller", &url]);
+    let status: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    assert_eq!(status["elements"][0]["rows"], 40_960);
+    assert_eq!(status["elements"][0]["counters"]["element"]["drop_malformed"], 0);
+}
+
+#[test]
+fn status_names_every_reason_why_frames_are_dropped() {
+    let (_up, url) = up();
+    let stdout = output(&["status", "--json", "--controller", &url]).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let dropped = status["elements"][0]["dropped"].as_object().expect("reasons");
+    let expected = pathcall_program::Counters::default();
+    let expected: Vec<_> = expected.iter().filter_map(|(name, _)| name.strip_prefix("drop_")).collect();
+    assert!(expected.len() >= 6 && expected.iter().all(|reason| dropped.contains_key(*reason)), "{dropped:?}");
+    let text = String::from_utf8(output(&["status", "--controller", &url]).stdout).expect("text");
+    for reason in dropped.keys() {
+        let reason = reason.replace('_', " ");
+        let row = |line: &str| line.contains(&reason) && line.trim_end().ends_with('0');
+        assert!(text.lines().any(row), "{reason}: {text}");
+    }
+}
+
+#[test]
+fn program_report_shows_stages_arrays_and_the_pipeline() {
+    let (_up, url) = up();
+    let text = String::from_utf8(output(&["program", "report", "--controller", &url]).stdout).expect("text");
+    let places: Vec<_> = pathcall_program::layout::STAGES
+        .iter()
+        .enumerate()
+        .map(|(number, stage)| text.find(&format!("\n{number} {stage} ")).unwrap_or_else(|| panic!("{stage}: {text}")))
+        .collect();
+    assert!(places.is_sorted(), "{text}");
+    assert!(text.contains("element 1") && text.contains("no applications"), "{text}");
+    assert!(text.contains("rules of the estimate") && text.contains("NetRPC 5.2.2"), "{text}");
+
+    let stdout = output(&["program", "report", "--json", "--controller", &url]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let element = &report["elements"][0];
+    let lanes = element["arrays"].as_array().expect("arrays").iter().find(|array| array["name"] == "lanes");
+    assert_eq!(lanes.expect("lanes")["registers"], 32 * 40_960);
+    // A stage's groups are within the limit, whatever the verdict.
+    let (limits, stages) = (&element["pipeline"]["limits"], element["pipeline"]["stages"].as_array().expect("stages"));
+    for stage in stages {
+        let groups: u64 = stage.as_array().expect("parts").iter().filter_map(|part| part["groups"].as_u64()).sum();
+        assert!(groups <= limits["groups"].as_u64().expect("a limit"), "{stage}");
+    }
+    assert_eq!(
+        element["pipeline"]["fits"],
+        stages.len() <= 12 && element["pipeline"]["too_large"] == serde_json::json!([])
+    );
+}
+
+#[cfg(feature = "xdp")]
+#[test]
+fn program_report_shows_what_the_kernels_program_costs() {
+    let text = String::from_utf8(output(&["program", "report", "--xdp"]).stdout).expect("text");
+    for stage in ["admit.h", "once.h", "round.h", "lanes.h", "egress.h"] {
+        assert!(text.contains(&format!("\n{stage} ")), "{stage}: {text}");
+    }
+    let stdout = output(&["program", "report", "--xdp", "--json"]).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    let counts = report["files"].as_array().expect("files").iter().filter_map(|file| file["instructions"].as_u64());
+    assert!(counts.sum::<u64>() > 1000, "{report}");
+    match report["frames"].as_array() {
+        Some(frames) => assert!(frames.iter().all(|frame| frame["ns"].as_u64() > Some(0)), "{report}"),
+        // Who may not load the program is told so.
+        None => assert!(text.contains("no times: no permission to load the XDP program"), "{text}"),
+    }
+}
+
+#[cfg(not(feature = "xdp"))]
+#[test]
+fn program_report_without_a_program_for_the_kernel_says_so() {
+    fails(
+        &["program", "report", "--xdp"],
+        "pathcall: this build has no XDP program: build it with `cargo build --release -p pathcall --features xdp`",
+    );
+}
+
+#[test]
+fn program_report_of_a_controller_that_is_not_there_fails() {
+    let url = format!("http://127.0.0.1:{}", unused_port());
+    fails(
+        &["program", "report", "--controller", &url],
+        &format!(
+            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
+             start one, or name another with --controller"
+        ),
+    );
+}
+
+#[test]
+fn sim_plays_seeds() {
+    let Output { status, stdout, .. } = output(&["sim", "map", "--seeds", "5"]);
+    let stdout = String::from_utf8_lossy(&stdout);
+    assert!(stdout.contains("5 from 1") && stdout.ends_with("all results right\n"), "{stdout}");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn demo_without_its_applications_says_how_to_get_them() {
+    let nowhere = fixtures();
+    let missing = nowhere.join(format!("wordcount{}", std::env::consts::EXE_SUFFIX));
+    fails(
+        &["demo", "--applications", &nowhere.display().to_string()],
+        &format!("pathcall: {} is missing: build it with: make demo", missing.display()),
+    );
+}
+
+#[test]
+fn wrong_usage_is_another_exit_code() {
+    assert_eq!(output(&["up", "--listen", "nowhere"]).status.code(), Some(2));
+    assert_eq!(output(&["sim", "map", "--seed", "1", "--seeds", "2"]).status.code(), Some(2));
+}
+
+#[test]
+fn version_is_the_packages() {
+    let stdout = output(&["--version"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&stdout), format!("pathcall {}\n", env!("CARGO_PKG_VERSION")));
+}

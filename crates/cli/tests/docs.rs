@@ -1,0 +1,371 @@
+//! Every command that a page shows is run here, or by name elsewhere.
+//!
+//! Tutorials have tests of their own (`docs/tutorials/pages`), as their commands need each other.
+//!
+//! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
+//! done, on a controller and an element of this test's own where it needs any, and where it needs root, as
+//! root; the rest is in [`ELSEWHERE`] with who runs it. Anything else fails: nobody would notice when it stops working.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use pathcall_place::device::discover::{Choice, open};
+use pathcall_testbed::{ROOT_TESTS, Testbed, beds, root_tests};
+
+/// Simulated runs of a command that asks for more, or does not say how many.
+const SEEDS: &str = "20";
+
+/// Where `pathcall up` has its controller.
+const CONTROLLER: &str = "http://127.0.0.1:7700";
+
+/// Who runs a target of make that takes long.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Runner {
+    /// `.ci/run` calls it.
+    Ci,
+    /// `make test` calls it, which `.ci/run` calls.
+    Test,
+    /// `make test` has its tests, by this feature.
+    Feature(&'static str),
+    /// Nobody regularly, for this reason; its parts have tests.
+    Hand(&'static str),
+}
+
+/// Targets that are not made here.
+const ELSEWHERE: [(&str, Runner); 9] = [
+    ("demo", Runner::Ci),
+    ("test", Runner::Ci),
+    ("fuzz", Runner::Ci),
+    ("sim", Runner::Test),
+    ("mutants", Runner::Feature("pathcall-sim/mutants")),
+    ("xdp", Runner::Feature("pathcall-xdp/planted")),
+    ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
+    ("doc", Runner::Hand("documents all crates, for minutes; clippy looks for what is not documented")),
+    ("soak", Runner::Hand("more of what make sim and make test do")),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The tracked pages, by name.
+fn pages() -> Vec<(String, String)> {
+    let output = Command::new("git").arg("-C").arg(root()).args(["ls-files", "*.md"]).output().expect("git");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = String::from_utf8(output.stdout).expect("names");
+    names
+        .lines()
+        .filter(|name| !name.starts_with("docs/tutorials/") || *name == "docs/tutorials/README.md")
+        .map(|name| (name.to_owned(), std::fs::read_to_string(root().join(name)).expect("a tracked page")))
+        .collect()
+}
+
+/// Commands with their page: the lines of `sh` blocks, and what stands between backquotes and begins
+/// like a command with arguments.
+fn commands() -> Vec<(String, Vec<String>)> {
+    let mut commands = Vec::new();
+    for (page, text) in pages() {
+        let (mut fence, mut prose) = (None, String::new());
+        let mut push = |command: &str| {
+            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
+            if !words.is_empty() {
+                commands.push((page.clone(), words));
+            }
+        };
+        for line in text.lines() {
+            if let Some(language) = line.trim_start().strip_prefix("```") {
+                fence = if fence.is_some() { None } else { Some(language.to_owned()) };
+            } else if fence.as_deref() == Some("sh") {
+                push(line.split(" #").next().unwrap_or_default());
+            } else if fence.is_none() {
+                prose.push_str(line);
+                prose.push('\n');
+            }
+        }
+        assert!(fence.is_none(), "{page}: a block that does not end");
+        for quoted in prose.split('`').skip(1).step_by(2) {
+            let mut words = quoted.split_whitespace();
+            let begins = matches!(words.next(), Some("make" | "pathcall" | "cargo"));
+            if begins && words.next().is_some() {
+                push(quoted);
+            }
+        }
+    }
+    commands
+}
+
+#[test]
+fn every_command_in_the_pages_works() {
+    let commands = commands();
+    assert!(commands.len() >= 8, "the pages show commands: {commands:?}");
+    // Where commands leave what they make.
+    std::fs::create_dir_all(root().join("target")).expect("a folder");
+    let up = Service::start("this test", "up", &[]);
+    let _leftovers = Leftovers;
+    let mut ran = BTreeSet::new();
+    for (page, words) in commands {
+        // Pages repeat what others show.
+        if !ran.insert(words.clone()) {
+            continue;
+        }
+        let place = format!("{page}: {}", words.join(" "));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match words[..] {
+            // This build may be without: `make test` has the feature `xdp`.
+            ["pathcall", what, ..] if words.contains(&"--xdp") => {
+                let test = if what == "program" { "tests/cli.rs" } else { "tests/xdp.rs" };
+                let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(test)).expect("a test");
+                assert!(
+                    text.contains("\"--xdp\"") && text.contains(&format!("\"{what}\"")),
+                    "{place}: {test} has no such command"
+                );
+            }
+            // They take root, hosts, and the feature `xdp`, too.
+            ["pathcall", "element", ..] if words.contains(&"--function") => {
+                has(&place, "crates/pathcall/tests/live/bed.rs", "\"--function\"");
+            }
+            ["pathcall", "function", verb @ ("serve" | "status"), ..] => {
+                has(&place, "crates/pathcall/tests/live/bed.rs", &format!("\"{verb}\""));
+            }
+            ["pathcall", "function", verb @ ("add-server" | "remove-server"), ..] => {
+                has(&place, "crates/pathcall/tests/live/main.rs", &format!("\"{verb}\""));
+            }
+            ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
+                Service::start(&place, service, options);
+            }
+            // A program that can be asked has to run.
+            ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
+                has(&place, "crates/pathcall/tests/place.rs", &format!("\"{verb}\""));
+            }
+            // Only named.
+            ["pathcall", "testbed"] => {
+                succeeds(&place, Command::new(crate::PATHCALL).args(["testbed", "--help"]));
+            }
+            // It runs until it is told to stop.
+            ["pathcall", "testbed", "capture", ..] => has(&place, "crates/pathcall/tests/testbed.rs", "\"capture\""),
+            ["pathcall", "testbed", ref arguments @ ..] => {
+                if root_tests(&place) {
+                    succeeds(
+                        &place,
+                        Command::new(crate::PATHCALL).arg("testbed").args(own_names(arguments)),
+                    );
+                }
+            }
+            ["pathcall", ref arguments @ ..] => {
+                let arguments = arguments.iter().enumerate().map(|(at, word)| match *word {
+                    // A seed that stands for any.
+                    "N" => "1",
+                    // `make sim` runs thousands, built for speed.
+                    _ if at > 0 && arguments[at - 1] == "--seeds" => SEEDS,
+                    word => word,
+                });
+                let mut command = Command::new(crate::PATHCALL);
+                command.args(arguments).current_dir(root());
+                if words[1] == "sim" && !words.iter().any(|word| matches!(*word, "--seed" | "--seeds")) {
+                    command.args(["--seeds", SEEDS]);
+                }
+                if matches!(words[1], "status" | "program") {
+                    command.args(["--controller", &up.url]);
+                }
+                succeeds(&place, &mut command);
+            }
+            ["make", target, ..] => made(&place, target, &words[1..]),
+            // `make test` runs it with all others.
+            ["cargo", "test", "-p", package] => {
+                succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
+            }
+            ["cargo", "build", "--release", "-p", "pathcall"] => has(&place, "Makefile", "PARTS = -p pathcall "),
+            ["cargo", "build", "--release", "-p", "pathcall", "-p", "kv", "--features", feature] => {
+                has(&place, "Makefile", &format!("{feature},"));
+            }
+            ["cargo", "build", "--release", "-p", package, "--features", feature] => {
+                has(&place, "Makefile", &format!("{package}/{feature},"));
+            }
+            // The example in C is built and run beside the library.
+            ["cargo", "build", "--release", "-p", "pathcall-place-c"] => {
+                has(&place, "crates/place-c/tests/example.rs", "libpathcall_place_c.so");
+            }
+            ["cc", ..] => has(&place, "crates/place-c/tests/example.rs", "-lpathcall_place_c"),
+            ["LD_LIBRARY_PATH=target/release", "./kvs", ..] => {
+                has(&place, "crates/place-c/tests/example.rs", "example/kvs.c");
+            }
+            // It takes two hosts.
+            ["cargo", "run", "--release", "-p", "allreduce", "--", ref arguments @ ..]
+                if arguments.contains(&"--at") =>
+            {
+                has(&place, "apps/allreduce/tests/run.rs", "\"--at\"");
+            }
+            ["cargo", "run", ..] if words.iter().any(|word| word.starts_with("opencl:")) && !has_opencl(&place) => {}
+            ["cargo", "run", ..] => {
+                let package = words.iter().position(|word| *word == "-p").map(|at| words[at + 1]);
+                let package = package.unwrap_or_else(|| panic!("{place}: no -p"));
+                let example = words.iter().position(|word| *word == "--example").map(|at| words[at + 1]);
+                if let Some(example) = example {
+                    let crates = package.trim_start_matches("pathcall-");
+                    let file = root().join(format!("crates/{crates}/examples/{example}.rs"));
+                    assert!(file.is_file(), "{place}: there is no {}", file.display());
+                }
+                let after = words.iter().position(|word| *word == "--").map_or(&[][..], |at| &words[at + 1..]);
+                // This test's own controller, for the one that `pathcall up` has where nothing else is said.
+                let own = |word: &&str| if *word == CONTROLLER { up.url.clone() } else { (*word).to_owned() };
+                run_package(&place, package, &after.iter().map(own).collect::<Vec<_>>());
+            }
+            _ => panic!("{place}: nobody runs this command"),
+        }
+    }
+}
+
+/// Whether there is a device of OpenCL; if not, says so.
+fn has_opencl(place: &str) -> bool {
+    let Err(error) = open(&Choice::OpenCl(0)) else { return true };
+    assert!(std::env::var_os(ROOT_TESTS).is_none(), "{place}: {error}");
+    println!("{place} is left out: {error}");
+    false
+}
+
+/// The arguments, but for names of testbeds: nobody else has those that come out.
+fn own_names(arguments: &[&str]) -> Vec<String> {
+    let named = |at: usize| at.checked_sub(1).is_some_and(|before| arguments[before] == "--name");
+    let own = |(at, word): (usize, &&str)| {
+        if named(at) { format!("{word}{}", std::process::id()) } else { (*word).to_owned() }
+    };
+    arguments.iter().enumerate().map(own).collect()
+}
+
+/// Takes down testbeds of this process that a command which failed has left.
+struct Leftovers;
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        let beds = beds().unwrap_or_default();
+        for name in beds.keys().filter(|name| name.ends_with(&std::process::id().to_string())) {
+            let down = Testbed::open(name).and_then(Testbed::down);
+            eprintln!("{name} was left: {down:?}");
+        }
+    }
+}
+
+/// The command is run by another test.
+#[track_caller]
+fn has(place: &str, file: &str, word: &str) {
+    let text = std::fs::read_to_string(root().join(file)).expect("a tracked file");
+    assert!(text.contains(word), "{place}: {file} does not run it");
+}
+
+/// A target of make: made here if it is cheap.
+fn made(place: &str, target: &str, words: &[&str]) {
+    let mut command = Command::new("make");
+    command.current_dir(root());
+    let Some((_, runner)) = ELSEWHERE.iter().find(|(name, _)| *name == target) else {
+        return succeeds(place, command.args(words));
+    };
+    // Without doing it: the target and all that it needs are there.
+    succeeds(place, command.arg("-n").args(words));
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).expect("a tracked file");
+    let calls = |text: &str, call: &str| {
+        let mut lines = text.lines().map(|line| line.trim().trim_start_matches("part "));
+        lines.any(|line| line == call || line.starts_with(&format!("{call} ")))
+    };
+    match runner {
+        Runner::Ci => assert!(calls(&read(".ci/run"), &format!("make {target}")), "{place}: .ci/run does not call it"),
+        Runner::Test => {
+            let makefile = read("Makefile");
+            let (_, rest) = makefile.split_once("\ntest:").expect("a target");
+            let recipe = rest.split("\n\n").next().expect("text");
+            assert!(calls(recipe, &format!("$(MAKE) {target}")), "{place}: make test does not call it");
+        }
+        Runner::Feature(feature) => {
+            let makefile = read("Makefile");
+            assert!(makefile.contains("$(CARGO) test --workspace --features $(ALL_FEATURES)\n"));
+            assert!(makefile.contains(feature), "{place}: make test is without {feature}");
+        }
+        Runner::Hand(reason) => assert!(!reason.is_empty()),
+    }
+}
+
+/// The program as it was built beside this test, if it was: by `cargo test --workspace` it is.
+fn run_package(place: &str, package: &str, arguments: &[String]) {
+    succeeds(place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
+    let program = Path::new(crate::PATHCALL).with_file_name(package);
+    if program.is_file() {
+        succeeds(place, Command::new(program).args(arguments).current_dir(root()));
+    }
+}
+
+/// A command that runs until it is told to stop, on free ports; it has said that it is ready.
+struct Service {
+    child: Child,
+    /// Its controller.
+    url: String,
+}
+
+impl Service {
+    #[track_caller]
+    fn start(place: &str, service: &str, options: &[&str]) -> Self {
+        let ports: &[&str] = match service {
+            "up" => &["--listen", "127.0.0.1:0", "--data", "127.0.0.1:0", "--control", "127.0.0.1:0"],
+            "element" => &["--data", "127.0.0.1:0", "--control", "127.0.0.1:0"],
+            _ => &["--listen", "127.0.0.1:0"],
+        };
+        let mut command = Command::new(crate::PATHCALL);
+        command.arg(service).args(options).args(ports).stdin(Stdio::null()).stdout(Stdio::piped());
+        let child = command.spawn().expect("the command is built");
+        let mut service = Self { child, url: String::new() };
+        let mut ready = String::new();
+        let stdout = service.child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut ready).expect("a line");
+        assert!(ready.starts_with("ready: "), "{place}: {ready:?}");
+        let url = ready.split("controller at ").nth(1).and_then(|rest| rest.split([',', '\n']).next());
+        service.url = url.unwrap_or_default().to_owned();
+        service
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait()).expect("a child of ours");
+    }
+}
+
+/// Longer than any command here takes, even where `make` builds first.
+const COMMAND_MAX: Duration = Duration::from_secs(300);
+
+/// Runs the command to its end; one that does not end is a failure of its own, not of the whole run.
+#[track_caller]
+fn succeeds(place: &str, command: &mut Command) {
+    // Commands in the pages may run others of ours.
+    let own = Path::new(crate::PATHCALL).parent().expect("a directory").display().to_string();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let child = command
+        .env("PATH", format!("{own}:{path}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let child = child.unwrap_or_else(|error| panic!("{place}: {error}"));
+    let (id, (done, ended)) = (child.id(), mpsc::channel());
+    thread::spawn(move || done.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(COMMAND_MAX) else {
+        let killed = Command::new("kill").args(["-9", &id.to_string()]).status();
+        panic!("{place}: {command:?} runs for more than {COMMAND_MAX:?}; killed: {killed:?}");
+    };
+    let output = output.expect("its output");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{place}: {command:?}: {stderr}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn commands_stand_in_marked_blocks() {
+    for (page, text) in pages() {
+        let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
+        for line in indented {
+            let command = ["make ", "cargo ", "pathcall ", "target/"].iter().any(|start| line.starts_with(start));
+            assert!(!command, "{page}: indented command, to be put in a block marked sh: {line}");
+        }
+    }
+}

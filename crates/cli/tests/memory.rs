@@ -1,0 +1,264 @@
+//! An element in a process of its own, and callers on its host that share memory with it: the same results
+//! as by UDP and in software, and nothing left of callers that are killed.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_proto::v1::{StatusReply, StatusRequest};
+use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::training_client::TrainingClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use tokio::task::JoinSet;
+
+
+use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
+
+/// Longer than any of these tests takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Which server a caller that is to be killed calls.
+const SERVER: &str = "PATHCALL_TEST_SERVER";
+const WORKERS: u64 = 2;
+const CALLS: u64 = 30;
+
+/// A process that is killed when it is dropped, as by `kill -9`.
+struct Process(Child, BufReader<ChildStdout>);
+
+impl Process {
+    fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("built");
+        let stdout = child.stdout.take().expect("piped");
+        Self(child, BufReader::new(stdout))
+    }
+
+    /// Its next line that begins like this, less that.
+    fn says(&mut self, beginning: &str) -> String {
+        for line in self.1.by_ref().lines() {
+            if let Some(said) = line.expect("text").split_once(beginning) {
+                return said.1.to_owned();
+            }
+        }
+        panic!("it ended without saying {beginning:?}");
+    }
+
+    /// A controller and an element; where the controller is.
+    fn network(options: &[&str]) -> (Self, String) {
+        let free = "127.0.0.1:0";
+        let mut command = Command::new(crate::PATHCALL);
+        command.args(["up", "--listen", free, "--data", free, "--control", free]).args(options);
+        let mut process = Self::start(command);
+        let url = process.says("ready: controller at ").split(',').next().expect("an address").to_owned();
+        (process, url)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+async fn status(controller: &str) -> StatusReply {
+    let mut client = ControllerClient::connect(controller.to_owned()).await.expect("it serves");
+    client.status(StatusRequest {}).await.expect("it answers").into_inner()
+}
+
+/// An element-wide counter.
+async fn counter(controller: &str, name: &str) -> u64 {
+    let status = status(controller).await;
+    status.elements[0].counters.as_ref().expect("the element answers").element[name]
+}
+
+async fn server(controller: Option<&str>, shared_memory: bool) -> Running {
+    let mut builder = Server::builder(&PATHCALL).shared_memory(shared_memory);
+    if let Some(controller) = controller {
+        builder = builder.controller(controller);
+    }
+    Running::start_with(builder.build().await.expect("the controller is there"), 0).await
+}
+
+async fn channel(server: &Running, shared_memory: bool) -> Channel {
+    let builder = Channel::builder(server.uri(), &PATHCALL).expect("an address");
+    builder.shared_memory(shared_memory).connect().await.expect("connects")
+}
+
+/// What workers get of all kinds of calls, and their channels.
+async fn results(server: &Running, shared_memory: bool) -> (Vec<Vec<f64>>, Vec<Channel>) {
+    let mut channels = Vec::new();
+    let workers = (0..WORKERS).map(async |worker| {
+        let channel = channel(server, shared_memory).await;
+        let mut words = WordsClient::new(channel.clone());
+        let mut training = TrainingClient::new(channel.clone());
+        let mut locks = LocksClient::new(channel.clone());
+        let keys: Vec<String> = (0..200).map(|key| format!("key {key}")).collect();
+        let mut got = Vec::new();
+        for call in 0..CALLS {
+            let part: Vec<f64> = (0..900).map(|i| (i * (worker + 1) + call) as f64 / 8.0).collect();
+            let sums = training.update(gradient(&part)).await.expect("summed").into_inner();
+            got.push(sums.tensor.expect("sums").data);
+            let pairs: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 3 + worker as i64)).collect();
+            words.reduce(counts(&pairs, "")).await.expect("added");
+            let own = format!("lock of {worker}");
+            locks.lock(names(&[&own], "")).await.expect("taken");
+            locks.release(names(&[&own], "")).await.expect("given back");
+        }
+        (got.concat(), channel)
+    });
+    let mut results = Vec::new();
+    for (got, channel) in futures(workers).await {
+        results.push(got);
+        channels.push(channel);
+    }
+    let mut words = WordsClient::new(channels[0].clone());
+    let keys: Vec<String> = (0..200).map(|key| format!("key {key}")).collect();
+    let pairs: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 0)).collect();
+    let found = words.query(Wanted { keys: Some(str_int(&pairs)), ..Wanted::default() }).await.expect("an answer");
+    let found = found.into_inner().kvs.expect("values").map;
+    results.push(keys.iter().map(|key| found[key] as f64).collect());
+    (results, channels)
+}
+
+/// All of them, at once.
+async fn futures<T>(work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut work: Vec<_> = work.collect();
+    let (Some(second), Some(first), true) = (work.pop(), work.pop(), work.is_empty()) else { panic!("two workers") };
+    let (first, second) = tokio::join!(first, second);
+    vec![first, second]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_are_the_same_by_memory_by_udp_and_in_software() {
+    let play = async {
+        let (expected, _) = results(&server(None, true).await, true).await;
+        // Who wants memory, and whether they get it.
+        let cases: [(&[&str], bool, bool); 3] =
+            [(&[], true, true), (&[], false, false), (&["--no-shared-memory"], true, false)];
+        for (options, wanted, shared) in cases {
+            let (_network, controller) = Process::network(options);
+            let server = server(Some(&controller), wanted).await;
+            let (got, channels) = results(&server, wanted).await;
+            assert!(got == expected, "{options:?}, {wanted}");
+            let [all, rings] =
+                [counter(&controller, "link_frames_in").await, counter(&controller, "link_ring_frames_in").await];
+            let lost = counter(&controller, "link_rings_broken").await;
+            assert!(
+                all > 500 && lost == 0 && (rings > all * 9 / 10) == shared && (rings == 0) != shared,
+                "{rings} of {all}"
+            );
+            let status = status(&controller).await;
+            // The owners and callers of the three applications that are called.
+            let mut endpoints: Vec<u32> = status
+                .applications
+                .iter()
+                .filter(|app| app.endpoints.len() > 1)
+                .flat_map(|app| app.endpoints.iter().map(|endpoint| endpoint.endpoint))
+                .collect();
+            endpoints.sort_unstable();
+            assert_eq!(endpoints.len(), 3 * (1 + WORKERS as usize));
+            let sharing = &status.elements[0].counters.as_ref().expect("counters").shared_memory;
+            // In their pool they have an endpoint more each, the server and the callers.
+            let all = if shared { endpoints.len() + 1 + WORKERS as usize } else { 0 };
+            assert_eq!(sharing.len(), all, "{sharing:?}");
+            assert!(!shared || endpoints.iter().all(|endpoint| sharing.contains(endpoint)), "{sharing:?}");
+            drop(channels);
+        }
+    };
+    tokio::time::timeout(LIMIT, play).await.expect("it takes less");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_are_killed_leave_no_ring() {
+    let play = async {
+        let (_network, controller) = Process::network(&[]);
+        let server = server(Some(&controller), true).await;
+        let channel = channel(&server, true).await;
+        let mut words = WordsClient::new(channel.clone());
+        let mut added = 0;
+        let mut rings = None;
+        for victim in 0..6 {
+            let mut command = Command::new(std::env::current_exe().expect("this program"));
+            command.args(["--exact", "memory::what_is_killed", "--ignored", "--nocapture"]).env(SERVER, server.uri());
+            let mut victim_process = Process::start(command);
+            for _ in 0..=victim * 7 {
+                victim_process.says("called");
+                words.reduce(counts(&[("mine", 1)], "")).await.expect("added");
+                added += 1;
+            }
+            assert!(counter(&controller, "link_rings").await > rings.unwrap_or_default());
+            drop(victim_process);
+            // The element hears of the end by the socket between them, at once.
+            let mut left = counter(&controller, "link_rings").await;
+            while rings.is_some_and(|rings| left > rings) {
+                left = counter(&controller, "link_rings").await;
+            }
+            rings = rings.or(Some(left_of_us(&controller, &server).await));
+        }
+        let wanted = Wanted { keys: Some(str_int(&[("mine", 0)])), ..Wanted::default() };
+        let found = words.query(wanted).await.expect("an answer").into_inner().kvs.expect("values");
+        assert_eq!(found.map["mine"], added);
+        assert!(counter(&controller, "link_rings_agreed").await >= 6 + rings.unwrap_or_default());
+    };
+    tokio::time::timeout(LIMIT, play).await.expect("it takes less");
+}
+
+/// Callers that stop looking at any moment, beside one that never looks: whoever stops asks to be woken, or
+/// its answer would come with the next repeat only.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_stops_looking_is_woken() {
+    let play = async {
+        let (_network, controller) = Process::network(&[]);
+        let server = server(Some(&controller), true).await;
+        for look_us in [0, 1, 3, 10, 50] {
+            let builder = Channel::builder(server.uri(), &PATHCALL).expect("an address");
+            let channel = builder.busy_poll(Duration::from_micros(look_us)).connect().await.expect("connects");
+            let mut callers = JoinSet::new();
+            for caller in 0..2 {
+                let mut locks = LocksClient::new(channel.clone());
+                callers.spawn(async move {
+                    let own = format!("lock {look_us} of {caller}");
+                    for _ in 0..300 {
+                        locks.lock(names(&[&own], "")).await.expect("taken");
+                        locks.release(names(&[&own], "")).await.expect("given back");
+                    }
+                });
+            }
+            callers.join_all().await;
+            let stats = channel.stats();
+            let map = &stats.applications.iter().find(|application| application.joins > 0).expect("joined").map;
+            // A machine that is busy delays some beyond the time of a repeat.
+            assert!(map.calls >= 1200 && map.retransmits < map.calls / 4, "{look_us} us: {map:?}");
+        }
+        assert!(counter(&controller, "link_ring_frames_in").await > 5 * 1000);
+    };
+    tokio::time::timeout(LIMIT, play).await.expect("it takes less");
+}
+
+/// Rings when nobody is left but this process: one for each endpoint that it has.
+async fn left_of_us(controller: &str, server: &Running) -> u64 {
+    // Each application's owner, where its first caller has come, and the one caller here; both in their pool, too.
+    let owners = server.pathcall.stats().iter().filter(|application| application.element).count() as u64;
+    let mut rings = counter(controller, "link_rings").await;
+    while rings != owners + 1 + 2 {
+        rings = counter(controller, "link_rings").await;
+    }
+    rings
+}
+
+/// Adds for ever.
+#[tokio::test]
+#[ignore = "what another test starts and kills"]
+async fn what_is_killed() {
+    let Ok(server) = std::env::var(SERVER) else { panic!("{SERVER} names no server") };
+    let channel = Channel::connect(server, &PATHCALL).await.expect("connects");
+    let mut words = WordsClient::new(channel);
+    loop {
+        let keys: Vec<String> = (0..500).map(|key| format!("theirs {key}")).collect();
+        let pairs: Vec<(&str, i64)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+        words.reduce(counts(&pairs, "")).await.expect("added");
+        println!("called");
+    }
+}

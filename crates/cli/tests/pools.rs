@@ -1,0 +1,79 @@
+//! `pathcall status` of a pool of servers, through an element that the command starts.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use pathcall_rpc::Channel;
+use pathcall_test_support::stubs::store_client::StoreClient;
+
+
+use pathcall_test_support::service::note;
+use pathcall_test_support::store::{Member, STORE};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A controller and an element; dropped, they are killed.
+struct Up(Child);
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(crate::PATHCALL);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+}
+
+fn up() -> (Up, String) {
+    let free = "127.0.0.1:0";
+    let mut child = command(&["up", "--listen", free, "--data", free, "--control", free]).spawn().expect("built");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("where the controller is");
+    (Up(child), url.trim_end_matches([',', ';', '.']).to_owned())
+}
+
+fn status(url: &str, json: bool) -> String {
+    let args = ["status", "--controller", url, "--json"];
+    let output = command(&args[..if json { 4 } else { 3 }]).output().expect("the command is built");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[tokio::test]
+async fn status_lists_pools_and_their_servers() {
+    let (_up, url) = up();
+    let mut members = Vec::new();
+    for _ in 0..2 {
+        members.push(Member::start(&url, |options| options).await);
+    }
+    let all = async {
+        while !members
+            .iter()
+            .all(|member| member.pathcall.pool_stats().is_some_and(|pool| pool.servers == 2 && pool.element))
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, all).await.expect("both are in the pool, and the element has it");
+    let channel = Channel::connect(members[0].uri(), &STORE).await.unwrap();
+    for _ in 0..10 {
+        StoreClient::new(channel.clone()).get(note("hello")).await.unwrap();
+    }
+    let said: serde_json::Value = serde_json::from_str(&status(&url, true)).expect("JSON");
+    let pool = &said["pools"][0];
+    assert_eq!((&pool["name"], &pool["callers"], &pool["element"]), (&"rpctest.Store".into(), &1.into(), &1.into()));
+    let listed = |uri: String| (0..2).any(|sid| pool["servers"][sid]["service_address"] == uri);
+    assert!(members.iter().all(|member| listed(member.uri())), "{pool}");
+    let gaid = pool["gaid"].to_string();
+    let counters = &said["elements"][0]["counters"]["applications"][&gaid];
+    assert!(counters["requests"].as_u64() >= Some(10), "{counters}");
+    let text = status(&url, false);
+    let head = text.lines().find(|line| line.starts_with("pool ") && line.ends_with("filtered"));
+    assert!(head.is_some(), "{text}");
+    assert!(text.lines().any(|line| line.ends_with(&members[0].uri())), "{text}");
+}

@@ -1,0 +1,299 @@
+//! Everything that runs together on a testbed, killed at random again and again: controller, element in the kernel,
+//! servers of a function and of a service that uses map, clone, delegate and place, and an application that is never done.
+//! Callers hold each answer against what it has to be, for as many seconds as `PATHCALL_SOAK_S` says. In the end
+//! no process that lived on has more memory, descriptors or threads than when it was warm, and nothing is left in the
+//! kernel. Needs root, and what the tests in `live` need.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pathcall_test_support::calling::Calling;
+use pathcall_test_support::process::Process;
+use pathcall_testbed::{beds, root_tests};
+use pathcall_xdp::Objects;
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{RngExt, SeedableRng};
+use serde_json::Value;
+
+use crate::live::bed::Bed;
+use crate::live::photos::Photos;
+use crate::live::traffic::Traffic;
+
+/// Between two looks at what others say of themselves.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Callers that have made no call by the element for so long are stuck.
+const STALLED: Duration = Duration::from_secs(60);
+/// Those of the function's servers that are in the group.
+const GROUP: [&str; 2] = ["s1", "s2"];
+/// What may come and go of memory: allocators keep some for each thread, controllers and elements remember who was there.
+const SLACK_BYTES: u64 = 16 << 20;
+/// The same of descriptors, threads and tables in the kernel: of connections, of work that blocks, of applications.
+const SLACK: usize = 8;
+
+/// What may be killed. The front is not: sums are its alone, and die with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Photos(&'static str),
+    Function(&'static str),
+    Application,
+    Element,
+    Controller,
+}
+
+const SERVERS: [Victim; 5] = [
+    Victim::Photos("index"),
+    Victim::Photos("archive"),
+    Victim::Function("s1"),
+    Victim::Function("s2"),
+    Victim::Application,
+];
+const ALL: [Victim; 7] =
+    [SERVERS[0], SERVERS[1], SERVERS[2], SERVERS[3], SERVERS[4], Victim::Element, Victim::Controller];
+
+/// What a process has.
+#[derive(Debug, Clone, Copy)]
+struct Has {
+    memory: u64,
+    descriptors: usize,
+    threads: usize,
+}
+
+impl Has {
+    fn of(process: &Process) -> Self {
+        let at = PathBuf::from(format!("/proc/{}", process.0.id()));
+        let pages = std::fs::read_to_string(at.join("statm")).expect("Linux");
+        let pages: u64 = pages.split(' ').nth(1).expect("resident").parse().expect("a number");
+        let count = |what| std::fs::read_dir(at.join(what)).expect("Linux").count();
+        Self { memory: pages * 4096, descriptors: count("fd"), threads: count("task") }
+    }
+
+    fn is_flat(self, warm: Self) -> bool {
+        self.memory <= warm.memory + SLACK_BYTES
+            && self.descriptors <= warm.descriptors + SLACK
+            && self.threads <= warm.threads + SLACK
+    }
+}
+
+/// What the machine has.
+#[derive(Debug, PartialEq, Eq)]
+struct Machine {
+    objects: Objects,
+    interfaces: usize,
+    beds: usize,
+}
+
+impl Machine {
+    fn now() -> Self {
+        let interfaces = std::fs::read_dir("/sys/class/net").expect("Linux").count();
+        Self { objects: Objects::now(), interfaces, beds: beds().expect("readable").len() }
+    }
+
+    /// No more than there was; what another test has left may have gone meanwhile.
+    fn is_within(&self, before: &Self) -> bool {
+        let all = |it: &Self| {
+            let Objects { programs, maps, links } = it.objects;
+            [programs, maps, links, it.interfaces, it.beds]
+        };
+        all(self).iter().zip(all(before)).all(|(now, before)| *now <= before)
+    }
+
+    /// An application that just now is there has tables of its own.
+    fn is_flat(&self, warm: &Self) -> bool {
+        let Objects { programs, maps, links } = self.objects;
+        let others = (programs, links, self.interfaces, self.beds);
+        let warm_others = (warm.objects.programs, warm.objects.links, warm.interfaces, warm.beds);
+        others == warm_others && maps <= warm.objects.maps + SLACK
+    }
+}
+
+/// How much there was of everything.
+#[derive(Debug, Default)]
+struct Tally {
+    turns: u64,
+    calls: u64,
+    again: u64,
+    killed: BTreeMap<String, u64>,
+    /// How often the controller lost its store, too.
+    forgotten: u64,
+}
+
+struct Soak {
+    // Processes go before what they run on.
+    traffic: Traffic,
+    photos: Photos,
+    application: Option<Process>,
+    bed: Bed,
+    random: StdRng,
+    tally: Tally,
+}
+
+impl Soak {
+    fn start(seed: u64) -> Self {
+        let mut bed = Bed::start();
+        for name in GROUP {
+            bed.serve(name);
+            bed.change("add-server", name);
+        }
+        bed.until_group(&GROUP);
+        let (traffic, photos) = (Traffic::start(&bed), Photos::start(&bed));
+        let (random, tally) = (StdRng::seed_from_u64(seed), Tally::default());
+        let mut soak = Self { traffic, photos, application: None, bed, random, tally };
+        soak.start_one(Victim::Application);
+        soak.until_whole();
+        soak
+    }
+
+    /// Turns of callers during which some are killed, for so long.
+    fn run(&mut self, time: Duration, victims: &[Victim]) {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            self.turn(victims);
+            println!("{:?} of {time:?}: {:?}", began.elapsed(), self.tally);
+        }
+    }
+
+    fn turn(&mut self, victims: &[Victim]) {
+        let mut calling = Calling::start(self.photos.command(2), &self.photos.front);
+        for _ in 0..3 {
+            let some = self.random.random_range(1..=3);
+            let mut killed: Vec<Victim> = victims.sample(&mut self.random, some).copied().collect();
+            let mut spare = self.is_spare();
+            killed.retain(|victim| !matches!(victim, Victim::Function(_)) || std::mem::take(&mut spare));
+            println!("{killed:?}");
+            for &victim in &killed {
+                self.kill(victim);
+                *self.tally.killed.entry(format!("{victim:?}")).or_default() += 1;
+            }
+            if self.random.random() {
+                self.until_frames(&mut calling, 100);
+            }
+            killed.shuffle(&mut self.random);
+            // Servers are ready when controllers know them.
+            killed.sort_by_key(|victim| matches!(victim, Victim::Photos(_) | Victim::Function(_)));
+            killed.into_iter().for_each(|victim| self.start_one(victim));
+            self.until_whole();
+            self.until_frames(&mut calling, 200);
+        }
+        self.take(&calling.end());
+    }
+
+    fn take(&mut self, report: &Value) {
+        self.tally.turns += 1;
+        self.tally.calls += report["calls"].as_u64().expect("a count");
+        self.tally.again += report["again"].as_u64().expect("a count");
+    }
+
+    fn kill(&mut self, victim: Victim) {
+        match victim {
+            Victim::Photos(name) => drop(self.photos.servers.remove(name).expect("it runs")),
+            Victim::Function(name) => self.bed.kill(name),
+            Victim::Application => self.application = None,
+            Victim::Element => self.bed.element = None,
+            Victim::Controller => {
+                self.bed.controller = None;
+                if self.random.random() {
+                    std::fs::remove_file(self.bed.store()).expect("it has one");
+                    self.tally.forgotten += 1;
+                }
+            }
+        }
+    }
+
+    fn start_one(&mut self, victim: Victim) {
+        match victim {
+            Victim::Photos(name) => drop(self.photos.serve(name)),
+            Victim::Function(name) => self.bed.serve(name),
+            Victim::Application => self.application = Some(crate::live::bed::quiet(&mut self.bed.word_count())),
+            Victim::Element => self.bed.start_element(),
+            Victim::Controller => self.bed.start_controller(),
+        }
+    }
+
+    /// Waits until all are back: the pool has its servers, the function one at least, and connections pass.
+    fn until_whole(&self) {
+        self.photos.until_known(&self.bed);
+        for name in GROUP {
+            self.bed.change("add-server", name);
+        }
+        self.traffic.until_short(1);
+    }
+
+    /// Whether a function's server may die: one that was killed is out of the group for two minutes, and another has to
+    /// be there meanwhile.
+    fn is_spare(&self) -> bool {
+        let status = self.bed.status();
+        let servers = status["servers"].as_array().expect("servers");
+        servers.iter().filter(|server| server["in_group"] == true && server["alive"] == true).count() == GROUP.len()
+    }
+
+    /// Waits until the element has worked on so many more frames, or on those that it has since it was started.
+    fn until_frames(&self, calling: &mut Calling, more: u64) {
+        let frames = || {
+            let status = self.bed.map_status()?;
+            let alive = status["elements"].as_array()?.iter().find(|element| element["alive"] == true)?.clone();
+            alive["counters"]["element"]["frames_in"].as_u64()
+        };
+        let (before, began) = (frames().unwrap_or(0), Instant::now());
+        while frames().is_some_and(|now| now >= before && now < before + more) {
+            calling.go_on();
+            std::thread::sleep(PAUSE);
+            assert!(
+                began.elapsed() < STALLED,
+                "no frames at the element: {:#}",
+                self.bed.map_status().unwrap_or_default()
+            );
+        }
+    }
+
+    /// What each process has that was not killed since the last half began.
+    fn has(&self) -> BTreeMap<&'static str, Has> {
+        let element = self.bed.element.as_ref().expect("it runs");
+        let controller = self.bed.controller.as_ref().expect("it runs");
+        let front = &self.photos.servers["front"];
+        [("controller", controller), ("element", element), ("front", front)]
+            .map(|(name, process)| (name, Has::of(process)))
+            .into()
+    }
+}
+
+#[test]
+fn nothing_grows_where_all_is_killed_again_and_again() {
+    if !root_tests("nothing_grows_where_all_is_killed_again_and_again") {
+        return;
+    }
+    let number = |name, or| std::env::var(name).ok().map_or(or, |text| text.parse().expect("a number"));
+    let time = Duration::from_secs(number("PATHCALL_SOAK_S", 20));
+    let seed = number("PATHCALL_SOAK_SEED", 1);
+    let before = Machine::now();
+    let mut soak = Soak::start(seed);
+    soak.run(time / 2, &ALL);
+    soak.run(time / 8, &SERVERS);
+    let (warm, machine) = (soak.has(), Machine::now());
+    soak.run(time * 3 / 8, &SERVERS);
+    // What belonged to those that were killed takes a moment to go.
+    let flat = || soak.has().iter().all(|(name, has)| has.is_flat(warm[name])) && Machine::now().is_flat(&machine);
+    let is_flat = until_some(flat);
+    let end = (soak.has(), Machine::now());
+    println!("warm {warm:#?} {machine:?}\nend  {:#?} {:?}", end.0, end.1);
+    assert!(is_flat, "it grows");
+    let tally = &soak.tally;
+    assert!(tally.calls > 1_000 && tally.killed.len() >= 4, "{tally:?}");
+    let Soak { traffic, photos, application, bed, .. } = soak;
+    println!("{}", traffic.end());
+    drop((photos, application, bed));
+    assert!(until_some(|| Machine::now().is_within(&before)), "left: {:?}, before: {before:?}", Machine::now());
+}
+
+/// Whether it is so within the time that things take to end.
+fn until_some(so: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while !so() {
+        if began.elapsed() > Duration::from_secs(30) {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    true
+}

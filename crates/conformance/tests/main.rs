@@ -1,0 +1,8 @@
+//! Executions of the switch program, held to the reference.
+
+mod corpus;
+mod depth;
+mod differ;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod p4;

@@ -1,0 +1,32 @@
+//! Signals that end a command.
+
+use crate::Error;
+
+/// Waits for Ctrl-C or SIGTERM; one that came between this call and the wait counts.
+///
+/// # Errors
+/// When signals can't be received.
+#[cfg(unix)]
+pub fn stopped() -> Result<impl Future<Output = ()>, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| signal(kind).map_err(Error::Signals);
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+/// Waits for Ctrl-C; one that came between this call and the wait counts.
+///
+/// # Errors
+/// When signals can't be received.
+#[cfg(not(unix))]
+pub fn stopped() -> Result<impl Future<Output = ()>, Error> {
+    let mut interrupt = tokio::signal::windows::ctrl_c().map_err(Error::Signals)?;
+    Ok(async move {
+        interrupt.recv().await;
+    })
+}

@@ -1,0 +1,49 @@
+//! Table of text whose columns are as wide as their widest cell.
+
+use std::fmt;
+
+/// Space between two columns.
+const GAP: &str = "  ";
+
+/// A table of `COLUMNS` columns: a head and rows below it.
+#[derive(Debug, Clone)]
+pub struct Table<const COLUMNS: usize> {
+    rows: Vec<[String; COLUMNS]>,
+}
+
+impl<const COLUMNS: usize> Table<COLUMNS> {
+    /// A table with this head and no rows.
+    #[must_use]
+    pub fn new(head: [&str; COLUMNS]) -> Self {
+        Self { rows: vec![head.map(str::to_owned)] }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, row: [String; COLUMNS]) {
+        self.rows.push(row);
+    }
+}
+
+impl<const COLUMNS: usize> fmt::Display for Table<COLUMNS> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; COLUMNS] = std::array::from_fn(width);
+        for row in &self.rows {
+            let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join(GAP).trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["a", "long head", "c"]);
+        table.row(["äö".into(), "x".into(), String::new()]);
+        assert_eq!(table.to_string(), "a   long head  c\näö  x\n");
+    }
+}

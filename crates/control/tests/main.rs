@@ -1,0 +1,5 @@
+//! Controllers, as their clients meet them.
+
+mod client;
+mod common;
+mod controller;

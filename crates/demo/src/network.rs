@@ -1,0 +1,168 @@
+//! Network of the demo's applications: controller and element on the loopback; or on
+//! the first element of a testbed, with the parties of an application on hosts of their own.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+
+use tokio::process::Child;
+
+use crate::failure::Failure;
+use crate::ready;
+
+/// Ports of controller and element that the system chooses.
+const FREE_PORTS: [&str; 6] =
+    ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--data", "127.0.0.1:0"];
+
+/// A controller and an element that know each other (`pathcall up`), and where applications are.
+pub(crate) enum Network {
+    Loopback(Up),
+    #[cfg(target_os = "linux")]
+    Testbed(testbed::Hosts),
+}
+
+/// A running `pathcall up`.
+pub(crate) struct Up {
+    url: String,
+    process: Child,
+}
+
+impl Up {
+    /// Runs it, and returns once the element is registered.
+    async fn start(command: Command) -> Result<Self, Failure> {
+        let spawn = |source| Failure::Spawn { program: "pathcall up".to_owned(), source };
+        // Where it does not run it has said why.
+        let (process, Some(line)) = ready(command).await.map_err(spawn)? else { return Err(Failure::Unregistered) };
+        let url = line.split([' ', ',']).find(|word| word.starts_with("http://")).ok_or(Failure::Unregistered)?;
+        Ok(Self { url: url.to_owned(), process })
+    }
+
+    async fn shutdown(mut self) {
+        // It may have ended by itself: at Ctrl-C it gets the signal, too.
+        let _ = self.process.kill().await;
+    }
+}
+
+impl Network {
+    /// Starts controller and element by the command `pathcall`; `bed` names a testbed that is up, `xdp`: its element is in
+    /// the kernel.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    pub(crate) async fn start(pathcall: &Path, bed: Option<&str>, xdp: bool) -> Result<Self, Failure> {
+        match bed {
+            None => {
+                let mut up = Command::new(pathcall);
+                up.arg("up").args(FREE_PORTS);
+                Ok(Self::Loopback(Up::start(up).await?))
+            }
+            #[cfg(target_os = "linux")]
+            Some(name) => Ok(Self::Testbed(testbed::Hosts::start(pathcall, name, xdp).await?)),
+            #[cfg(not(target_os = "linux"))]
+            Some(_) => Err(Failure::NoTestbed),
+        }
+    }
+
+    /// Where the controller is.
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Loopback(up) => up.url.clone(),
+            #[cfg(target_os = "linux")]
+            Self::Testbed(hosts) => hosts.up.url.clone(),
+        }
+    }
+
+    /// What the element is, in words.
+    pub(crate) fn element(&self) -> &'static str {
+        match self {
+            Self::Loopback(_) => "an element in user space, to which frames are addressed",
+            #[cfg(target_os = "linux")]
+            Self::Testbed(_) => "an element between the hosts of the testbed",
+        }
+    }
+
+    /// What an application is told of where its parties are.
+    pub(crate) fn places(&self) -> Vec<OsString> {
+        match self {
+            Self::Loopback(_) => Vec::new(),
+            #[cfg(target_os = "linux")]
+            Self::Testbed(hosts) => hosts.places.clone(),
+        }
+    }
+
+    /// A program, prepared to run on a host of the testbed, whose numbers begin anew after the last; and the host's address.
+    /// `None` on the loopback.
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
+    pub(crate) fn on_host(&self, nth: usize, program: &Path) -> Option<(Command, IpAddr)> {
+        match self {
+            Self::Loopback(_) => None,
+            #[cfg(target_os = "linux")]
+            Self::Testbed(hosts) => {
+                let host = &hosts.hosts[nth % hosts.hosts.len()];
+                Some((host.command(program), host.address().into()))
+            }
+        }
+    }
+
+    pub(crate) async fn shutdown(self) {
+        match self {
+            Self::Loopback(up) => up.shutdown().await,
+            #[cfg(target_os = "linux")]
+            Self::Testbed(hosts) => hosts.shutdown().await,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod testbed {
+    use std::ffi::OsString;
+    use std::path::Path;
+
+    use pathcall_testbed::{Node, Testbed};
+
+    use super::Up;
+    use crate::failure::Failure;
+
+    /// On the element.
+    const PORTS: [(&str, u16); 3] = [("--listen", 7700), ("--control", 7701), ("--data", 7702)];
+
+    pub(crate) struct Hosts {
+        pub(super) places: Vec<OsString>,
+        /// Two at least.
+        pub(super) hosts: Vec<Node>,
+        /// On the element.
+        pub(super) up: Up,
+    }
+
+    impl Hosts {
+        pub(super) async fn start(pathcall: &Path, name: &str, xdp: bool) -> Result<Self, Failure> {
+            let bed = Testbed::open(name)?;
+            let element = bed.element(1)?;
+            let [server, _client] = [bed.host(1)?, bed.host(2)?];
+            let hosts: Vec<Node> = bed.nodes().filter(|node| node.name().is_host()).collect();
+            let places: Vec<OsString> = hosts.iter().map(|node| node.file().into()).collect();
+            let places = vec![
+                "--serve-at".into(),
+                server.address().to_string().into(),
+                "--namespaces".into(),
+                places.join(",".as_ref()),
+            ];
+
+            let mut up = element.command(pathcall);
+            up.arg("up");
+            for (option, port) in PORTS {
+                up.args([option, &format!("{}:{port}", element.address())]);
+            }
+            if xdp {
+                // The interfaces of the element are called as the hosts are.
+                for host in &hosts {
+                    up.arg("--xdp").arg(host.name().to_string());
+                }
+            }
+            Ok(Self { places, hosts, up: Up::start(up).await? })
+        }
+
+        pub(super) async fn shutdown(self) {
+            self.up.shutdown().await;
+        }
+    }
+}

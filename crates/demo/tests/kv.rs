@@ -1,0 +1,70 @@
+//! The application as a user runs it: every way the same result (it checks each value itself, too); servers as
+//! processes; a picture.
+
+use std::process::Output;
+
+use pathcall_test_support::application::Running;
+
+const KV: &str = "kv";
+
+fn run(arguments: &[&str]) -> Output {
+    pathcall_test_support::application::command(KV).args(arguments).output().expect("the application starts")
+}
+
+/// What each way of a report says of a field.
+fn fields(report: &str, name: &str) -> Vec<String> {
+    let name = format!("\"{name}\":");
+    report.split(&name).skip(1).map(|rest| rest.chars().take_while(|c| !",}".contains(*c)).collect()).collect()
+}
+
+#[tokio::test]
+async fn every_way_gives_the_same_result() {
+    pathcall_test_support::element::by_element(same_results).await;
+}
+
+fn same_results(controller: &str) {
+    let picture = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kv.svg");
+    let quick = [
+        "demo",
+        "--json",
+        "--controller",
+        controller,
+        "--seconds",
+        "0.5",
+        "--get",
+        "exp:2ms",
+        "--scan",
+        "exp:4ms",
+        "--picture",
+    ];
+    let output = run(&[&quick[..], &[picture.to_str().expect("a path")]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = String::from_utf8(output.stdout).expect("JSON");
+    let digests = fields(&report, "digest");
+    assert_eq!(digests.len(), 3, "{report}");
+    assert!(digests.iter().all(|digest| *digest == digests[0] && digest.len() == 18), "{report}");
+    let calls = fields(&report, "calls");
+    assert!(calls.iter().all(|count| *count == calls[0] && count.parse::<u64>().is_ok_and(|n| n > 100)), "{report}");
+    // Nobody else is there: what may be cloned mostly is; what is not asked for, never, but a busy machine has some sent again.
+    let extra: Vec<f64> = fields(&report, "extra").iter().filter_map(|extra| extra.parse().ok()).collect();
+    assert!(extra.len() == 2 && extra[0] > 0.1 && extra[0] <= 1.0 && extra[1] < extra[0] / 2.0, "{report}");
+    let svg = std::fs::read_to_string(picture).expect("a picture");
+    assert!(svg.starts_with("<svg") && svg.contains("plain gRPC"), "{svg}");
+}
+
+#[test]
+fn what_is_no_load_is_refused() {
+    for (option, value) in [("--load", "0"), ("--load", "2"), ("--gets", "1.5"), ("--seconds", "0")] {
+        let output = run(&["demo", "--controller", "http://127.0.0.1:1", option, value]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.starts_with(&format!("kv: {option}: expected")), "{said}");
+    }
+}
+
+#[test]
+fn a_server_says_where_it_is() {
+    for way in [&["serve", "--plain"][..], &["serve"]] {
+        let ready = Running::start(pathcall_test_support::application::command(KV).args(way)).line();
+        assert!(ready.starts_with("ready http://127.0.0.1:"), "{ready:?}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The demo, and each of its applications, as a user runs them.
+
+mod demo;
+mod kv;
+mod lock;
+mod lookup;
+mod monitor;
+mod photos;
+mod proxy;
+mod rays;
+mod training;
+mod vote;
+mod wordcount;
+mod wordcount_resume;

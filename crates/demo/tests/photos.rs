@@ -1,0 +1,55 @@
+//! The application as a user runs it: every way the same result (it checks each answer itself, too).
+
+use std::process::Output;
+
+const PHOTOS: &str = "photos";
+
+fn run(arguments: &[&str]) -> Output {
+    pathcall_test_support::application::command(PHOTOS).args(arguments).output().expect("the application starts")
+}
+
+/// What a report says.
+fn report(way: &[&str]) -> serde_json::Value {
+    let output = run(&[&["demo", "--json", "--callers", "2", "--calls", "40"], way].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[tokio::test]
+async fn every_way_gives_the_same_result() {
+    pathcall_test_support::element::by_element(same_results).await;
+}
+
+fn same_results(controller: &str) {
+    let [element, software, plain] = [&["--controller", controller][..], &[], &["--plain"]].map(report);
+    assert_eq!(plain["digest"].as_str().map(str::len), Some(16), "{plain}");
+    for way in [&element, &software] {
+        assert_eq!(way["digest"], plain["digest"], "{way}");
+        // Each search was developed at the archive, and each thumbnail made somewhere: nothing else is placed.
+        for (what, calls) in [("thumbnails", 80), ("fetches", 80)] {
+            let made = ["cpu", "acc"].map(|role| way[what][role].as_u64().expect("a number"));
+            assert!(made.iter().sum::<u64>() >= calls && made[0] > 0, "{what}: {way}");
+        }
+        let trace = way["trace"].as_str().expect("a trace");
+        assert!(["/Find: ", "/LookUp: ", "/Fetch ("].iter().all(|part| trace.contains(part)), "{trace}");
+    }
+    // What the path did, it did on the path.
+    assert!(element["likes_in_element"].as_f64().expect("a share") > 0.3, "{element}");
+    assert!(element["cloned"].as_f64().expect("a share") > 0.0, "{element}");
+    assert_eq!(software["likes_in_element"].as_f64(), Some(0.0), "{software}");
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line() {
+    for (arguments, says) in [
+        (&["demo", "--callers", "0"][..], "photos: --callers: expected at least 1, got 0"),
+        (&["demo", "--front", "http://127.0.0.1:1"], "photos: no gRPC server answers at http://127.0.0.1:1/"),
+        (&["demo", "--plain", "--controller", "http://127.0.0.1:1"], "error: the argument '--plain'"),
+        (&["serve", "attic"], "error: invalid value 'attic'"),
+    ] {
+        let output = run(arguments);
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with(says), "{arguments:?}: {said}");
+    }
+}

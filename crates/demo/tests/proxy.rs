@@ -1,0 +1,60 @@
+//! The application as a user runs it: both ways, the same values (it checks each itself, too), with fewer messages
+//! where the call is passed on; servers as processes, and one that is killed in the middle.
+
+use std::process::{Output, Stdio};
+
+use pathcall_test_support::application::Running;
+
+const PROXY: &str = "proxy";
+
+fn run(arguments: &[&str]) -> Output {
+    pathcall_test_support::application::command(PROXY).args(arguments).output().expect("the application starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// What a report says of a field.
+fn field(report: &str, name: &str) -> String {
+    let (_, rest) = report.split_once(&format!("\"{name}\":")).expect("the field");
+    rest.chars().take_while(|c| !",}".contains(*c)).collect()
+}
+
+#[test]
+fn both_ways_give_the_same_result_and_one_takes_fewer_messages() {
+    let report = |way: &[&str]| {
+        let output = run(&[&["demo", "--json", "--calls", "300"], way].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let (delegate, nested) = (report(&[]), report(&["--rpc"]));
+    assert_eq!(field(&delegate, "digest"), field(&nested, "digest"));
+    let messages = |report| field(report, "messages").parse::<u64>().expect("a number");
+    // Three and four a call; a slow host may add pings.
+    assert!(messages(&delegate) >= 900 && messages(&nested) >= 1200, "{delegate}{nested}");
+    assert!(messages(&delegate) < messages(&nested), "{delegate}{nested}");
+}
+
+/// Reads by servers of which a backend is killed when the first value is there.
+fn killed(way: &[&str]) {
+    let (mut running, list) = pathcall_test_support::application::servers(PROXY, &["middlebox", "backend-0", "backend-1"], &[]);
+    let mut demo = pathcall_test_support::application::command(PROXY);
+    demo.args(["demo", "--calls", "1000000", "--servers", &list]).args(way);
+    let mut demo = Running::start(demo.stderr(Stdio::piped()));
+    assert_eq!(demo.line(), "3 servers, the first value is there");
+    running.pop();
+    let (status, rest, why) = demo.end();
+    assert!(!status.success() && rest.is_empty(), "{status}: {rest}");
+    assert!(why.starts_with("proxy: key \"user:") && !why.contains("expected"), "{why}");
+}
+
+#[test]
+fn a_backend_that_is_killed_ends_the_call_that_is_passed_on() {
+    killed(&[]);
+}
+
+#[test]
+fn a_backend_that_is_killed_ends_the_nested_call() {
+    killed(&["--rpc"]);
+}

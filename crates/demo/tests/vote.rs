@@ -1,0 +1,15 @@
+//! The application as a user runs it: both ways, the same result. (It checks the result itself, too.)
+
+fn digest(arguments: &[&str]) -> String {
+    pathcall_test_support::application::digest("vote", &[&["--ballots", "60", "--json"], arguments].concat())
+}
+
+#[test]
+fn both_ways_give_the_same_result() {
+    let plain = digest(&["--plain"]);
+    assert_eq!(plain.len(), 16);
+    assert_eq!(digest(&[]), plain);
+    assert_eq!(digest(&["--concurrent", "1"]), plain);
+    assert_eq!(digest(&["--concurrent", "60"]), plain);
+    assert_ne!(digest(&["--seed", "2"]), plain);
+}

@@ -1,0 +1,49 @@
+//! A client that is killed in the middle, again and again, and resumes with its journal: every word is
+//! counted once.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use pathcall_test_support::application::Running;
+
+fn wordcount(arguments: &[&str]) -> Command {
+    let mut command = pathcall_test_support::application::command("wordcount");
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn written(journal: &Path) -> u64 {
+    std::fs::metadata(journal).map_or(0, |file| file.len())
+}
+
+#[test]
+fn a_killed_client_resumes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let mut server = Running::start(&mut wordcount(&["--listen", "127.0.0.1:0"]));
+    let ready = server.line();
+    let url = ready.strip_prefix("ready ").expect("it says where it is");
+    let text = folder.path().join("text");
+    let words: Vec<String> = (0..6_000).map(|i| format!("word{}", i * i % 997)).collect();
+    std::fs::write(&text, words.join(" ")).expect("a file");
+    let [path, text] = [&journal, &text].map(|path| path.to_str().expect("a plain path"));
+    let arguments = ["--server", url, "--journal", path, "--batch", "10", text];
+
+    // Each time after some more was noted: at any point of a call.
+    let mut kills = 0;
+    for more in (0..30).map(|n| 40 + n * 37) {
+        let goal = written(&journal) + more;
+        let mut client = Running::start(&mut wordcount(&arguments));
+        while written(&journal) < goal && client.is_running() {
+            std::thread::yield_now();
+        }
+        kills += usize::from(client.is_running());
+    }
+    assert!(kills >= 20, "killed {kills} times before it was over");
+
+    // It queries all words in the end and compares them with its own count.
+    let output = wordcount(&arguments).output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = wordcount(&arguments).output().expect("it starts");
+    assert!(output.status.success(), "all was done before: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,31 @@
+//! A controller and an element in the test's own process.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use pathcall_element::Registration;
+
+const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Has `test` run beside a controller and an element that it knows, in this process; `test` is told where the
+/// controller is, and may block.
+///
+/// # Panics
+/// When they don't start, and as `test` does.
+pub async fn by_element<T: Send + 'static>(test: impl FnOnce(&str) -> T + Send + 'static) -> T {
+    let listener = pathcall_control::bind(FREE).await.expect("a free port");
+    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
+    let config = pathcall_element::Config {
+        data: FREE,
+        control: FREE,
+        controller: Some(controller.url()),
+        ..Default::default()
+    };
+    let element = pathcall_element::run(config).await.expect("runs");
+    let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
+    element.registration().wait_for(known).await.expect("the controller knows it");
+    let url = controller.url();
+    let done = tokio::task::spawn_blocking(move || test(&url)).await.expect("the test passes");
+    element.shutdown().await;
+    controller.shutdown().await;
+    done
+}

@@ -1,0 +1,269 @@
+//! Server with handlers that say what they saw, on a port of its own.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pathcall_proto::types::{FpArray, IntfpMap, StrintMap};
+use pathcall_rpc::{Channel, Server};
+use crate::stubs::locks_server::{Locks, LocksServer};
+use crate::stubs::training_server::{Training, TrainingServer};
+use crate::stubs::words_server::{Words, WordsServer};
+use crate::stubs::{
+    AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted,
+};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, oneshot};
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status, Streaming};
+
+/// What a note must say for its handler never to answer.
+pub const FOR_EVER: &str = "for ever";
+
+/// What the handlers share with the tests.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Calls of any handler.
+    pub calls: AtomicU32,
+    /// Told when a handler starts that never answers.
+    pub stuck: Notify,
+    /// Told when one of those is dropped.
+    pub dropped: Notify,
+}
+
+impl Seen {
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Returns at once, unless `text` says otherwise.
+    async fn handle(self: &Arc<Self>, text: &str) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if text == FOR_EVER {
+            let _guard = DropGuard(Arc::clone(self));
+            self.stuck.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+struct DropGuard(Arc<Seen>);
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        self.0.dropped.notify_one();
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Handlers(pub Arc<Seen>);
+
+type Notes = Pin<Box<dyn Stream<Item = Result<Note, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Training for Handlers {
+    type WatchStream = Notes;
+    type ChatStream = Notes;
+
+    async fn update(&self, request: Request<NewGrad>) -> Result<Response<AgtrGrad>, Status> {
+        let request = request.into_inner();
+        self.0.handle(&request.worker).await;
+        if request.worker == "fail" {
+            return Err(Status::data_loss("as asked"));
+        }
+        let layer = request.layer.unwrap_or_default();
+        Ok(Response::new(AgtrGrad {
+            // Not the handler's to say.
+            tensor: Some(FpArray { data: vec![1e9] }),
+            worker: format!("{} {}", request.worker, layer.name),
+            bias: request.bias,
+            handler_saw: layer.gradient.map_or(0, |gradient| 1 + gradient.data.len() as u32),
+        }))
+    }
+
+    async fn echo(&self, request: Request<Note>) -> Result<Response<Note>, Status> {
+        self.0.handle(&request.get_ref().text).await;
+        Ok(Response::new(request.into_inner()))
+    }
+
+    /// Three notes, then the end, or nothing more.
+    async fn watch(&self, request: Request<Note>) -> Result<Response<Notes>, Status> {
+        let note = request.into_inner();
+        self.0.handle("").await;
+        let stuck = note.text == FOR_EVER;
+        let seen = Arc::clone(&self.0);
+        let notes = tokio_stream::iter(std::iter::repeat_n(Ok(note), 3));
+        if !stuck {
+            return Ok(Response::new(Box::pin(notes)));
+        }
+        let guard = DropGuard(seen);
+        Ok(Response::new(Box::pin(notes.chain(tokio_stream::pending()).map(move |note| {
+            let _held = &guard;
+            note
+        }))))
+    }
+
+    async fn chat(&self, request: Request<Streaming<Note>>) -> Result<Response<Notes>, Status> {
+        self.0.handle("").await;
+        Ok(Response::new(Box::pin(request.into_inner())))
+    }
+}
+
+#[tonic::async_trait]
+impl Words for Handlers {
+    async fn reduce(&self, request: Request<Counts>) -> Result<Response<Said>, Status> {
+        let Counts { kvs, text } = request.into_inner();
+        self.0.handle(&text).await;
+        let kvs = kvs.map_or("no counts".to_owned(), |kvs| format!("{} counts", kvs.map.len()));
+        Ok(Response::new(Said { text: format!("{text}: {kvs}") }))
+    }
+
+    async fn query(&self, request: Request<Wanted>) -> Result<Response<Found>, Status> {
+        let Wanted { keys, text } = request.into_inner();
+        self.0.handle(&text).await;
+        let map = [("not the handler's to say".to_owned(), 1)].into();
+        let text = format!("{text}: {} keys", keys.map_or(0, |keys| keys.map.len()));
+        Ok(Response::new(Found { kvs: Some(StrintMap { map }), text }))
+    }
+
+    async fn report(&self, request: Request<Counts>) -> Result<Response<Said>, Status> {
+        self.reduce(request).await
+    }
+
+    async fn bump(&self, _: Request<Indexed>) -> Result<Response<Bumped>, Status> {
+        self.0.handle("").await;
+        Ok(Response::new(Bumped { now: None }))
+    }
+}
+
+#[tonic::async_trait]
+impl Locks for Handlers {
+    async fn lock(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
+        let text = request.into_inner().text;
+        self.0.handle(&text).await;
+        Ok(Response::new(Said { text }))
+    }
+
+    async fn release(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
+        self.lock(request).await
+    }
+
+    async fn vote(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
+        self.lock(request).await
+    }
+
+    async fn elect(&self, request: Request<Names>) -> Result<Response<Said>, Status> {
+        self.lock(request).await
+    }
+
+    async fn reset(&self, request: Request<Note>) -> Result<Response<Said>, Status> {
+        let text = request.into_inner().text;
+        self.0.handle(&text).await;
+        Ok(Response::new(Said { text }))
+    }
+}
+
+/// A running server.
+pub struct Running {
+    pub address: SocketAddr,
+    pub pathcall: Server,
+    pub seen: Arc<Seen>,
+    stop: oneshot::Sender<()>,
+    served: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    pub async fn start() -> Self {
+        Self::start_with(Server::builder(&PATHCALL).build().await.unwrap(), 0).await
+    }
+
+    pub async fn start_with(pathcall: Server, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::<Seen>::default();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let closing = pathcall.clone();
+        let handlers = Handlers(Arc::clone(&seen));
+        let server = tonic::transport::Server::builder()
+            .layer(pathcall.layer())
+            .add_service(TrainingServer::new(handlers.clone()).max_encoding_message_size(usize::MAX))
+            .add_service(WordsServer::new(handlers.clone()))
+            .add_service(LocksServer::new(handlers))
+            .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
+                let _ = stopped.await;
+                closing.close();
+            });
+        let served = tokio::spawn(async move { server.await.unwrap() });
+        Self { address, pathcall, seen, stop, served }
+    }
+
+    pub fn uri(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub async fn channel(&self) -> Channel {
+        Channel::connect(self.uri(), &PATHCALL).await.unwrap()
+    }
+
+    /// Shuts down gracefully.
+    pub async fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.served.await.unwrap();
+    }
+}
+
+/// The same services without the layer.
+pub async fn start_plain() -> (SocketAddr, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::<Seen>::default();
+    let handlers = Handlers(Arc::clone(&seen));
+    let server = tonic::transport::Server::builder()
+        .add_service(TrainingServer::new(handlers.clone()))
+        .add_service(WordsServer::new(handlers))
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+    tokio::spawn(server);
+    (address, seen)
+}
+
+pub fn gradient(data: &[f64]) -> NewGrad {
+    let gradient = Some(FpArray { data: data.to_vec() });
+    NewGrad { layer: Some(Layer { name: String::new(), gradient }), ..NewGrad::default() }
+}
+
+pub fn counts(pairs: &[(&str, i64)], text: &str) -> Counts {
+    Counts { kvs: Some(str_int(pairs)), text: text.into() }
+}
+
+pub fn str_int(pairs: &[(&str, i64)]) -> StrintMap {
+    StrintMap { map: pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect() }
+}
+
+pub fn int_fp(pairs: &[(i64, f64)]) -> IntfpMap {
+    IntfpMap { map: pairs.iter().copied().collect() }
+}
+
+pub fn names(names: &[&str], text: &str) -> Names {
+    let map = names.iter().map(|name| ((*name).to_owned(), 1)).collect();
+    Names { names: Some(StrintMap { map }), text: text.into() }
+}
+
+pub fn note(text: &str) -> Note {
+    Note { text: text.into() }
+}
+
+/// A request that is to be answered within `millis`.
+pub fn within<T>(millis: u64, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(std::time::Duration::from_millis(millis));
+    request
+}
+
+/// Waits until a condition that other tasks bring about holds; each turn lets them run.
+pub async fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,129 @@
+//! Host between a caller and its server that lets TCP through, and UDP only as it is told.
+//!
+//! ```text
+//! caller 127.0.0.1 ══ TCP ══ 127.0.0.2 ══ TCP ══ server 127.0.0.1
+//!        127.0.0.1:c ── UDP ── 127.0.0.2:(server's port) 127.0.0.2:c ── UDP ── 127.0.0.1:(server's port)
+//! ```
+//!
+//! The server, and an element, take the wall for the caller: their frames go to 127.0.0.2:c.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pathcall_proto::v1::JoinRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_rpc::Channel;
+use crate::stubs::PATHCALL;
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
+
+use crate::service::Running;
+
+const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const WALL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// Longer than any frame.
+const DATAGRAM: usize = 1 << 16;
+
+/// Which way UDP does not get through.
+#[derive(Debug, Default)]
+pub struct Blocked {
+    pub to_server: AtomicBool,
+    pub to_caller: AtomicBool,
+}
+
+impl Blocked {
+    pub fn set(&self, to_server: bool, to_caller: bool) {
+        self.to_server.store(to_server, Ordering::SeqCst);
+        self.to_caller.store(to_caller, Ordering::SeqCst);
+    }
+}
+
+pub struct Wall {
+    uri: String,
+    pub blocked: Arc<Blocked>,
+}
+
+impl Wall {
+    /// In front of a running server.
+    pub async fn before(server: &Running) -> Self {
+        let listener = TcpListener::bind((WALL, 0)).await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        let (blocked, address) = (Arc::<Blocked>::default(), server.address);
+        tokio::spawn(async move {
+            while let Ok((caller, _)) = listener.accept().await {
+                tokio::spawn(connect(caller, address));
+            }
+        });
+        for port in ports(server).await {
+            let front = Arc::new(UdpSocket::bind((WALL, port)).await.unwrap());
+            tokio::spawn(relay(front, port, Arc::clone(&blocked)));
+        }
+        Self { uri, blocked }
+    }
+
+    /// A channel through it.
+    pub async fn channel(&self) -> Channel {
+        let builder = Channel::builder(self.uri.clone(), &PATHCALL).unwrap();
+        // Memory that it shared with an element would go past the wall.
+        builder.local_address(HOME).shared_memory(false).connect().await.unwrap()
+    }
+}
+
+/// Where the server's applications take map frames: it says so to whoever joins.
+async fn ports(server: &Running) -> Vec<u16> {
+    let mut applications: Vec<(&str, u64)> = PATHCALL.methods.iter().map(|m| (m.app, m.digest)).collect();
+    applications.sort_unstable();
+    applications.dedup();
+    let mut peer = PeerClient::connect(server.uri()).await.unwrap();
+    let mut ports = Vec::new();
+    for (application, filter_digest) in applications {
+        let application = application.to_owned();
+        let request = JoinRequest { application, filter_digest, udp_port: 0, incarnation: 1, flows: 1 };
+        let mut stream = peer.join(request).await.unwrap().into_inner();
+        let grant = stream.message().await.unwrap().unwrap();
+        ports.push(u16::try_from(grant.server_udp_port).unwrap());
+    }
+    ports
+}
+
+async fn connect(mut caller: TcpStream, server: SocketAddr) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(WALL, 0)).unwrap();
+    if let Ok(mut server) = socket.connect(server).await {
+        let _ = (caller.set_nodelay(true), server.set_nodelay(true));
+        // A connection that breaks here breaks for both.
+        let _ = tokio::io::copy_bidirectional(&mut caller, &mut server).await;
+    }
+}
+
+/// Takes what callers send to one application.
+async fn relay(front: Arc<UdpSocket>, port: u16, blocked: Arc<Blocked>) {
+    let mut backs = HashMap::new();
+    let mut datagram = vec![0; DATAGRAM];
+    while let Ok((len, caller)) = front.recv_from(&mut datagram).await {
+        let back = match backs.entry(caller) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let back = Arc::new(UdpSocket::bind((WALL, caller.port())).await.unwrap());
+                tokio::spawn(give_back(Arc::clone(&back), Arc::clone(&front), caller, Arc::clone(&blocked)));
+                new.insert(back)
+            }
+        };
+        if !blocked.to_server.load(Ordering::SeqCst) {
+            // What can't be sent is lost.
+            let _ = back.send_to(&datagram[..len], (HOME, port)).await;
+        }
+    }
+}
+
+/// Takes what the server and the element send to one caller.
+async fn give_back(back: Arc<UdpSocket>, front: Arc<UdpSocket>, caller: SocketAddr, blocked: Arc<Blocked>) {
+    let mut datagram = vec![0; DATAGRAM];
+    while let Ok((len, _)) = back.recv_from(&mut datagram).await {
+        if !blocked.to_caller.load(Ordering::SeqCst) {
+            let _ = front.send_to(&datagram[..len], caller).await;
+        }
+    }
+}

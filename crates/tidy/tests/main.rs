@@ -1,0 +1,6 @@
+//! House style, and pages that can't go stale.
+
+mod coverage;
+mod errors;
+mod figures;
+mod tidy;
