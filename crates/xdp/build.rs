@@ -12,7 +12,7 @@ fn main() {
     if env::var_os("CARGO_FEATURE_KERNEL").is_none() {
         return;
     }
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf");
     println!("cargo::rerun-if-changed={}", sources.display());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
     let clang = compiler();

@@ -208,8 +208,8 @@ struct Embedded;
 impl FileResolver for Embedded {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         match name {
-            "pathcall/types.proto" => File::from_source(name, include_str!("../../../proto/pathcall/types.proto")),
-            "pathcall/options.proto" => File::from_source(name, include_str!("../../../proto/pathcall/options.proto")),
+            "pathcall/types.proto" => File::from_source(name, include_str!("../proto/pathcall/types.proto")),
+            "pathcall/options.proto" => File::from_source(name, include_str!("../proto/pathcall/options.proto")),
             _ => Err(protox::Error::file_not_found(name)),
         }
     }

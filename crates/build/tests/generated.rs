@@ -212,3 +212,22 @@ fn a_build_script_prints_places() {
     // What `main` prints.
     assert_eq!(format!("{error:?}"), format!("\n{expected}"));
 }
+
+/// The contracts of control are kept as Rust, so that who depends on them needs no generator. To accept a change, run
+/// with `PATHCALL_GOLDEN=write`.
+#[test]
+fn contracts_of_control_are_as_stored() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let files = ["pathcall/control.proto", "pathcall/function.proto"];
+    let set = protox::compile(files, [&root]).expect("the contracts");
+    let out = tempfile::tempdir().expect("a directory");
+    // Requests and grants are logged; keys are not.
+    let build = tonic_prost_build::configure().skip_debug([".pathcall.v1.TokenKey"]).out_dir(out.path());
+    build.compile_fds(set).expect("generated");
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/src/generated");
+    let generated = read(out.path(), "pathcall.v1.rs");
+    if std::env::var_os("PATHCALL_GOLDEN").is_some_and(|wish| wish == "write") {
+        std::fs::write(stored.join("pathcall.v1.rs"), &generated).expect("stored");
+    }
+    assert!(generated == read(&stored, "pathcall.v1.rs"), "run with PATHCALL_GOLDEN=write");
+}

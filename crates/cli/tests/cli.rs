@@ -223,7 +223,7 @@ fn program_report_shows_what_the_kernels_program_costs() {
 fn program_report_without_a_program_for_the_kernel_says_so() {
     fails(
         &["program", "report", "--xdp"],
-        "pathcall: this build has no XDP program: build it with `cargo build --release -p pathcall --features xdp`",
+        "pathcall: this build has no XDP program: build it with `cargo build --release -p pathcall-cli --features xdp`",
     );
 }
 
@@ -248,12 +248,10 @@ fn sim_plays_seeds() {
 }
 
 #[test]
-fn demo_without_its_applications_says_how_to_get_them() {
-    let nowhere = fixtures();
-    let missing = nowhere.join(format!("wordcount{}", std::env::consts::EXE_SUFFIX));
+fn an_unknown_command_says_which_program_it_would_be() {
     fails(
-        &["demo", "--applications", &nowhere.display().to_string()],
-        &format!("pathcall: {} is missing: build it with: make demo", missing.display()),
+        &["nothing"],
+        "pathcall: no command \"nothing\": the program pathcall-nothing is neither beside this one nor on the PATH",
     );
 }
 

@@ -1,6 +1,6 @@
 //! Every command that a page shows is run here, or by name elsewhere.
 //!
-//! Tutorials have tests of their own (`docs/tutorials/pages`), as their commands need each other.
+//! Tutorials have tests of their own (`crates/tutorials`), as their commands need each other.
 //!
 //! Commands stand in blocks marked `sh` and between backquotes in the text. What is cheap is really
 //! done, on a controller and an element of this test's own where it needs any, and where it needs root, as
@@ -127,27 +127,27 @@ fn every_command_in_the_pages_works() {
             }
             // They take root, hosts, and the feature `xdp`, too.
             ["pathcall", "element", ..] if words.contains(&"--function") => {
-                has(&place, "crates/pathcall/tests/live/bed.rs", "\"--function\"");
+                has(&place, "crates/cli/tests/live/bed.rs", "\"--function\"");
             }
             ["pathcall", "function", verb @ ("serve" | "status"), ..] => {
-                has(&place, "crates/pathcall/tests/live/bed.rs", &format!("\"{verb}\""));
+                has(&place, "crates/cli/tests/live/bed.rs", &format!("\"{verb}\""));
             }
             ["pathcall", "function", verb @ ("add-server" | "remove-server"), ..] => {
-                has(&place, "crates/pathcall/tests/live/main.rs", &format!("\"{verb}\""));
+                has(&place, "crates/cli/tests/live/mod.rs", &format!("\"{verb}\""));
             }
             ["pathcall", service @ ("up" | "controller" | "element"), ref options @ ..] => {
                 Service::start(&place, service, options);
             }
             // A program that can be asked has to run.
             ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
-                has(&place, "crates/pathcall/tests/place.rs", &format!("\"{verb}\""));
+                has(&place, "crates/cli/tests/place.rs", &format!("\"{verb}\""));
             }
             // Only named.
             ["pathcall", "testbed"] => {
                 succeeds(&place, Command::new(crate::PATHCALL).args(["testbed", "--help"]));
             }
             // It runs until it is told to stop.
-            ["pathcall", "testbed", "capture", ..] => has(&place, "crates/pathcall/tests/testbed.rs", "\"capture\""),
+            ["pathcall", "testbed", "capture", ..] => has(&place, "crates/testbed/tests/command.rs", "\"capture\""),
             ["pathcall", "testbed", ref arguments @ ..] => {
                 if root_tests(&place) {
                     succeeds(
@@ -179,13 +179,9 @@ fn every_command_in_the_pages_works() {
             ["cargo", "test", "-p", package] => {
                 succeeds(&place, Command::new(env!("CARGO")).args(["pkgid", package]).current_dir(root()));
             }
-            ["cargo", "build", "--release", "-p", "pathcall"] => has(&place, "Makefile", "PARTS = -p pathcall "),
-            ["cargo", "build", "--release", "-p", "pathcall", "-p", "kv", "--features", feature] => {
-                has(&place, "Makefile", &format!("{feature},"));
-            }
-            ["cargo", "build", "--release", "-p", package, "--features", feature] => {
-                has(&place, "Makefile", &format!("{package}/{feature},"));
-            }
+            ["cargo", "build", "--release", "-p", "pathcall-cli"] => has(&place, "Makefile", "DEMO = -p pathcall-cli "),
+            // `make test` builds all that can be named, with all features.
+            ["cargo", "build", ref options @ ..] if !options.contains(&"pathcall-place-c") => built(&place, options),
             // The example in C is built and run beside the library.
             ["cargo", "build", "--release", "-p", "pathcall-place-c"] => {
                 has(&place, "crates/place-c/tests/example.rs", "libpathcall_place_c.so");
@@ -250,6 +246,23 @@ impl Drop for Leftovers {
     }
 }
 
+/// Packages that a command builds are there, and `make test` has the features that it asks for.
+#[track_caller]
+fn built(place: &str, options: &[&str]) {
+    let mut package = "";
+    for pair in options.windows(2) {
+        match *pair {
+            ["-p", name] => {
+                succeeds(place, Command::new(env!("CARGO")).args(["pkgid", name]).current_dir(root()));
+                package = name;
+            }
+            ["--features", name] if name.contains('/') => has(place, "Makefile", name),
+            ["--features", name] => has(place, "Makefile", &format!("{package}/{name}")),
+            _ => {}
+        }
+    }
+}
+
 /// The command is run by another test.
 #[track_caller]
 fn has(place: &str, file: &str, word: &str) {
@@ -281,7 +294,7 @@ fn made(place: &str, target: &str, words: &[&str]) {
         }
         Runner::Feature(feature) => {
             let makefile = read("Makefile");
-            assert!(makefile.contains("$(CARGO) test --workspace --features $(ALL_FEATURES)\n"));
+            assert!(makefile.contains("$(CARGO) test $(WHOLE)\n"));
             assert!(makefile.contains(feature), "{place}: make test is without {feature}");
         }
         Runner::Hand(reason) => assert!(!reason.is_empty()),

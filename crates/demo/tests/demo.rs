@@ -96,3 +96,12 @@ fn stopped_in_the_middle_it_leaves_nothing() {
     assert_eq!((status.code(), &*why), (Some(1), "pathcall: interrupted\n"), "{when}");
     until_none_runs(&mark);
 }
+
+#[test]
+fn without_its_applications_it_says_how_to_get_them() {
+    let nowhere = tempfile::tempdir().expect("a folder");
+    let output = Command::new(DEMO).arg("--applications").arg(nowhere.path()).output().expect("it runs");
+    let missing = nowhere.path().join(format!("pathcall{}", std::env::consts::EXE_SUFFIX));
+    let expected = format!("pathcall: {} is missing: build it with: make demo\n", missing.display());
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(1), &*expected));
+}

@@ -59,7 +59,7 @@ pub enum Error {
         source: io::Error,
     },
     /// This build has no program for the kernel.
-    #[error("this build has no XDP program: build it with `cargo build --release -p pathcall --features xdp`")]
+    #[error("this build has no XDP program: build it with `cargo build --release -p pathcall-cli --features xdp`")]
     NoXdp,
     /// The program in the kernel speaks IPv4.
     #[error("{addr}: an element with --xdp needs an IPv4 address: choose one with --data")]

@@ -147,7 +147,7 @@ fn resident() -> [u64; 2] {
 }
 
 /// Ten million keys, under the usual bound and under one that holds them all: run by hand,
-/// `cargo test --release -p pathcall-endpoint --test key_memory -- --ignored --nocapture`.
+/// `cargo test --release -p pathcall-endpoint --test main key_memory -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes gigabytes"]
 #[cfg(target_os = "linux")]

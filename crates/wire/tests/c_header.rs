@@ -1,6 +1,6 @@
 //! The C header of the kernel's program says what this crate says: it is made from it.
 //!
-//! `UPDATE=1 cargo test -p pathcall-wire --test c_header` writes it anew.
+//! `UPDATE=1 cargo test -p pathcall-wire --test main c_header` writes it anew.
 
 use std::fmt::Write;
 

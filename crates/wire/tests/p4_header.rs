@@ -1,6 +1,6 @@
 //! The headers and constants of the P4 program are made from this crate.
 //!
-//! `UPDATE=1 cargo test -p pathcall-wire --test p4_header` writes `p4/wire.p4` anew.
+//! `UPDATE=1 cargo test -p pathcall-wire --test main p4_header` writes `p4/wire.p4` anew.
 
 use std::fmt::Write;
 

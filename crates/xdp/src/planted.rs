@@ -180,7 +180,7 @@ mod tests {
     /// The two lists are one: a number means the same to both sides.
     #[test]
     fn mistakes_are_those_of_the_header() {
-        let header = include_str!("../../../bpf/planted.h");
+        let header = include_str!("../bpf/planted.h");
         let names = header.lines().filter_map(|line| line.trim().strip_suffix(',')).skip(1);
         let plain = |name: &str| name.replace('_', "").to_lowercase();
         let theirs: Vec<_> = names.map(plain).collect();

@@ -28,7 +28,7 @@ mod schema_tests;
 mod words;
 
 /// The JSON Schema of one filter, for editors; tested to agree with [`parse`].
-pub const SCHEMA: &str = include_str!("../../../../proto/pathcall/netfilter.schema.json");
+pub const SCHEMA: &str = include_str!("../../proto/pathcall/netfilter.schema.json");
 
 /// `Precision` at most: decimal digits that a double holds.
 pub const PRECISION_MAX: u8 = 15;

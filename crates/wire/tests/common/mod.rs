@@ -30,5 +30,5 @@ pub fn hold(path: &str, expected: &str, test: &str) {
         std::fs::write(&path, expected).expect("a file of ours");
     }
     let found = std::fs::read_to_string(&path).expect("the generated file");
-    assert!(found == expected, "{} differs: UPDATE=1 cargo test -p pathcall-wire --test {test}", path.display());
+    assert!(found == expected, "{} differs: UPDATE=1 cargo test -p pathcall-wire --test main {test}", path.display());
 }

@@ -21,7 +21,7 @@ const FEW: u32 = 20;
 const HEAD: &str = "\
 # Instructions of the switch program in the kernel, by file of bpf/, as clang 19 compiles it (-O2,
 # -mcpu=v3). The test `cost` of crates/xdp fails where one has grown by more than 5 %;
-# `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test cost` writes what there is now.
+# `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test alone cost` writes what there is now.
 ";
 
 /// A frame of a call takes no more than this times what forwarding takes. Asked is 1.25, which holds on most processors;

@@ -27,7 +27,7 @@ const PERCENT: u32 = 5;
 const HEAD: &str = "\
 # Instructions of functions in the kernel, of the element's part, as clang 19 compiles it (-O2, -mcpu=v3). The test
 # `function` of crates/xdp fails where one has grown by more than 5 %;
-# `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test function split` writes what there is now.
+# `UPDATE=1 cargo test -p pathcall-xdp --features kernel --test main function::split` writes what there is now.
 ";
 
 fn path(name: &str) -> PathBuf {

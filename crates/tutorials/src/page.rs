@@ -84,7 +84,7 @@ impl Page {
                 Err(error) => differ.push(format!("{name}: {error}")),
             }
         }
-        let hidden = tracked(folder).into_iter().filter(|name| !name.starts_with("tests/") && !shown.contains(name));
+        let hidden = tracked(folder).into_iter().filter(|name| !shown.contains(name));
         differ.extend(hidden.map(|name| format!("{name}: the page does not show it")));
         differ
     }
@@ -109,14 +109,13 @@ fn commands(text: &str) -> Vec<String> {
     lines(&joined).into_iter().filter(|line| !line.starts_with('#')).collect()
 }
 
-/// A manifest names the clone's crates by where they are from the reader's folder, which is beside the clone, and is
-/// without what tests it here.
+/// A manifest names the clone's crates by where they are from the reader's folder, which is beside the clone; that it
+/// is not published is the clone's.
 fn as_shown(name: &str, kept: &str) -> String {
     if name != "Cargo.toml" {
         return kept.to_owned();
     }
-    let kept = kept.split("\n[dev-dependencies]").next().unwrap_or_default();
-    kept.replace("\"../../../", "\"../pathcall/")
+    kept.replace("publish = false\n", "").replace("\"../../", "\"../pathcall/")
 }
 
 fn first_difference(name: &str, shown: &str, kept: &str) -> String {

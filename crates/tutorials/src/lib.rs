@@ -1,7 +1,7 @@
 //! Follows a tutorial as its reader does: the files that the page shows, then its commands, one after the other.
 //!
 //! ```text
-//! docs/tutorials/NAME.md ─► page ─┬─ files ──► the same as in docs/tutorials/NAME, which the workspace builds
+//! docs/tutorials/NAME.md ─► page ─┬─ files ──► the same as in examples/, which the workspace builds
 //!                                 └─ steps ──► shell ─► each succeeds, and prints what the page shows
 //! ```
 //!
@@ -31,7 +31,8 @@ use shell::Shell;
 #[derive(Debug, Clone, Default)]
 #[must_use = "follow a page"]
 pub struct Reader {
-    programs: Vec<(String, PathBuf)>,
+    example: Option<String>,
+    program: Option<String>,
     beside: Vec<String>,
     shared_network: bool,
     variables: Vec<(String, String)>,
@@ -43,9 +44,15 @@ impl Reader {
         Self::default()
     }
 
+    /// The page's files are those of `examples/NAME`.
+    pub fn example(mut self, name: &str) -> Self {
+        self.example = Some(name.to_owned());
+        self
+    }
+
     /// What `cargo build` makes of the page's files: a program of this name, which is built already.
-    pub fn program(mut self, name: &str, built: impl AsRef<Path>) -> Self {
-        self.programs.push((name.to_owned(), built.as_ref().to_path_buf()));
+    pub fn program(mut self, name: &str) -> Self {
+        self.program = Some(name.to_owned());
         self
     }
 
@@ -72,11 +79,13 @@ impl Reader {
     /// # Panics
     /// When its files are not those of its folder, or a command does something else than the page says.
     pub fn follow(self, name: &str) {
-        let page = Page::read(&folder().join(format!("{name}.md")));
-        let differ = page.differences(&folder().join(name));
-        assert!(differ.is_empty(), "{name}.md and the files in {name}/ differ:\n{}", differ.join("\n"));
+        let page = Page::read(&clone().join("docs/tutorials").join(format!("{name}.md")));
+        if let Some(example) = &self.example {
+            let differ = page.differences(&clone().join("examples").join(example));
+            assert!(differ.is_empty(), "{name}.md and the files in examples/{example} differ:\n{}", differ.join("\n"));
+        }
         let Some(pathcall) = command() else {
-            return skipped(name, "there is no target/debug/pathcall: cargo build -p pathcall");
+            return skipped(name, "there is no target/debug/pathcall: cargo build -p pathcall-cli");
         };
 
         let scratch = tempfile::tempdir().expect("a folder");
@@ -87,7 +96,7 @@ impl Reader {
             std::fs::create_dir_all(folder).expect("a folder");
         }
         link(&pathcall, &bin.join("pathcall"));
-        link(&folder().join("../..").canonicalize().expect("the clone"), &scratch.path().join("pathcall"));
+        link(&clone().canonicalize().expect("the clone"), &scratch.path().join("pathcall"));
         for program in &self.beside {
             let built = pathcall.with_file_name(program);
             if !built.is_file() {
@@ -95,7 +104,13 @@ impl Reader {
             }
             link(&built, &bin.join(program));
         }
-        self.programs.iter().for_each(|(name, program)| link(program, &target.join(name)));
+        if let Some(program) = &self.program {
+            let built = pathcall.with_file_name(program);
+            if !built.is_file() {
+                return skipped(name, &format!("there is no target/debug/{program}: cargo build -p {program}"));
+            }
+            link(&built, &target.join(program));
+        }
         cargo(&bin.join("cargo"));
 
         let mut shell = Shell::open(&home, &bin, self.shared_network, &self.variables);
@@ -147,9 +162,10 @@ pub fn has_xdp(command: &Path) -> bool {
     String::from_utf8_lossy(&help.stdout).contains("--xdp")
 }
 
-/// `docs/tutorials`.
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+/// The clone that this was built from.
+#[must_use]
+pub fn clone() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn link(from: &Path, to: &Path) {
