@@ -1,8 +1,3 @@
-//! Text as a NetFilter file: a value or a complaint, no panic.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
-    let _ = pathcall_build::filter::parse(text);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| pathcall_fuzzing::filter::run(data));

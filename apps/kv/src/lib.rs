@@ -1,18 +1,15 @@
-//! A key-value service in front of Redis, memcached or this process's memory, answered by any of several servers.
+//! A key-value service in front of a store, answered by any of several servers.
 //!
 //! ```text
 //! Client ─ Get, Scan ─▶ pathcall: the element clones, or the shorter queue ─▶ KvService ─▶ its Store
 //!        └────────────▶ plain gRPC: a server at random ───────────────────▶ the same
 //! ```
 //!
-//! [`objects`] says what is stored, [`store`] where, [`daemon`] starts Redis and memcached, [`service`] answers,
-//! [`cluster`] has servers and clients of either kind, [`load`] reads as the paper's clients do, [`picture`] draws what
+//! [`objects`] says what is stored, [`store`] where, [`service`] answers, [`cluster`] has servers and clients of either kind, [`load`] reads as the paper's clients do, [`picture`] draws what
 //! they saw.
 
 pub mod cluster;
-pub mod daemon;
 pub mod load;
-pub mod memcached;
 pub mod objects;
 pub mod picture;
 pub mod service;
@@ -27,4 +24,4 @@ pub mod pb {
 pub use cluster::{Client, Cluster};
 pub use load::{Kind, Mix};
 pub use service::{KvService, Waits};
-pub use store::{Store, StoreKind};
+pub use store::Store;

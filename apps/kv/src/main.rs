@@ -16,13 +16,10 @@ use anyhow::{Result, bail, ensure};
 use apps_load::{Jitter, Latencies, Plan, Run, Service, open_loop};
 use clap::{Args, Parser, Subcommand};
 use kv::cluster::Work;
-use kv::daemon::Daemon;
-use kv::{Client, Cluster, Kind, Mix, Store, StoreKind, Waits, picture};
+use kv::{Client, Cluster, Kind, Mix, Store, Waits, picture};
 use pathcall::channel::Scheme;
 use serde::Serialize;
 
-/// Megabytes that a store may take for each million objects, and at least.
-const MEMORY_MB: u64 = 512;
 /// Load that does not count: connections open, the element learns of queues.
 const WARM: Duration = Duration::from_millis(300);
 
@@ -43,10 +40,7 @@ enum What {
 
 #[derive(Debug, Clone, Args)]
 struct Working {
-    /// Where objects are
-    #[arg(long, value_enum, default_value = "memory")]
-    store: StoreKind,
-    /// Objects in each store
+    /// Objects in the store
     #[arg(long, default_value_t = 10_000)]
     objects: u64,
     /// Calls that a server works on at once
@@ -145,10 +139,10 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: Serve) -> Result<()> {
-    let (stores, _daemons) = args.working.stores(1).await?;
+    let store = args.working.store().await?;
     let work = args.working.work();
     let controller = (!args.plain).then_some(args.controller.as_deref());
-    let cluster = Cluster::alone(args.listen, &stores[0], &work, controller).await?;
+    let cluster = Cluster::alone(args.listen, &store, &work, controller).await?;
     println!("ready {}", cluster.urls()[0]);
     std::future::pending().await
 }
@@ -176,23 +170,11 @@ impl Working {
         Work { workers: usize::from(self.workers), waits: Some(waits), seed: self.seed }
     }
 
-    /// So many, filled. What is in memory is one for all.
-    async fn stores(&self, count: usize) -> Result<(Vec<Store>, Vec<Daemon>)> {
-        if self.store == StoreKind::Memory {
-            let store = Store::memory();
-            store.fill(self.objects).await?;
-            return Ok((vec![store; count], Vec::new()));
-        }
-        let memory = MEMORY_MB * self.objects.div_ceil(kv::objects::OBJECTS);
-        let (mut stores, mut daemons) = (Vec::new(), Vec::new());
-        for _ in 0..count {
-            let daemon = Daemon::start(self.store, u32::try_from(memory)?).await?;
-            let store = daemon.store().await?;
-            store.fill(self.objects).await?;
-            stores.push(store);
-            daemons.push(daemon);
-        }
-        Ok((stores, daemons))
+    /// In memory, filled.
+    async fn store(&self) -> Result<Store> {
+        let store = Store::memory();
+        store.fill(self.objects).await?;
+        Ok(store)
     }
 }
 
@@ -203,7 +185,7 @@ impl Demo {
     /// From servers in this process.
     async fn here(&self) -> Result<Vec<Way>> {
         let work = self.working.work();
-        let (stores, daemons) = self.working.stores(usize::from(self.servers)).await?;
+        let stores = vec![self.working.store().await?; usize::from(self.servers)];
         let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
         let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
         for (name, scheme) in WAYS {
@@ -212,9 +194,6 @@ impl Demo {
         drop(pathcall);
         let plain = Cluster::plain(&stores, &work).await?;
         ways.push(Way::make("plain gRPC", &plain.client(None).await?, &mix, plan).await?);
-        for daemon in daemons {
-            daemon.stop().await;
-        }
         Ok(ways)
     }
 

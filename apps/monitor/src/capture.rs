@@ -17,29 +17,29 @@ const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// A packet as it was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Packet<'a> {
+pub struct Packet<'a> {
     /// What it begins with.
-    pub(crate) link: DataLink,
+    pub link: DataLink,
     /// Its length on the wire, bytes; `data` may be shorter.
-    pub(crate) wire_len: u32,
+    pub wire_len: u32,
     /// What was kept of it.
-    pub(crate) data: &'a [u8],
+    pub data: &'a [u8],
 }
 
 /// How reading ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct End {
+pub struct End {
     /// Packets that were found.
-    pub(crate) packets: u64,
+    pub packets: u64,
     /// Packet blocks that hold no packet.
-    pub(crate) broken: u64,
+    pub broken: u64,
     /// What ended it, unless it is the end of the file.
-    pub(crate) damage: Option<String>,
+    pub damage: Option<String>,
 }
 
 /// Why there is nothing to read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CaptureError {
+pub enum CaptureError {
     /// No capture, or not even its header is whole.
     #[error("neither a pcap nor a pcapng capture: {0}")]
     Header(String),
@@ -52,7 +52,7 @@ pub(crate) enum CaptureError {
 ///
 /// # Errors
 /// When it is no capture. Damage further on is no error: it is said in [`End`].
-pub(crate) fn read(mut source: impl Read, each: impl FnMut(Packet<'_>)) -> Result<End, CaptureError> {
+pub fn read(mut source: impl Read, each: impl FnMut(Packet<'_>)) -> Result<End, CaptureError> {
     let mut magic = Vec::new();
     source.by_ref().take(PCAPNG.len() as u64).read_to_end(&mut magic)?;
     let pcapng = magic == PCAPNG;

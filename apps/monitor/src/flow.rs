@@ -18,16 +18,16 @@ const NULL_LEN: usize = 4;
 /// The 5-tuple. Ports are 0 where there are none: other protocols, and fragments, of which only the
 /// first would have them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Flow {
+pub struct Flow {
     /// Of the IP header.
-    pub(crate) protocol: u8,
-    pub(crate) source: SocketAddr,
-    pub(crate) destination: SocketAddr,
+    pub protocol: u8,
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
 }
 
 impl Flow {
     /// The flow of a packet; none when it is not IP, or too little of it was kept.
-    pub(crate) fn of(packet: &Packet<'_>) -> Option<Self> {
+    pub fn of(packet: &Packet<'_>) -> Option<Self> {
         let data = packet.data;
         let ether_type = |at: usize| Some(EtherType(u16::from_be_bytes([*data.get(at)?, *data.get(at + 1)?])));
         let sliced = match packet.link {

@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_micros(50);
 const MAC: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
 /// The capture, as a pcap file.
-pub(crate) fn capture(seed: u64, packets: usize) -> Result<Vec<u8>> {
+pub fn capture(seed: u64, packets: usize) -> Result<Vec<u8>> {
     let header = PcapHeader { snaplen: SNAPLEN, ..PcapHeader::default() };
     let mut writer = PcapWriter::with_header(Vec::new(), header).context("no capture")?;
     let mut random = Random(seed);

@@ -21,14 +21,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::{Request, Response, Status};
 
-mod capture;
-mod flow;
-mod generate;
-
 mod pb {
     pathcall::include_proto!("monitor");
 }
-use flow::Flow;
+use monitor::flow::Flow;
+use monitor::{capture, generate};
 use pb::monitor_client::MonitorClient;
 use pb::monitor_server::{Monitor, MonitorServer};
 

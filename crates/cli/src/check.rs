@@ -21,7 +21,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, Failure> {
         Ok(report) => {
             print(&report.to_string())?;
             Ok(ExitCode::SUCCESS)
-        },
+        }
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| eprintln!("{mistake}"));
             Ok(ExitCode::FAILURE)

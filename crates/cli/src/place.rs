@@ -17,8 +17,8 @@ use pathcall_place::device::profile::measure;
 use pathcall_place::{Application, Hardware, Mistake, Paths};
 
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::memory::{self, Memory};
-use pathcall_console::{Table, print};
 use crate::{kernel, status};
+use pathcall_console::{Table, print};
 
 #[derive(Debug, Args)]
 pub(crate) struct ProgramArgs {

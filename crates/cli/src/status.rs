@@ -15,8 +15,8 @@ use tonic::Request;
 
 use crate::failure::Failure;
 use crate::memory::{self, Memory};
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 /// Longest wait for the answer: the controller asks its elements meanwhile.
 const ANSWER_MAX: Duration = Duration::from_secs(10);

@@ -150,10 +150,7 @@ fn every_command_in_the_pages_works() {
             ["pathcall", "testbed", "capture", ..] => has(&place, "crates/testbed/tests/command.rs", "\"capture\""),
             ["pathcall", "testbed", ref arguments @ ..] => {
                 if root_tests(&place) {
-                    succeeds(
-                        &place,
-                        Command::new(crate::PATHCALL).arg("testbed").args(own_names(arguments)),
-                    );
+                    succeeds(&place, Command::new(crate::PATHCALL).arg("testbed").args(own_names(arguments)));
                 }
             }
             ["pathcall", ref arguments @ ..] => {

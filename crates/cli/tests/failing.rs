@@ -15,9 +15,8 @@ use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 
-
-use pathcall_test_support::wall::Wall;
 use pathcall_test_support::service::{Running, counts, gradient, str_int, until};
+use pathcall_test_support::wall::Wall;
 
 /// Longer than any of these tests takes.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -18,7 +18,6 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
-
 use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
 
 /// Longer than the test takes.

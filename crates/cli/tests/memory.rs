@@ -14,7 +14,6 @@ use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use tokio::task::JoinSet;
 
-
 use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
 
 /// Longer than any of these tests takes.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use pathcall_rpc::Channel;
 use pathcall_test_support::stubs::store_client::StoreClient;
 
-
 use pathcall_test_support::service::note;
 use pathcall_test_support::store::{Member, STORE};
 

@@ -2,7 +2,6 @@
 //! placed, called by several callers at once, while one of its servers and the element are killed and started again.
 //! Callers hold each answer, and all likes, against what they have to be.
 
-
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::common::{FakeElement, Scratch, TIMING, application, caller, client, controller, next, start, start_at, within};
+use crate::common::{
+    FakeElement, Scratch, TIMING, application, caller, client, controller, next, start, start_at, within,
+};
 use pathcall_control::{Config, Place, Timing};
 use pathcall_proto::v1::*;
 use tonic::Code;

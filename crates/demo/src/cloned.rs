@@ -9,8 +9,8 @@ use tokio::process::Command;
 use super::findings::Findings;
 use super::{Programs, find as find_programs, said};
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 const KV: &str = "kv";
 /// Letters of the longest bar.

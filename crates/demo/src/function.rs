@@ -52,7 +52,9 @@ impl Demo {
         command.stdin(Stdio::null()).kill_on_drop(true);
         let run = "snat (function)".to_owned();
         let done = match tokio::time::timeout(RUN_MAX, command.output()).await {
-            Ok(done) => done.map_err(|source| Failure::Spawn { program: self.pathcall.display().to_string(), source })?,
+            Ok(done) => {
+                done.map_err(|source| Failure::Spawn { program: self.pathcall.display().to_string(), source })?
+            }
             Err(_) => return Err(Failure::Stuck { run, after: RUN_MAX }),
         };
         if !done.status.success() {

@@ -9,8 +9,8 @@ use super::findings::Findings;
 use super::network::Network;
 use super::{Programs, find as find_programs, said};
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 const APPLICATIONS: [&str; 5] = ["wordcount", "training", "monitor", "lock", "vote"];
 

@@ -12,8 +12,7 @@ use crate::failure::Failure;
 use crate::ready;
 
 /// Ports of controller and element that the system chooses.
-const FREE_PORTS: [&str; 6] =
-    ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--data", "127.0.0.1:0"];
+const FREE_PORTS: [&str; 6] = ["--listen", "127.0.0.1:0", "--control", "127.0.0.1:0", "--data", "127.0.0.1:0"];
 
 /// A controller and an element that know each other (`pathcall up`), and where applications are.
 pub(crate) enum Network {

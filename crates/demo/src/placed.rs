@@ -21,8 +21,8 @@ use pathcall_plot::{Axis, Chart, Line};
 use super::RUN_MAX;
 use super::findings::Findings;
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 /// A check reads a record, a write changes it, and keeps its place among the checks.
 const APPLICATION: &str = "application: records

@@ -12,8 +12,8 @@ use super::findings::Findings;
 use super::network::Network;
 use super::{Programs, find as find_programs, ready, said};
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 const PHOTOS: &str = "photos";
 

@@ -46,8 +46,11 @@ fn both_ways_give_the_same_result() {
 #[test]
 fn servers_that_are_processes_answer_until_one_is_killed() {
     let (_directory, documents) = documents();
-    let (mut running, list) =
-        pathcall_test_support::application::servers(LOOKUP, &["index-0", "index-1", "store-0", "store-1"], &["--documents", &documents]);
+    let (mut running, list) = pathcall_test_support::application::servers(
+        LOOKUP,
+        &["index-0", "index-1", "store-0", "store-1"],
+        &["--documents", &documents],
+    );
     let ask = ["ask", "--servers", &list, "server", "hub", "spoke", "rarest"];
     let answer = run(&ask);
     assert!(answer.status.success(), "{}", text(&answer.stderr));

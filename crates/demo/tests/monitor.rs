@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 fn monitor(arguments: &[&str]) -> Output {
-    let output = pathcall_test_support::application::command("monitor").args(["--packets", "5000"]).args(arguments).output();
+    let output =
+        pathcall_test_support::application::command("monitor").args(["--packets", "5000"]).args(arguments).output();
     output.expect("the application starts")
 }
 

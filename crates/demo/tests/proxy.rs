@@ -38,7 +38,8 @@ fn both_ways_give_the_same_result_and_one_takes_fewer_messages() {
 
 /// Reads by servers of which a backend is killed when the first value is there.
 fn killed(way: &[&str]) {
-    let (mut running, list) = pathcall_test_support::application::servers(PROXY, &["middlebox", "backend-0", "backend-1"], &[]);
+    let (mut running, list) =
+        pathcall_test_support::application::servers(PROXY, &["middlebox", "backend-0", "backend-1"], &[]);
     let mut demo = pathcall_test_support::application::command(PROXY);
     demo.args(["demo", "--calls", "1000000", "--servers", &list]).args(way);
     let mut demo = Running::start(demo.stderr(Stdio::piped()));

@@ -70,10 +70,10 @@ pub mod coordinator {
 
 /// Calls that servers pass on: handlers, what they can do, nodes; callers and traces.
 pub mod delegate {
-    #[cfg(feature = "otel")]
-    pub use pathcall_rpc::delegate::otel;
     #[cfg(feature = "quic")]
     pub use pathcall_rpc::delegate::Tls;
+    #[cfg(feature = "otel")]
+    pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
         Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
         NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Trace,

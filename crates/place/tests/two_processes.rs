@@ -80,7 +80,11 @@ impl Drop for Killed {
 
 fn worker() -> (Killed, SocketAddr) {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
-    command.args(["two_processes::works", "--exact", "--nocapture"]).env(WORKS, "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["two_processes::works", "--exact", "--nocapture"])
+        .env(WORKS, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let at = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("at ")?.parse().ok());

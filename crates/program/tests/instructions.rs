@@ -52,7 +52,10 @@ fn calls_take_at_most_a_quarter_more_than_forwarding() {
 fn instructions(kind: &str, count: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(env::current_exe().expect("this test"));
-    command.args(["--exact", "instructions::frames", "--ignored", "--nocapture"]).env("KIND", kind).env("COUNT", count.to_string());
+    command
+        .args(["--exact", "instructions::frames", "--ignored", "--nocapture"])
+        .env("KIND", kind)
+        .env("COUNT", count.to_string());
     let said = command.output().expect("valgrind runs");
     let text = String::from_utf8_lossy(&said.stderr);
     let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1)).and_then(|n| n.trim().parse().ok());

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within};
 use pathcall_proto::types::FpArray;
 use pathcall_rpc::{Channel, KEY_BYTES_MAX, Server};
+use pathcall_test_support::service::{
+    FOR_EVER, Running, counts, gradient, int_fp, names, note, start_plain, str_int, within,
+};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use pathcall_test_support::wall::Wall;
-use pathcall_test_support::service::{Running, counts, gradient, int_fp, names, str_int, until};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryRequest, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, gradient, int_fp, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{Indexed, PATHCALL, Wanted};
+use pathcall_test_support::wall::Wall;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;

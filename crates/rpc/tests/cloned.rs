@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::service::{Running, note, start_plain, until, within};
-use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, micros};
 use pathcall_control::Place;
 use pathcall_endpoint::clone::{Ask, CallerConfig, Options, Scheme};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
@@ -13,6 +11,8 @@ use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, note, start_plain, until, within};
+use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, micros};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::service::note;
-use pathcall_test_support::store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
 use pathcall_control::{Handle, Place};
 use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolStatus, PoolView, StatusRequest};
 use pathcall_rpc::Channel;
+use pathcall_test_support::service::note;
+use pathcall_test_support::store::{LIMIT, Member, Options, Pool, STORE, calls, controller};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::time::timeout;
 

@@ -1,12 +1,12 @@
 //! Cloned calls while servers and their controller come and go, or can't be reached.
 
-use pathcall_test_support::service::{note, until};
 use crate::cut::Line;
-use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, controller};
 use crate::tls::Authority;
 use pathcall_control::Place;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
+use pathcall_test_support::service::{note, until};
+use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, controller};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::time::timeout;
 

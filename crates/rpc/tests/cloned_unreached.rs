@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use pathcall_test_support::service::{note, within};
-use pathcall_test_support::store::{Handler, LIMIT, STORE, calls, micros};
 use pathcall_proto::v1::peer_server::{Peer, PeerServer};
 use pathcall_proto::v1::*;
 use pathcall_rpc::Channel;
+use pathcall_test_support::service::{note, within};
+use pathcall_test_support::store::{Handler, LIMIT, STORE, calls, micros};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::stubs::store_server::StoreServer;
 use tokio::net::{TcpListener, UdpSocket};

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use pathcall_test_support::service::{Running, counts, str_int, until};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{
@@ -12,6 +11,7 @@ use pathcall_proto::v1::{
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use pathcall_rpc::Server;
+use pathcall_test_support::service::{Running, counts, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use tokio::net::TcpListener;

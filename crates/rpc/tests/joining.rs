@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use pathcall_test_support::service::{Running, counts, gradient, names, note, str_int, until};
 use crate::shadow::element;
-use pathcall_test_support::store::controller;
 use bytes::Bytes;
 use http_body_util::Full;
 use pathcall_control::Place;
@@ -13,6 +11,8 @@ use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, gradient, names, note, str_int, until};
+use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_test_support::service::{Running, counts, str_int};
 use crate::shadow::element;
-use pathcall_test_support::store::controller;
 use pathcall_control::Place;
 use pathcall_proto::v1::LookupRequest;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, str_int};
+use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, names, str_int, until};
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc::channel::journal::JournalError;
 use pathcall_rpc::{CALL_ID, Channel, Server};
+use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;

@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pathcall_test_support::service::until;
-use pathcall_test_support::store::controller;
 use pathcall_control::Place;
 use pathcall_place::door::{Question, ask};
 use pathcall_place::model::Preset;
@@ -14,6 +12,8 @@ use pathcall_place::{Hardware, Role, Strategy};
 use pathcall_proto::manifest::{Balance, Cloned, Manifest};
 use pathcall_rpc::server::{BuildError, Builder, PlaceStats, Placing, PlacingError};
 use pathcall_rpc::{ROLE, Server};
+use pathcall_test_support::service::until;
+use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::shelf_client::ShelfClient;
 use pathcall_test_support::stubs::shelf_server::{Shelf, ShelfServer};
 use pathcall_test_support::stubs::{PATHCALL, Slot};

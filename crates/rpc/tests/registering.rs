@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pathcall_test_support::service::{Running, until};
 use crate::controller::FakeController;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{ApplicationGrant, JoinGrant, JoinRequest, MemoryGrant, ReleaseEndpointRequest};
 use pathcall_rpc::Server;
+use pathcall_test_support::service::{Running, until};
 use pathcall_test_support::stubs::PATHCALL;
 use tokio::sync::Notify;
 use tokio::time::timeout;

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pathcall_test_support::service::Running;
-use pathcall_test_support::store::controller;
 use pathcall_control::{Handle, Place};
 use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::StatusRequest;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::Running;
+use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::rounds::rounds_client::RoundsClient;
 use pathcall_test_support::stubs::rounds::{PATHCALL, Part};
 use tokio::time::timeout;

@@ -5,14 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pathcall_proto::types::{FpArray, IntfpMap, StrintMap};
-use pathcall_rpc::{Channel, Server};
 use crate::stubs::locks_server::{Locks, LocksServer};
 use crate::stubs::training_server::{Training, TrainingServer};
 use crate::stubs::words_server::{Words, WordsServer};
-use crate::stubs::{
-    AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted,
-};
+use crate::stubs::{AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted};
+use pathcall_proto::types::{FpArray, IntfpMap, StrintMap};
+use pathcall_rpc::{Channel, Server};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::{Stream, StreamExt};

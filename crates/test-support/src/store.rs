@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pathcall_control::{Config, Handle, Place, Timing};
-use pathcall_proto::manifest::Manifest;
-use pathcall_rpc::{Channel, Server};
 use crate::stubs::store_client::StoreClient;
 use crate::stubs::store_server::{Store, StoreServer};
 use crate::stubs::{Note, PATHCALL};
+use pathcall_control::{Config, Handle, Place, Timing};
+use pathcall_proto::manifest::Manifest;
+use pathcall_rpc::{Channel, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, watch};
@@ -144,11 +144,7 @@ impl Member {
     }
 
     /// The same, and callers come by TLS.
-    pub async fn start_with(
-        controller: &str,
-        tls: Option<ServerTlsConfig>,
-        change: fn(Options) -> Options,
-    ) -> Self {
+    pub async fn start_with(controller: &str, tls: Option<ServerTlsConfig>, change: fn(Options) -> Options) -> Self {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();

@@ -13,10 +13,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::stubs::PATHCALL;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
-use crate::stubs::PATHCALL;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use crate::service::Running;

@@ -35,7 +35,8 @@ const TOP: &str = "pathcall";
 #[test]
 fn files_are_short_and_say_what_they_are() {
     let mut wrong = Vec::new();
-    for file in tracked().iter().filter(|f| f.ends_with(".rs") && !f.contains("/golden/") && !f.contains("/generated/")) {
+    for file in tracked().iter().filter(|f| f.ends_with(".rs") && !f.contains("/golden/") && !f.contains("/generated/"))
+    {
         let Some(text) = read(file) else { continue };
         let lines = text.lines().count();
         if lines > LINES_MAX && !LONG.iter().any(|(name, _)| name == file) {

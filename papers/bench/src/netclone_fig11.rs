@@ -1,6 +1,6 @@
 //! `netclone-fig11`: reads from Redis, GETs and SCANs (NetClone Fig. 11): see [`stores`].
 
-use kv::StoreKind;
+use kv_stores::StoreKind;
 
 use crate::harness::Figure;
 use crate::netclone::stores;

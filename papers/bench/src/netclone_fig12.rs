@@ -1,6 +1,6 @@
 //! `netclone-fig12`: reads from memcached, GETs and SCANs (NetClone Fig. 12): see [`stores`].
 
-use kv::StoreKind;
+use kv_stores::StoreKind;
 
 use crate::harness::Figure;
 use crate::netclone::stores;

@@ -10,8 +10,8 @@ use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::failure::Failure;
-use pathcall_console::print;
 use pathcall_console::Table;
+use pathcall_console::print;
 
 /// Whom to call.
 #[derive(Debug, Args)]

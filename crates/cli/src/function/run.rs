@@ -18,8 +18,8 @@ use pathcall_function::split::Split;
 use super::entries::{self, Given};
 use super::{Read, Source};
 use crate::failure::Failure;
-use pathcall_console::print;
 use captures::Captures;
+use pathcall_console::print;
 use sink::Sink;
 
 /// When the first packet comes: groups and ranges are there by then.

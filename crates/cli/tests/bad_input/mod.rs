@@ -22,8 +22,8 @@ use tonic::{Code, Streaming};
 
 mod flood;
 
-use pathcall_test_support::service::{Running, counts, gradient, str_int, until, within};
 use flood::{Flood, resident};
+use pathcall_test_support::service::{Running, counts, gradient, str_int, until, within};
 
 /// Longer than any of these tests takes.
 const LIMIT: Duration = Duration::from_secs(60);

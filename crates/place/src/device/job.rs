@@ -24,7 +24,10 @@ enum Memory {
     /// The host's own.
     Heap(Box<[u8]>),
     /// A device's.
-    #[cfg_attr(not(any(feature = "opencl", feature = "cuda")), expect(dead_code, reason = "only these devices have memory"))]
+    #[cfg_attr(
+        not(any(feature = "opencl", feature = "cuda")),
+        expect(dead_code, reason = "only these devices have memory")
+    )]
     Registered(Box<dyn Registered>),
 }
 
@@ -33,7 +36,10 @@ pub(crate) trait Registered: fmt::Debug + Any + Send + Sync {
     /// The answer's bytes, when no job has them.
     fn output(&self) -> &[u8];
     /// Itself, for the device that knows what it is.
-    #[cfg_attr(not(any(feature = "opencl", feature = "cuda")), expect(dead_code, reason = "only these devices have memory"))]
+    #[cfg_attr(
+        not(any(feature = "opencl", feature = "cuda")),
+        expect(dead_code, reason = "only these devices have memory")
+    )]
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 

@@ -8,9 +8,9 @@ use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
 use pathcall_xdp::{Config, Kernel, Ran};
 
+use super::{Sender, deadline, on_two_processors, turn};
 use crate::common::frames::SIZE;
 use crate::common::{address, config, loaded};
-use super::{Sender, deadline, on_two_processors, turn};
 
 const GAID: u32 = 9;
 const CALLERS: [u32; 2] = [1, 2];

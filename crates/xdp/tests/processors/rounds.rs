@@ -6,9 +6,9 @@ use std::time::Instant;
 use pathcall_wire::{Kind, MapFlags, MapFrame};
 use pathcall_xdp::{Kernel, Ran};
 
+use super::{deadline, on_two_processors, turn, value};
 use crate::common::frames::{self, GAID, WIDTH};
 use crate::common::loaded;
-use super::{deadline, on_two_processors, turn, value};
 
 /// Rows that have rounds.
 const AT_ONCE: u32 = 4;

@@ -7,10 +7,10 @@ use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
 use pathcall_xdp::{Error, Kernel, Packet, Ran, SLOW_CLONE};
 
-use crate::common::frames::{SERVER, WORKERS};
-use crate::common::{ELEMENT, SLOW_PORT, address};
 use super::hosts::{Host, Hosts};
 use super::{attached, receive_from};
+use crate::common::frames::{SERVER, WORKERS};
+use crate::common::{ELEMENT, SLOW_PORT, address};
 
 const GAID: u32 = 9;
 const CALLER: u32 = 1;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use apps_load::{Jitter, Plan, Run, Service, open_loop};
 use kv::cluster::{Sent, Work};
-use kv::daemon::Daemon;
+use kv_stores::{Daemon, StoreKind};
 use kv::objects::OBJECTS;
-use kv::{Client, Cluster, Kind, Mix, Store, StoreKind, Waits};
+use kv::{Client, Cluster, Kind, Mix, Store, Waits};
 use pathcall_endpoint::clone::Scheme;
 use tokio::runtime::Runtime;
 
@@ -79,7 +79,7 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
     let (mut daemons, mut stores) = (Vec::new(), Vec::new());
     for _ in 0..SERVERS {
         let Some(daemon) = runtime.block_on(Daemon::start_if_there(kind, MEMORY_MB))? else {
-            bench.says(&format!("not made: {} is not installed", kv::daemon::program(kind)));
+            bench.says(&format!("not made: {} is not installed", kv_stores::daemon::program(kind)));
             return Ok(());
         };
         stores.push(runtime.block_on(fill(&daemon, objects))?);
@@ -110,7 +110,7 @@ pub(crate) fn figure(bench: &mut Bench, kind: StoreKind, words: &'static str) ->
 }
 
 async fn fill(daemon: &Daemon, objects: u64) -> Result<Store> {
-    let store = daemon.store().await?;
+    let store = daemon.store().await.map_err(anyhow::Error::from_boxed)?;
     store.fill(objects).await?;
     Ok(store)
 }

@@ -8,12 +8,36 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use kv::store::{Backend, Failed, Store, Value};
 use tokio::net::UnixStream;
 
 /// Bytes of a value that is believed: a store's own limit.
 const VALUE_MAX: usize = 1 << 20;
 /// Connections that are kept.
 const KEPT_MAX: usize = 64;
+
+/// The memcached behind this socket, as a store.
+///
+/// # Errors
+/// When none answers there.
+pub async fn store(socket: &Path) -> Result<Store> {
+    Ok(Store::new(Memcached::connect(socket).await?))
+}
+
+#[tonic::async_trait]
+impl Backend for Memcached {
+    async fn get(&self, key: &[u8]) -> std::result::Result<Value, Failed> {
+        Ok(Self::get(self, &[key]).await?.pop().flatten())
+    }
+
+    async fn get_all(&self, keys: &[&[u8]]) -> std::result::Result<Vec<Value>, Failed> {
+        Ok(Self::get(self, keys).await?)
+    }
+
+    async fn put_all(&self, objects: &[(&[u8], &[u8])]) -> std::result::Result<(), Failed> {
+        Ok(self.set(objects).await?)
+    }
+}
 
 /// A memcached behind a socket. A request takes a connection for itself: as many are open as requests were at once.
 #[derive(Debug, Clone)]

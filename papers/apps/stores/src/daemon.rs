@@ -9,12 +9,24 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-use crate::store::{Store, StoreError, StoreKind};
+use kv::Store;
+use kv::store::Failed;
+
+use crate::{memcached, redis};
 
 /// A daemon that does not answer in this time does not start at all.
-const STARTING_MAX: Duration = Duration::from_secs(10);
+const STARTING_MAX: Duration = Duration::from_secs(120);
 /// Pause between two looks whether it answers: neither says so itself.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Which program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Debian's redis-server.
+    Redis,
+    /// Debian's memcached.
+    Memcached,
+}
 
 /// A store's process. Dropping it ends the process, and with it what is stored.
 #[derive(Debug)]
@@ -60,9 +72,6 @@ impl Daemon {
     ///
     /// # Errors
     /// When it does not start.
-    ///
-    /// # Panics
-    /// For [`StoreKind::Memory`], which has no process.
     pub async fn start_if_there(kind: StoreKind, memory_mb: u32) -> Result<Option<Self>, DaemonError> {
         match Self::start(kind, memory_mb).await {
             Ok(daemon) => Ok(Some(daemon)),
@@ -75,9 +84,6 @@ impl Daemon {
     ///
     /// # Errors
     /// When it does not start.
-    ///
-    /// # Panics
-    /// For [`StoreKind::Memory`], which has no process.
     pub async fn start(kind: StoreKind, memory_mb: u32) -> Result<Self, DaemonError> {
         static NTH: AtomicU32 = AtomicU32::new(0);
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
@@ -99,10 +105,10 @@ impl Daemon {
     ///
     /// # Errors
     /// When it no longer answers.
-    pub async fn store(&self) -> Result<Store, StoreError> {
+    pub async fn store(&self) -> Result<Store, Failed> {
         match self.kind {
-            StoreKind::Redis => Store::redis(&self.socket()).await,
-            _ => Store::memcached(&self.socket()).await,
+            StoreKind::Redis => Ok(redis::store(&self.socket()).await?),
+            StoreKind::Memcached => Ok(memcached::store(&self.socket()).await?),
         }
     }
 
@@ -152,13 +158,9 @@ fn socket(directory: &Path) -> PathBuf {
 }
 
 /// The name of its program.
-///
-/// # Panics
-/// For [`StoreKind::Memory`], which has none.
 #[must_use]
 pub fn program(kind: StoreKind) -> &'static str {
     match kind {
-        StoreKind::Memory => panic!("memory has no program"),
         StoreKind::Redis => "redis-server",
         StoreKind::Memcached => "memcached",
     }
@@ -175,8 +177,35 @@ fn command(kind: StoreKind, directory: &Path, memory_mb: u32) -> Command {
             command.arg("--dir").arg(directory).arg("--unixsocket").arg(socket)
         }
         // The user is heeded only where root starts it, and then has to be named.
-        _ => command.args(["-t", "1", "-u", "root", "-m"]).arg(memory_mb.to_string()).arg("-s").arg(socket),
+        StoreKind::Memcached => command.args(["-t", "1", "-u", "root", "-m"]).arg(memory_mb.to_string()).arg("-s").arg(socket),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kv::store::check;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn daemons_keep_what_is_put_and_end_when_dropped() {
+        for kind in [StoreKind::Redis, StoreKind::Memcached] {
+            let Some(daemon) = Daemon::start_if_there(kind, 16).await.expect("starts") else {
+                // Where all stores have to be there, one that is not has failed.
+                assert!(std::env::var_os("PATHCALL_STORE_TESTS").is_none(), "{kind:?} is not installed");
+                println!("skipped: {kind:?} is not installed");
+                continue;
+            };
+            check(&daemon.store().await.expect("connects")).await;
+            let socket = daemon.socket();
+            drop(daemon);
+            assert!(!socket.exists(), "{}", socket.display());
+            let gone = match kind {
+                StoreKind::Redis => redis::store(&socket).await.is_err(),
+                StoreKind::Memcached => memcached::store(&socket).await.is_err(),
+            };
+            assert!(gone, "{kind:?}");
+        }
+    }
 }

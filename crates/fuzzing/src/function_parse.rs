@@ -1,0 +1,43 @@
+//! Text as a network function: a program, or mistakes that can be shown in it; no panic. Behind the library, that a body
+//! finds names and types.
+
+use pathcall_function::{Sources, compile};
+
+const FRAME: [&str; 2] = [
+    "#include <inet.p4>
+struct metadata { bit<8> x; bit<16> y; bool t; int<8> i; }
+request { @flow bit<32> a; float f; }
+response { bit<16> b; float f; }
+void remote_handler(in request req, out response res) { res->b = 1; }
+control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight,
+                       out request req, out response res) {
+    register<bit<32>>(16) r;
+    action a(bit<9> port) { sm.egress_spec = port; }
+    @mirrored table t { key = { req.a: exact; } actions = { a; } }
+    apply {
+",
+    "    }
+}
+control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) {
+    apply { }
+}
+#include <pipeline.p4>
+",
+];
+
+/// Takes one input.
+pub fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let whole = match text.strip_prefix('b') {
+        Some(body) => [FRAME[0], body, FRAME[1]].concat(),
+        None => text.to_owned(),
+    };
+    let mut sources = Sources::new(Vec::new());
+    match compile(&mut sources, ("fuzz.p4c", whole)) {
+        Ok(program) => assert!(!program.to_string().is_empty()),
+        Err(wrong) => {
+            assert!(!wrong.is_empty());
+            wrong.iter().for_each(|diagnostic| assert!(diagnostic.render(&sources).starts_with("error: ")));
+        }
+    }
+}

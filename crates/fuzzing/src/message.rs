@@ -1,0 +1,48 @@
+//! Bytes as a gRPC body and as the message in it: typed fields of every shape are cut out and put
+//! back, and a list of keys is read. Values that were read and written again are the same.
+
+use bytes::Bytes;
+use pathcall_proto::manifest::Shape;
+use pathcall_rpc::message::reply::{Values, append};
+use pathcall_rpc::message::split::split;
+use pathcall_rpc::message::typed::{Reader, TypedError};
+use pathcall_rpc::message::{frame, keys};
+
+const SHAPES: [Shape; 9] = [
+    Shape::IntArray,
+    Shape::FpArray,
+    Shape::FpArray32,
+    Shape::StrInt,
+    Shape::StrFp,
+    Shape::IntInt,
+    Shape::IntFp,
+    Shape::Int,
+    Shape::Fp,
+];
+const PATHS: [&[u32]; 3] = [&[1], &[2, 1], &[1, 1, 1]];
+
+/// Takes one input.
+pub fn run(data: &[u8]) {
+    let _ = frame::open(&Bytes::copy_from_slice(data));
+    let Some((choice, message)) = data.split_first() else { return };
+    let (shape, path) = (SHAPES[usize::from(*choice) % SHAPES.len()], PATHS[usize::from(*choice) / 9 % PATHS.len()]);
+    if let Ok(found) = keys::read(message) {
+        let mut again = Vec::new();
+        keys::append(&mut again, &found);
+        assert_eq!(keys::read(&again), Ok(found));
+    }
+    let Some((pairs, mut rest)) = read(message, path, shape) else { return };
+    if append(&mut rest, path, shape, 0, Values::Pairs(&pairs)).is_ok() {
+        let (again, _) = read(&rest, path, shape).expect("what was written can be read");
+        if matches!(shape, Shape::IntArray | Shape::StrInt | Shape::IntInt) {
+            assert_eq!(again, pairs);
+        }
+    }
+}
+
+/// The typed field's values and the rest of the message.
+fn read(message: &[u8], path: &[u32], shape: Shape) -> Option<(Vec<(pathcall_endpoint::map::Key, i64)>, Vec<u8>)> {
+    let (mut reader, mut rest) = (Reader::new(shape, 0), Vec::new());
+    split::<TypedError>(message, path, &mut rest, &mut |part| reader.part(part)).ok()?;
+    Some((reader.into_pairs(), rest))
+}
