@@ -1,3 +1,4 @@
+//! `pathcall_fuzzing::function_parse` by libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pathcall_fuzzing::function_parse::run(data));

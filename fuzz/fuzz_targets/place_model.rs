@@ -1,3 +1,4 @@
+//! `pathcall_fuzzing::place_model` by libFuzzer.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| pathcall_fuzzing::place_model::run(data));

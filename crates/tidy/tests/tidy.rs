@@ -11,8 +11,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("shm", &[]),
     ("sandbox", &[]),
+    ("console", &[]),
     ("plot", &[]),
-    ("testbed", &[]),
+    ("testbed", &["console"]),
     ("tidy", &[]),
     ("proto", &["wire"]),
     ("program", &["wire"]),
@@ -28,9 +29,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("rpc", &["wire", "proto", "endpoint", "place"]),
     ("conformance", &["wire", "program", "function"]),
     ("sim", &["wire", "program", "endpoint", "function", "place"]),
+    ("pathcall", &["proto", "rpc"]),
+    ("demo", &["console", "place", "plot", "testbed"]),
 ];
-/// What stands on all of them.
-const TOP: &str = "pathcall";
+/// The command, which stands on all of them, and what only tests use.
+const TOPS: [&str; 4] = ["cli", "fuzzing", "test-support", "tutorials"];
 
 #[test]
 fn files_are_short_and_say_what_they_are() {
@@ -78,12 +81,21 @@ fn arrows_point_one_way() {
             assert!(allowed.contains(&used), "crates/{name} must not use crates/{used}");
         }
     }
-    let known = |name: &str| name == TOP || LAYERS.iter().any(|(layer, _)| *layer == name);
+    let known = |name: &str| TOPS.contains(&name) || LAYERS.iter().any(|(layer, _)| *layer == name);
     for file in tracked() {
         let Some(name) = file.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/Cargo.toml")) else {
             continue;
         };
         assert!(name.contains('/') || known(name), "{file}: where does it stand?");
+    }
+}
+
+#[test]
+fn the_product_does_not_use_the_papers_workspace() {
+    for file in tracked().iter().filter(|file| file.ends_with("Cargo.toml") && !file.starts_with("papers/")) {
+        let text = read(file).expect("a manifest");
+        let uses = text.lines().any(|line| line.contains("papers/") && line.contains("path ="));
+        assert!(!uses, "{file} uses papers/");
     }
 }
 
