@@ -209,6 +209,7 @@ pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> 
 
 /// Why nothing was generated.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The files are wrong.
     #[error("{}", lines(.0))]

@@ -12,6 +12,9 @@
 //!             └─ NAME ─▶ a program of its own, pathcall-NAME: demo, sim, testbed
 //! ```
 //!
+//! Features: `xdp` attaches the switch program to interfaces, in the kernel (it takes clang and headers of libbpf to build);
+//! `opencl` and `cuda` add devices to `pathcall place`. None is on by default.
+//!
 //! One module per command; [`failure`] is everything that may go wrong, `memory` is how much an application has,
 //! `external` runs commands that are programs of their own.
 

@@ -12,6 +12,7 @@ pub use table::Table;
 
 /// Why a command can't talk to its user.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The standard output can't be written.
     #[error("the output can't be written: {0}")]

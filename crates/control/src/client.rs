@@ -32,6 +32,7 @@ pub struct Controller {
 
 /// Why a controller can't be spoken to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ControllerError {
     /// The address can't be understood.
     #[error("controller address {got:?}: expected http://host:port, as in http://127.0.0.1:7700")]

@@ -8,6 +8,7 @@ use crate::store::StoreError;
 
 /// Why a controller does not start, or ends.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Another program listens there.
     #[error(

@@ -37,6 +37,7 @@ pub enum Place {
 
 /// Why the store can't be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// Another process has the file open.
     #[error("store {} is in use: another controller may be running; choose another with --store", path.display())]

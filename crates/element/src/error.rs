@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 /// Why an element does not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Another program listens there.
     #[error(

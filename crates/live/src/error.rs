@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 /// What went wrong; one line, and what to do.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// There is no interface of this name.
     #[error("there is no interface {0} here (`ip link` names them)")]

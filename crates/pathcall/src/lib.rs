@@ -1,7 +1,7 @@
-//! Remote calls that are worked on along their path.
+//! gRPC with in-network computation, behind ordinary `tonic` stubs.
 //!
 //! A message travels a path of hops, and any hop may do part of the call: sums, reads, votes,
-//! locks and counts over data in flight, behind ordinary `tonic` stubs. A method says what it wants
+//! locks and counts over data in flight. A method says what it wants
 //! in a NetFilter (NetRPC §4), which it names in its `.proto`:
 //!
 //! ```proto
@@ -43,6 +43,19 @@
 //! has time, two of them at once if both do; client and server look the same. One with `(pathcall.delegate)` streams, and
 //! its servers may pass it on to others: see [`delegate`]. One with `(pathcall.place)` is answered by the host's processor
 //! or by its accelerator: see [`place`].
+//!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `quic` | delegated calls by QUIC with TLS ([`delegate::Transport`], `delegate::Tls`), beside UDP and TCP |
+//! | `otel` | traces of delegated calls as spans of OpenTelemetry (`delegate::otel`) |
+//!
+//! The command `pathcall`, which runs controllers and network elements, is the package `pathcall-cli`.
+//!
+//! # Modules
 //!
 //! In the order that a program meets them: [`manifest`] is what the build found out, [`types`] are
 //! the typed fields of messages, [`Channel`] goes under the stubs and [`Server`] around the

@@ -106,6 +106,7 @@ impl std::fmt::Display for Message {
 
 /// A guest that can't be built.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BuildError {
     /// Tools are lacking.
     #[error(transparent)]

@@ -124,6 +124,7 @@ pub struct Trap {
 
 /// A guest that could not be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// Its library could not be loaded.
     #[error("the handler's library can't be loaded: {0}")]

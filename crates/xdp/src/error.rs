@@ -4,6 +4,7 @@ use std::io;
 
 /// Why the kernel's program can't do what it was asked to.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The user may not load programs.
     #[error("no permission to load the XDP program: run as root, or with CAP_BPF and CAP_NET_ADMIN")]

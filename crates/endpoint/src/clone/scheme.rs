@@ -97,6 +97,7 @@ impl Default for Budget {
 
 /// What can be compared, by one name each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Scheme {
     /// A random server, past the element: the paper's baseline.
     Random,

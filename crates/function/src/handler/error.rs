@@ -32,6 +32,7 @@ pub enum FaceError {
 
 /// A handler that can't be started.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// What it is made of is wrong.
     #[error(transparent)]

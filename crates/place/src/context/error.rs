@@ -5,6 +5,7 @@ use crate::{Mistake, Role};
 
 /// Why a context can't begin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InitError {
     /// The models do not fit together.
     #[error(transparent)]

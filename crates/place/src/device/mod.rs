@@ -89,6 +89,7 @@ pub struct FunctionId(pub usize);
 
 /// Why a device, or something of it, can't be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// It is not there.
     #[error("{device} is not there: {reason}")]

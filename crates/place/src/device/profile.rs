@@ -31,6 +31,7 @@ const SILENT: Duration = Duration::from_secs(10);
 
 /// Why nothing was measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProfileError {
     /// The device does not do what it is asked for.
     #[error(transparent)]

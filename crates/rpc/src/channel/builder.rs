@@ -56,6 +56,7 @@ pub(super) struct Options {
 
 /// Why a channel could not be opened.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// The destination is not an address.
     #[error("not the address of a server: {0}")]

@@ -36,6 +36,7 @@ const TRY_BITS: u32 = 12;
 
 /// Why a journal can't be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum JournalError {
     /// What the system says.
     #[error("the journal {}: {source}", path.display())]

@@ -60,6 +60,7 @@ pub struct Handlers {
 
 /// Why handlers could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// No place to listen at, or no certificates.
     #[error("no node at {address}: {source}")]

@@ -59,6 +59,7 @@ pub struct Builder {
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BuildError {
     /// The manifests do not fit together.
     #[error(transparent)]

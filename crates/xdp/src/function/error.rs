@@ -7,6 +7,7 @@ use pathcall_function::exec::TableError;
 
 /// Why a function does not run in the kernel.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The program has something that XDP can't do.
     #[error(transparent)]

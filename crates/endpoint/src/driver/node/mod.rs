@@ -40,6 +40,7 @@ use crate::messages;
 
 /// What carries messages (DPC §4.6).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Transport {
     /// Flows over UDP.
     #[default]

@@ -56,6 +56,7 @@ pub struct Placing {
 
 /// Why methods can't be placed on a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlacingError {
     /// The application does not fit the host.
     #[error("{path}: {mistake}")]
