@@ -113,7 +113,7 @@ static void clocks(void) {
     expect(pathcall_place_gives_out(b) == PATHCALL_PLACE_OK, "gives out");
     context = begin(b, &user);
     ask(context, 1);
-    expect(pathcall_place_wait(context, 30000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
+    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
     expect(event.what == PATHCALL_PLACE_REQUEST, "no request");
     pathcall_place_free(context);
     calls = atomic_load(&user.calls);
@@ -128,7 +128,7 @@ static void own(void) {
     pathcall_place_context *context = begin(builder(frees, &user), &user);
     pathcall_place_event event;
     ask(context, 1);
-    expect(pathcall_place_wait(context, 30000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
+    expect(pathcall_place_wait(context, 180000000000ull, &event) == PATHCALL_PLACE_OK, "nothing comes");
     expect(event.what == PATHCALL_PLACE_ANSWER && event.status == PATHCALL_PLACE_OK, "no answer");
     expect(atomic_load(&user.calls) > 0, "nothing was called");
     pathcall_place_event_free(&event);

@@ -35,7 +35,7 @@ static void writes(void *user, size_t at, const uint8_t *from, size_t n) {
 
 static pathcall_place_event wait_for(pathcall_place_context *context) {
     pathcall_place_event event;
-    if (pathcall_place_wait(context, 30000000000ull, &event) != PATHCALL_PLACE_OK) {
+    if (pathcall_place_wait(context, 180000000000ull, &event) != PATHCALL_PLACE_OK) {
         fprintf(stderr, "nothing comes: %s\n", pathcall_place_error());
         exit(2);
     }

@@ -104,17 +104,22 @@ fn attend(
             continue;
         };
         // Who is rude or slow keeps others for a few seconds.
-        let _ = serve(stream, PATIENCE, answer);
+        let _ = serve(stream, PATIENCE, &mut Clock::now, answer);
     }
 }
 
 /// One question.
-fn serve(mut stream: UnixStream, patience: Duration, answer: &mut impl FnMut(Question) -> String) -> io::Result<()> {
-    let until = Clock::now() + patience;
+fn serve(
+    mut stream: UnixStream,
+    patience: Duration,
+    now: &mut impl FnMut() -> Clock,
+    answer: &mut impl FnMut(Question) -> String,
+) -> io::Result<()> {
+    let until = now() + patience;
     let mut text = Vec::new();
     let mut byte = [0];
     while text.len() < QUESTION_MAX as usize {
-        stream.set_read_timeout(Some(left(until)?))?;
+        stream.set_read_timeout(Some(left(until, now())?))?;
         if stream.read(&mut byte)? == 0 || byte == *b"\n" {
             break;
         }
@@ -124,17 +129,17 @@ fn serve(mut stream: UnixStream, patience: Duration, answer: &mut impl FnMut(Que
         Some(question) => answer(question),
         None => "expected `explain N` or `status`\n".into(),
     };
-    let until = Clock::now() + patience;
+    let until = now() + patience;
     for piece in said.as_bytes().chunks(PIECE) {
-        stream.set_write_timeout(Some(left(until)?))?;
+        stream.set_write_timeout(Some(left(until, now())?))?;
         stream.write_all(piece)?;
     }
     Ok(())
 }
 
 /// The time until then, which is some.
-fn left(until: Clock) -> io::Result<Duration> {
-    let left = until.saturating_duration_since(Clock::now());
+fn left(until: Clock, now: Clock) -> io::Result<Duration> {
+    let left = until.saturating_duration_since(now);
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
@@ -170,27 +175,36 @@ mod tests {
         attend(std::iter::repeat_with(|| Err(io::ErrorKind::Other.into())), &over, &mut |_| String::new());
     }
 
-    /// Bytes come, or are taken, often enough; all of them together take too long.
+    /// Bytes come, or are taken, at once; it is the clock that passes, by as much with each look at it as makes `looks`
+    /// of them all the time that there is.
     #[test]
     fn who_is_slow_has_no_more_time_than_who_is_silent() {
-        let patience = Duration::from_millis(200);
-        let slowly = |turn: fn(&mut UnixStream) -> io::Result<()>, said: &str| {
+        let patience = Duration::from_secs(3600);
+        let served = |asked: UnixStream, looks: u32, said: &str| {
+            let (began, mut looked) = (Clock::now(), 0);
+            let mut now = || {
+                looked += 1;
+                began + patience / looks * looked
+            };
+            serve(asked, patience, &mut now, &mut |_| said.into()).map_err(|error| error.kind())
+        };
+        let timed_out = Err(io::ErrorKind::TimedOut);
+        let (mut asks, asked) = UnixStream::pair().expect("two ends");
+        asks.write_all(&[b'x'; 50]).expect("room");
+        assert_eq!(served(asked, 40, ""), timed_out);
+
+        let long = "x".repeat(200 * PIECE);
+        for (looks, expected) in [(100, timed_out), (300, Ok(()))] {
             let (mut asks, asked) = UnixStream::pair().expect("two ends");
-            let slow = thread::spawn(move || {
-                while turn(&mut asks).is_ok() {
-                    thread::sleep(patience / 10);
-                }
+            let reads = thread::spawn(move || {
+                asks.write_all(b"status\n").expect("room");
+                // What was not sent is not missed: the other end is closed then.
+                let mut text = Vec::new();
+                asks.read_to_end(&mut text).map(|_| text.len())
             });
-            let served = serve(asked, patience, &mut |_| said.into());
-            slow.join().expect("no panic");
-            served.map_err(|error| error.kind())
-        };
-        assert!(slowly(|asks| asks.write_all(b"x"), "").is_err());
-        let long = "x".repeat(1 << 20);
-        let reads = |asks: &mut UnixStream| {
-            let _ = asks.write(b"status\n");
-            asks.read_exact(&mut [0; 4096])
-        };
-        assert!(slowly(reads, &long).is_err());
+            assert_eq!(served(asked, looks, &long), expected);
+            let read = reads.join().expect("no panic").expect("bytes");
+            assert_eq!(read == long.len(), expected.is_ok(), "{read}");
+        }
     }
 }

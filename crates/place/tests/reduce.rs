@@ -10,6 +10,9 @@ use proptest::prelude::*;
 /// Sizes at which something changes: none, less than one line, one part, one piece and more, none of them even.
 const SIZES: [usize; 12] = [0, 1, 2, 15, 33, 1000, 16_384, 16_387, 32_768, 65_551, 131_072, 200_003];
 
+/// Longer than a machine stands still.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 /// A value, whichever bits come.
 trait Dice: Number {
     fn dice(bits: u64) -> Self;
@@ -64,7 +67,8 @@ fn name() -> String {
 /// What each rank of a group comes to.
 fn each<R: Send>(ranks: usize, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
     let name = name();
-    let run = |rank| work(Group::join(&Config::new(&name, rank, ranks)).expect("all come"));
+    let config = |rank| Config::new(&name, rank, ranks).timeout(PATIENCE);
+    let run = |rank| work(Group::join(&config(rank)).expect("all come"));
     let run = &run;
     thread::scope(|scope| {
         let ranks: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || run(rank))).collect();

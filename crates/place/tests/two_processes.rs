@@ -15,7 +15,8 @@ use pathcall_place::device::{Code, Device};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Role};
 
-const LIMIT: Duration = Duration::from_secs(30);
+/// Reached only when something hangs.
+const LIMIT: Duration = Duration::from_secs(180);
 /// Set in the process that works.
 const WORKS: &str = "PATHCALL_PLACE_TEST_WORKS";
 const APPLICATION: &str = "application: reverse

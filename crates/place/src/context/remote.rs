@@ -64,6 +64,13 @@ impl Remote {
         Ok(Self { node, requests: Some(requests), to, start: None, options, runtime: Some(runtime) })
     }
 
+    /// How long it waits for a peer that says nothing before it takes it for gone; a second, unless this is said.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = timeout;
+        self
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {

@@ -26,8 +26,8 @@ const MANY_MAX: usize = 1024;
 /// Bytes of a short message and of a long one.
 const SHORT: usize = 64;
 const LONG: usize = 1 << 20;
-/// A device that says nothing for so long is given up.
-const SILENT: Duration = Duration::from_secs(10);
+/// A device, or the network, that says nothing for so long is given up: longer than a machine stands still.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// Why nothing was measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -103,12 +103,7 @@ pub fn link(device: &dyn Device, budget: Duration) -> Result<LinkProfile, Profil
     let short = compute(device, function, &Bytes::from(vec![1; SHORT]), SHORT, budget)?;
     let long = compute(device, function, &Bytes::from(vec![1; LONG]), SHORT, budget)?;
     // Where nothing is copied, whoever looks at the bytes does no better than memory.
-    let bytes_ns = long.busy_ns.saturating_sub(short.busy_ns).max(copy_ns(budget / 4));
-    Ok(LinkProfile {
-        bytes_per_second: per_second(LONG as u64, bytes_ns),
-        messages_per_second: per_second(1, short.busy_ns),
-        latency_ns: short.latency_ns / 2,
-    })
+    Ok(LinkProfile::of_rounds(short.latency_ns, short.busy_ns, long.busy_ns, copy_ns(budget / 4)))
 }
 
 /// Measures what this host's network carries to itself: the communication function of [`Remote`], over the loopback.
@@ -120,7 +115,7 @@ pub fn network(budget: Duration) -> Result<LinkProfile, ProfileError> {
     let free = (Ipv4Addr::LOCALHOST, 0).into();
     let bind = |to| Remote::bind(free, to).map_err(|error| failed(error.to_string()));
     let mut there = bind(None)?;
-    let mut here = bind(Some(there.address()))?;
+    let mut here = bind(Some(there.address()))?.timeout(SILENT);
     let origin = Clock::now();
     let clock = std::sync::Arc::new(move || pathcall_wire::Instant(origin.elapsed().as_nanos() as u64));
     let ((to_there, far), (to_here, near)) = (Inbox::new(), Inbox::new());
@@ -161,11 +156,21 @@ pub fn network(budget: Duration) -> Result<LinkProfile, ProfileError> {
     let (alone, short, long) = (round(SHORT, 1, budget)?, round(SHORT, MANY, budget)?, round(LONG, 2, budget)?);
     drop((here, there));
     let _ = echo.join();
-    Ok(LinkProfile {
-        bytes_per_second: per_second(LONG as u64, long.saturating_sub(short).max(1)),
-        messages_per_second: per_second(1, short),
-        latency_ns: alone / 2,
-    })
+    Ok(LinkProfile::of_rounds(alone, short, long, copy_ns(budget / 4)))
+}
+
+impl LinkProfile {
+    /// From times between two answers: one message at a time, many short ones, long ones; and of a copy of a long one. A
+    /// machine that stands still meanwhile makes any of them as long as it likes.
+    fn of_rounds(alone_ns: u64, short_ns: u64, long_ns: u64, copy_ns: u64) -> Self {
+        // Nobody carries bytes sooner than they are copied.
+        let bytes_ns = long_ns.saturating_sub(short_ns).max(copy_ns);
+        Self {
+            bytes_per_second: per_second(LONG as u64, bytes_ns),
+            messages_per_second: per_second(1, short_ns),
+            latency_ns: alone_ns / 2,
+        }
+    }
 }
 
 /// Time that it takes to copy a long message in memory, nanoseconds.
@@ -179,8 +184,9 @@ fn copy_ns(budget: Duration) -> u64 {
     (began.elapsed().as_nanos() as u64 / copies).max(1)
 }
 
+/// At least one: a rate of zero is none.
 fn per_second(count: u64, nanos: u64) -> u64 {
-    (u128::from(count) * 1_000_000_000 / u128::from(nanos.max(1))) as u64
+    ((u128::from(count) * 1_000_000_000 / u128::from(nanos.max(1))) as u64).max(1)
 }
 
 /// A function that does nothing, as each kind of device runs it.
@@ -316,7 +322,7 @@ impl fmt::Display for Measured {
             let (mega, kilo) = (*bytes_per_second as f64 / 1e6, *messages_per_second as f64 / 1e3);
             writeln!(
                 f,
-                "  - {{ between: [cpu, {to}], bandwidth: {mega:.3} MB/s, messages: {kilo:.3} k/s, latency: {latency_ns} ns }}"
+                "  - {{ between: [cpu, {to}], bandwidth: {mega:.6} MB/s, messages: {kilo:.3} k/s, latency: {latency_ns} ns }}"
             )
         };
         writeln!(
@@ -335,59 +341,4 @@ impl fmt::Display for Measured {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::emulated::{Emulated, Rate};
-    use crate::device::pool::{Pool, PoolConfig};
-    use crate::model::Hardware;
-
-    const SOON: Duration = Duration::from_millis(20);
-
-    #[test]
-    fn an_emulated_device_is_measured_as_it_was_told_to_be() {
-        let (per_job, latency) = (Duration::from_millis(1), Duration::from_millis(2));
-        let rate = Rate { per_job, latency, ..Rate::default() };
-        let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
-        let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
-        let request = Bytes::from_static(b"x");
-        let measured = compute(&device, function, &request, 8, Duration::from_millis(100)).expect("measured");
-        // A machine that is busy is later, never earlier.
-        assert!(measured.latency_ns >= 3_000_000, "{measured:?}");
-        assert!(measured.busy_ns >= 1_000_000 && measured.busy_ns < measured.latency_ns * 2, "{measured:?}");
-    }
-
-    #[test]
-    fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
-        let (per_job, latency) = (Duration::from_millis(2), Duration::from_millis(1));
-        let device = Emulated::start("test", Rate { slots: 4, per_job, latency, ..Rate::default() }, Vec::new());
-        let device = device.expect("a thread");
-        let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
-        let measured = compute(&device, function, &Bytes::new(), 8, Duration::from_millis(100)).expect("measured");
-        // Later, never earlier; and not so much later that it would be another number.
-        assert!(measured.busy_ns >= 490_000 && measured.busy_ns < 1_500_000, "{measured:?}");
-        assert!(measured.job_ns >= 1_960_000 && measured.job_ns <= measured.latency_ns, "{measured:?}");
-        assert_eq!(measured.job_ns, (4 * measured.busy_ns).min(measured.latency_ns));
-    }
-
-    #[test]
-    fn what_is_measured_is_a_model() {
-        let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
-        let measured = measure(Some(&pool), SOON).expect("measured");
-        let text = measured.to_string();
-        let hardware = Hardware::parse("measured.yaml", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
-        assert_eq!((hardware.nodes.len(), hardware.links.len()), (3, 2));
-        let link = hardware.links[0];
-        assert!(link.latency_ns > 0 && link.messages_per_second > 100 && link.bytes_per_second > 1 << 20, "{text}");
-        let alone = Measured { acc: None, ..measured }.to_string();
-        assert_eq!(Hardware::parse("measured.yaml", &alone).expect("a model").links.len(), 1);
-    }
-
-    #[test]
-    fn a_function_that_fails_is_told() {
-        let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
-        let function =
-            pool.load("f", &Code::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
-        let said = compute(&pool, function, &Bytes::new(), 8, SOON).expect_err("it fails").to_string();
-        assert_eq!(said, "cpu: never");
-    }
-}
+mod tests;

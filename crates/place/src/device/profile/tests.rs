@@ -1,0 +1,122 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::device::emulated::{Emulated, Rate};
+use crate::device::pool::{Pool, PoolConfig};
+use crate::device::{Info, Refused, register_heap};
+use crate::model::Hardware;
+
+const SOON: Duration = Duration::from_millis(20);
+
+/// A machine that stands still is later, never earlier: times are at least those of the device.
+#[test]
+fn an_emulated_device_is_measured_as_it_was_told_to_be() {
+    let (per_job, latency) = (Duration::from_millis(1), Duration::from_millis(2));
+    let rate = Rate { per_job, latency, ..Rate::default() };
+    let device = Emulated::start("test", rate, Vec::new()).expect("a thread");
+    let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
+    let request = Bytes::from_static(b"x");
+    let measured = compute(&device, function, &request, 8, Duration::from_millis(100)).expect("measured");
+    println!("{measured:?}");
+    assert!(measured.latency_ns >= 3_000_000 && measured.busy_ns >= 1_000_000, "{measured:?}");
+    assert_eq!(measured.job_ns, measured.busy_ns.min(measured.latency_ns), "one at a time");
+}
+
+#[test]
+fn of_a_device_with_slots_a_job_is_measured_and_how_many_it_does() {
+    let (per_job, latency) = (Duration::from_millis(2), Duration::from_millis(1));
+    let device = Emulated::start("test", Rate { slots: 4, per_job, latency, ..Rate::default() }, Vec::new());
+    let device = device.expect("a thread");
+    let function = device.load("f", &Code::host(|_, _| Ok(0))).expect("loaded");
+    let measured = compute(&device, function, &Bytes::new(), 8, Duration::from_millis(100)).expect("measured");
+    println!("{measured:?}");
+    assert!(measured.busy_ns >= 490_000, "{measured:?}");
+    assert!(measured.job_ns >= 1_960_000 && measured.job_ns <= measured.latency_ns, "{measured:?}");
+    assert_eq!(measured.job_ns, (4 * measured.busy_ns).min(measured.latency_ns));
+}
+
+/// Keeps what it is given until it has had twice as many jobs as it has slots.
+#[derive(Debug)]
+struct Full(Info, Mutex<(usize, Vec<Job>)>);
+
+impl Device for Full {
+    fn info(&self) -> &Info {
+        &self.0
+    }
+
+    fn load(&self, _: &str, _: &Code) -> Result<FunctionId, DeviceError> {
+        Ok(FunctionId(0))
+    }
+
+    fn register(&self, input_max: usize, output_max: usize) -> Result<Region, DeviceError> {
+        register_heap(&self.0, input_max, output_max)
+    }
+
+    fn submit(&self, job: Job) -> Result<(), Refused> {
+        let (taken, held) = &mut *self.1.lock().expect("no panic");
+        *taken += 1;
+        held.push(job);
+        if *taken >= 2 * self.0.slots {
+            held.drain(..).for_each(|job| Completion::now(job.tag, Some(job.region), Ok(0)).send(&job.done));
+        }
+        Ok(())
+    }
+}
+
+/// Where fewer jobs were in flight nothing would ever come.
+#[test]
+fn a_busy_device_has_twice_as_many_jobs_as_slots() {
+    for slots in [8, 9, 100] {
+        let (jobs_max, in_order) = (1024, false);
+        let info = Info { kind: Kind::Emulated, name: "full".into(), slots, jobs_max, in_order };
+        let device = Full(info, Mutex::default());
+        let mut run = Run::new(&device, FunctionId(0), Bytes::new(), 8).expect("memory");
+        assert!(run.busy(Duration::ZERO).is_ok_and(|busy_ns| busy_ns > 0));
+    }
+}
+
+#[test]
+fn what_is_measured_is_a_model() {
+    let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
+    let measured = measure(Some(&pool), SOON).expect("measured");
+    let links = model(&measured);
+    assert_eq!(links.len(), 2);
+    let alone = model(&Measured { acc: None, ..measured });
+    assert_eq!(alone, links[..1]);
+}
+
+/// A machine that stood still for seconds, while it measured any of them, has a model all the same.
+#[test]
+fn whatever_was_measured_is_a_model() {
+    const TIMES_NS: [u64; 4] = [0, 1, 30_000, 20_000_000_000];
+    for (alone, short, long) in TIMES_NS.into_iter().flat_map(|alone| {
+        TIMES_NS.into_iter().flat_map(move |short| TIMES_NS.into_iter().map(move |long| (alone, short, long)))
+    }) {
+        let nic = LinkProfile::of_rounds(alone, short, long, 20_000);
+        model(&Measured { name: "still".into(), threads: 2, nic, acc: Some(("a".into(), 1, nic)) });
+    }
+}
+
+/// Its links as the model's file has them, which are those that were measured.
+fn model(measured: &Measured) -> Vec<LinkProfile> {
+    let text = measured.to_string();
+    let hardware = Hardware::parse("measured.yaml", &text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"));
+    let links = hardware.links.iter().map(|link| LinkProfile {
+        bytes_per_second: link.bytes_per_second,
+        messages_per_second: link.messages_per_second,
+        latency_ns: link.latency_ns,
+    });
+    let links: Vec<_> = links.collect();
+    let expected: Vec<_> = [measured.nic].into_iter().chain(measured.acc.as_ref().map(|(.., acc)| *acc)).collect();
+    assert_eq!(links, expected, "{text}");
+    links
+}
+
+#[test]
+fn a_function_that_fails_is_told() {
+    let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
+    let function =
+        pool.load("f", &Code::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
+    let said = compute(&pool, function, &Bytes::new(), 8, SOON).expect_err("it fails").to_string();
+    assert_eq!(said, "cpu: never");
+}
