@@ -42,14 +42,14 @@ const BEARS_MARK: &str = "ip ecn { ect0, ect1 } ";
 /// All interfaces but `lo`, for [`settle`].
 pub(crate) const ALL: &str = "[!l]*";
 
-/// In each namespace at last: waits, for five seconds at most, until interfaces have noticed that their other
+/// In each namespace at last: waits, for a minute at most, until interfaces have noticed that their other
 /// ends are up. The kernel attends to that when it gets to it, and drops what is sent before.
 pub(crate) fn settle(interfaces: &str) -> String {
     format!(
         r#"
 for interface in /sys/class/net/{interfaces}; do
   tries=0
-  while read -r state < "$interface/operstate" && [ "$state" != up ] && [ $tries -lt 500 ]; do
+  while read -r state < "$interface/operstate" && [ "$state" != up ] && [ $tries -lt 6000 ]; do
     tries=$((tries + 1))
     sleep 0.01
   done

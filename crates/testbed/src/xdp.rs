@@ -155,7 +155,7 @@ mod tests {
             traffic.join().unwrap();
             let began = std::time::Instant::now();
             while bed.link(1).unwrap().traffic().unwrap().down.frames < FRAMES {
-                assert!(began.elapsed().as_secs() < 10, "{:?}", bed.link(1).unwrap().traffic());
+                assert!(began.elapsed().as_secs() < 180, "{:?}", bed.link(1).unwrap().traffic());
             }
         }
     }

@@ -11,8 +11,8 @@ use pathcall_testbed::{beds, root_tests};
 
 /// The command.
 const TESTBED: &str = env!("CARGO_BIN_EXE_pathcall-testbed");
-/// Longest time that a bed takes to go.
-const GONE_MAX: Duration = Duration::from_secs(20);
+/// Longer than a bed takes to go, or a frame to come.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn testbed(arguments: &[&str]) -> Command {
     let mut command = Command::new(TESTBED);
@@ -128,7 +128,9 @@ fn a_bed_is_built_used_watched_and_taken_down() {
     }
     // From bash: nothing else needs to be installed.
     let datagram = "echo across the element > /dev/udp/10.77.2.2/9";
+    let began = Instant::now();
     while capture.try_wait().expect("a child").is_none() {
+        assert!(began.elapsed() < PATIENCE, "no frame is captured");
         // Again, as the link may lose one.
         succeeds(&["run", "--name", name, "1", "--", "bash", "-c", datagram]);
     }
@@ -210,7 +212,7 @@ fn a_bed_goes_when_its_owner_is_told_to_stop_or_killed() {
         stdout.read_to_end(&mut Vec::new()).expect("its end");
         let told = Instant::now();
         while is_up(name) {
-            assert!(told.elapsed() < GONE_MAX, "after SIG{signal}, the bed {name} stays");
+            assert!(told.elapsed() < PATIENCE, "after SIG{signal}, the bed {name} stays");
             thread::sleep(Duration::from_millis(5));
         }
     }

@@ -8,7 +8,8 @@ use pathcall_testbed::{Faults, Node, Profile, Testbed, root_tests};
 
 /// Ethernet, IPv4 and UDP.
 const HEADERS_BYTES: usize = 14 + 20 + 8;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Reached only when frames are lost that are not to be.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 #[test]
 fn a_long_queue_marks_and_a_full_one_loses() {
@@ -17,7 +18,8 @@ fn a_long_queue_marks_and_a_full_one_loses() {
     if !root_tests("a_long_queue_marks_and_a_full_one_loses") {
         return;
     }
-    let rate = Some("8mbit".parse().expect("a rate"));
+    // A frame takes three quarters of a second, so that few leave while they are sent, also where the machine stands still.
+    let rate = Some("16kbit".parse().expect("a rate"));
     let slow = Profile { rate, queue_bytes: Some(40 * 1514), mark_bytes: Some(20 * 1500), ..Profile::default() };
     let bed = Testbed::builder().hosts(2).link(2, slow).up().expect("a bed");
     let two = socket(&bed.host(2).expect("a host"));
