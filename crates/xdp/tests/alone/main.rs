@@ -1,4 +1,4 @@
-//! What has to be alone in the kernel: objects are counted for all of it, and times are taken.
+//! What has to be alone in its process, and better is in the kernel: tables are counted for all of it, and times taken.
 
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -1,6 +1,7 @@
-//! What applications and pools leave in the kernel when they go: nothing. In a process of its own, with nothing beside
-//! it, as objects are counted for the whole kernel. Needs root, and the program ip.
+//! What applications and pools leave in the kernel when they go: nothing. In a process of its own, as tables are counted
+//! for the whole kernel, and it can open no more files for a while. Needs root, and the program ip.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -12,30 +13,36 @@ use pathcall_program::{Endpoint, Pool};
 use pathcall_xdp::{Error, Kernel, Objects};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Longer than the kernel takes, and another test beside this one.
+const PATIENCE: Duration = Duration::from_secs(180);
 const POOL: u32 = 70;
 /// Endpoints of the pool's servers.
 const SERVERS: [u32; 3] = [71, 72, 73];
 
-/// Waits until there are so many maps: the kernel frees them a while after the last who used them.
-fn maps(expected: usize) {
-    let began = Instant::now();
-    while Objects::now().maps != expected {
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}, expected {expected} maps", Objects::now());
-        std::thread::yield_now();
-    }
+/// Tables of interfaces by their numbers, whoever made them: a group and a pair of servers have one each.
+fn tables() -> BTreeSet<u32> {
+    let maps = Objects::now().maps.into_iter();
+    maps.filter(|(_, name)| name == "interfaces").map(|(number, _)| number).collect()
 }
 
-/// How many maps there are when the kernel has freed those of tests before.
-fn settled() -> usize {
-    let (mut maps, mut since) = (Objects::now().maps, Instant::now());
-    while since.elapsed() < Duration::from_secs(2) {
-        std::thread::yield_now();
-        let now = Objects::now().maps;
-        if now != maps {
-            (maps, since) = (now, Instant::now());
+/// Tables that this test has made.
+struct Made {
+    before: BTreeSet<u32>,
+}
+
+impl Made {
+    /// Waits until there are so many: the kernel frees them a while after the last who used them.
+    fn are(&self, expected: usize) {
+        let began = Instant::now();
+        loop {
+            let made = &tables() - &self.before;
+            if made.len() == expected {
+                return;
+            }
+            assert!(began.elapsed() < PATIENCE, "{made:?}, expected {expected} tables");
+            std::thread::yield_now();
         }
     }
-    maps
 }
 
 fn install(kernel: &mut Kernel, servers: &[u32]) {
@@ -55,22 +62,19 @@ fn groups_and_pools_that_go_leave_no_tables() {
     let hosts = Hosts::up();
     let mut attached = hosts.attached(true).unwrap_or_else(|error| panic!("{error}"));
     let kernel = &mut attached.element;
-    assert!(
-        hosts.reaches(Host::Server, *crate::common::ELEMENT.ip()),
-        "now the element's machine knows where the server is"
-    );
-    let none = settled();
+    assert!(hosts.reaches(Host::Server, *crate::common::ELEMENT.ip()), "now the element's machine knows where the server is");
+    let made = Made { before: tables() };
     hosts.within(Host::Element, || {
         install(kernel, &SERVERS);
-        maps(none + 3);
+        made.are(3);
         install(kernel, &SERVERS[..2]);
-        maps(none + 1);
+        made.are(1);
         kernel.set_group(GAID, &WORKERS).expect("two interfaces");
-        maps(none + 2);
+        made.are(2);
         kernel.remove(POOL).expect("it is there");
-        maps(none + 1);
+        made.are(1);
         kernel.remove(GAID).expect("it is there");
-        maps(none);
+        made.are(0);
 
         // What fails half-way, as there can be no more descriptors, and with them no tables.
         install(kernel, &SERVERS[..2]);
@@ -78,11 +82,11 @@ fn groups_and_pools_that_go_leave_no_tables() {
         let refused = without_descriptors(|| kernel.install_pool(&swapped));
         assert!(matches!(refused, Err(Error::Kernel { .. })), "{refused:?}");
         assert!(!kernel.has(POOL));
-        maps(none);
+        made.are(0);
         install(kernel, &SERVERS);
-        maps(none + 3);
+        made.are(3);
         kernel.remove(POOL).expect("it is there");
-        maps(none);
+        made.are(0);
     });
 }
 

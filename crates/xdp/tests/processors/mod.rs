@@ -22,7 +22,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// How long each of the tests hammers if not told otherwise.
 const SECONDS_EACH: u64 = 2;
 /// How long a sender waits for the other one, who may have failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
+/// What each test has to have seen of what it is about, however long that takes.
+const SEEN_MIN: u64 = 100;
 
 /// The tests take turns: each wants both processors.
 static TURN: Mutex<()> = Mutex::new(());
@@ -61,8 +63,10 @@ impl Sender<'_> {
         }
     }
 
-    fn goes_on(&self) -> bool {
-        Instant::now() < self.until
+    /// Until the time is over, and so much of it was `seen` that something has been tried; for minutes at most.
+    fn goes_on(&self, seen: u64) -> bool {
+        let now = Instant::now();
+        now < self.until || seen <= SEEN_MIN && now < self.until + PATIENCE
     }
 
     /// Waits until both are at `step`, the first of which is 1.

@@ -6,10 +6,13 @@ use std::time::Instant;
 use pathcall_wire::{Kind, MapFlags, MapFrame};
 use pathcall_xdp::{Kernel, Ran};
 
-use super::{deadline, on_two_processors, turn, value};
 use crate::common::frames::{self, GAID, WIDTH};
 use crate::common::loaded;
+use super::{SEEN_MIN, deadline, on_two_processors, turn, value};
 
+/// Tries in which nothing goes wrong, at most, where nothing is locked: on a busy machine the two seldom meet.
+#[cfg(feature = "planted")]
+const TRIES: u32 = 60;
 /// Rows that have rounds.
 const AT_ONCE: u32 = 4;
 
@@ -39,7 +42,7 @@ fn without_locks_sums_are_wrong() {
         println!("skipped: there is one processor, and nothing happens at once");
         return;
     }
-    for _ in 0..10 {
+    for _ in 0..TRIES {
         let kernel = Kernel::load_planted(Mistake::Unlocked, &config(frames::SIZE));
         let Some(kernel) = loaded(kernel.and_then(frames::admitted)) else { return };
         if catch_unwind(AssertUnwindSafe(|| hammer(&kernel, deadline()))).is_err() {
@@ -53,7 +56,7 @@ fn hammer(kernel: &Kernel, until: Instant) {
     let rounds = [const { AtomicU32::new(1) }; AT_ONCE as usize];
     let sent = on_two_processors(kernel, until, |mut sender| {
         let mut sent = 0_u64;
-        while sender.goes_on() {
+        while sender.goes_on(rounds.iter().map(|at| u64::from(at.load(Ordering::Acquire) - 1)).sum()) {
             for row in 0..AT_ONCE {
                 let at = &rounds[row as usize];
                 let round = at.load(Ordering::Acquire);
@@ -97,5 +100,5 @@ fn hammer(kernel: &Kernel, until: Instant) {
     // Of the two parts of a round one waits, and one sees the threshold.
     assert_eq!(kernel.counters().expect("read").counters.drop_counted, complete + begun);
     println!("{complete} rounds of {WIDTH} lanes, {} frames", sent[0] + sent[1]);
-    assert!(complete > 100);
+    assert!(complete > SEEN_MIN);
 }

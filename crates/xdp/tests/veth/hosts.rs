@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pathcall_xdp::{Config, Error, Kernel, Mode};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -18,7 +18,10 @@ use crate::common::{ELEMENT, address, config};
 /// Who there is beside the element; `Host as usize` is its place here.
 const HOSTS: [(u32, &str); 3] = [(WORKERS[0], "a"), (WORKERS[1], "b"), (SERVER, "s")];
 /// How long a test waits for a packet that must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(180);
+/// After so long somebody is asked again: a kernel says that nobody has a port only so often, and that a neighbour is not
+/// there if it takes its time.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// A place to be in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,8 +173,16 @@ impl Hosts {
         };
         let socket = self.bound(host, SocketAddr::new(own, 0));
         socket.connect(SocketAddr::new(addr, 1)).expect("there is a way");
-        socket.send(b"?").expect("it leaves");
-        socket.recv(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        socket.set_read_timeout(Some(AGAIN)).expect("supported");
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            // What came of an earlier one may be told here.
+            let sent = socket.send(b"?").and_then(|_| socket.recv(&mut [0]));
+            if sent.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+                return true;
+            }
+        }
+        false
     }
 }
 
