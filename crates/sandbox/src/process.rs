@@ -16,9 +16,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{OnceLock, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::{Host, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, OpenError, Reason, Trap, watch};
+use crate::watch::{self, Taken};
+use crate::{Host, INPUT_BYTES_MAX, OUTPUT_BYTES_MAX, OpenError, Reason, Trap};
 
 const ENTER: u32 = 1;
 const ANSWER: u32 = 2;
@@ -33,8 +34,9 @@ const HEAD: usize = 32;
 const POLL: Duration = Duration::from_millis(5);
 /// After how many answers a guest's time is looked at, too: one that never stops asking is never waited for.
 const ANSWERS: u32 = 16;
-/// A guest that takes no processor's time and does not answer has ended for us.
-const SILENCE: Duration = Duration::from_secs(5);
+/// A guest that takes no processor's time and does not answer, for so many looks in a row, five seconds at least, has
+/// ended for us. Where the machine stands still there is one look less, and not one guest.
+const SILENT_LOOKS: u32 = 1000;
 
 /// The process.
 #[derive(Debug)]
@@ -50,6 +52,26 @@ struct Running {
     child: Child,
     to: ChildStdin,
     from: ChildStdout,
+}
+
+/// A call's time.
+#[derive(Debug)]
+struct Time {
+    taken: Taken,
+    limit: Duration,
+}
+
+impl Time {
+    /// Looks at what the guest has taken of the processor's time.
+    ///
+    /// # Errors
+    /// It is over.
+    fn look(&mut self, spent: Duration) -> Result<(), Trap> {
+        if self.taken.look(spent) >= self.limit {
+            return Err(Trap { reason: Reason::Time, at: 0 });
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -106,28 +128,28 @@ impl Process {
     }
 
     fn call(&mut self, entry: u32, argument: u32, host: &mut dyn Host) -> Result<(), Trap> {
-        let until = self.running.spent() + self.limit;
+        let mut time = Time { taken: Taken::from(self.running.spent()), limit: self.limit };
         let message = Message { kind: ENTER, op: entry, which: argument, ..Message::default() };
         self.running.put(&message.bytes(), &self.area)?;
         let (mut input, mut output) = ([0; INPUT_BYTES_MAX], [0; OUTPUT_BYTES_MAX]);
         let mut answered = 0u32;
         loop {
-            let message = self.running.message(until)?;
+            let message = self.running.message(&mut time)?;
             match message.kind {
                 ASK if message.input as usize <= INPUT_BYTES_MAX && message.output as usize <= OUTPUT_BYTES_MAX => {
                     let input = &mut input[..message.input as usize];
-                    self.running.get(input, until)?;
+                    self.running.get(input, &mut time)?;
                     let output = &mut output[..message.output as usize];
                     output.fill(0);
                     let value = host.call(message.op, message.which, input, output, message.value);
                     let answer = Message { kind: ANSWER, value, ..Message::default() };
                     self.running.put(&answer.bytes(), output)?;
                     answered = answered.wrapping_add(1);
-                    if answered.is_multiple_of(ANSWERS) && self.running.spent() >= until {
-                        return Err(Trap { reason: Reason::Time, at: 0 });
+                    if answered.is_multiple_of(ANSWERS) {
+                        time.look(self.running.spent())?;
                     }
                 }
-                DONE => return self.running.get(&mut self.area, until),
+                DONE => return self.running.get(&mut self.area, &mut time),
                 FAULT => return Err(Trap { reason: Reason::from_signal(message.op as i32), at: message.value }),
                 _ => return Err(Trap { reason: Reason::Other, at: 0 }),
             }
@@ -136,9 +158,9 @@ impl Process {
 }
 
 impl Running {
-    fn message(&mut self, until: Duration) -> Result<Message, Trap> {
+    fn message(&mut self, time: &mut Time) -> Result<Message, Trap> {
         let mut bytes = [0; HEAD];
-        self.get(&mut bytes, until)?;
+        self.get(&mut bytes, time)?;
         Ok(Message::from_bytes(&bytes))
     }
 
@@ -155,18 +177,17 @@ impl Running {
         all.map_err(|_| self.ended())
     }
 
-    /// Reads all of it, unless the guest has taken its time by `until`.
-    fn get(&mut self, to: &mut [u8], until: Duration) -> Result<(), Trap> {
+    /// Reads all of it, unless the guest has taken its time before.
+    fn get(&mut self, to: &mut [u8], time: &mut Time) -> Result<(), Trap> {
         let mut done = 0;
-        let mut silent_since = Instant::now();
-        let mut spent_before = Duration::MAX;
+        let (mut silent, mut spent_before) = (0, Duration::MAX);
         while done < to.len() {
             if !readable(&self.from, POLL) {
                 let spent = self.spent();
-                if spent != spent_before {
-                    (spent_before, silent_since) = (spent, Instant::now());
-                }
-                if spent >= until || silent_since.elapsed() >= SILENCE {
+                time.look(spent)?;
+                silent = if spent == spent_before { silent + 1 } else { 0 };
+                spent_before = spent;
+                if silent >= SILENT_LOOKS {
                     return Err(Trap { reason: Reason::Time, at: 0 });
                 }
                 continue;
@@ -208,7 +229,7 @@ fn start(file: &Path, area_bytes: usize) -> Result<(Running, Vec<u8>), OpenError
     let to = child.stdin.take().expect("a pipe was asked for");
     let from = child.stdout.take().expect("a pipe was asked for");
     let mut running = Running { child, to, from };
-    let ready = running.message(Duration::MAX).map_err(|_| io::Error::other("it ended at once"))?;
+    let ready = running.message(&mut Time { taken: Taken::from(Duration::ZERO), limit: Duration::MAX }).map_err(|_| io::Error::other("it ended at once"))?;
     match ready.kind {
         READY if ready.output as usize == area_bytes => Ok((running, vec![0; area_bytes])),
         REFUSED => Err(OpenError::Confine(ready.error)),

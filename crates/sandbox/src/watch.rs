@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::room::{GUEST, HOST, INSIDE, Inside, RawRoom};
 
-/// How often the watcher looks: a call that is over its limit is left at most so much later.
+/// How often the watcher looks: a call that is over its limit is left at most so much later, if it looks in time.
 const POLL: Duration = Duration::from_millis(5);
 /// Ignored by default, so a stray one harms nobody.
 const OVER: libc::c_int = libc::SIGURG;
@@ -57,7 +57,7 @@ pub(crate) fn register(limit: Duration) -> Arc<Watch> {
     let none = u64::MAX - 1;
     let watch = Arc::new(Watch { call: 0.into(), thread: 0.into(), over: none.into(), limit });
     static WATCHER: OnceLock<std::thread::Thread> = OnceLock::new();
-    watched().push(Seen { watch: Arc::downgrade(&watch), call: 0, since: Duration::ZERO });
+    watched().push(Seen { watch: Arc::downgrade(&watch), call: 0, taken: Taken::from(Duration::ZERO) });
     WATCHER
         .get_or_init(|| {
             let thread = std::thread::Builder::new().name("handler-watch".into()).spawn(look);
@@ -71,8 +71,33 @@ pub(crate) fn register(limit: Duration) -> Arc<Watch> {
 struct Seen {
     watch: Weak<Watch>,
     call: u64,
-    /// The thread's time then.
-    since: Duration,
+    /// What that call has taken.
+    taken: Taken,
+}
+
+/// The processor's time that a call has taken. Of the time between two looks no more counts than [`STEP_MAX`]: where the
+/// machine itself stands still, or is not given its processors, its clocks go on, also that of whoever was running.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    seen: Duration,
+    taken: Duration,
+}
+
+/// What counts of the time between two looks, at most: less than any limit that makes sense.
+const STEP_MAX: Duration = POLL.saturating_mul(2);
+
+impl Taken {
+    /// By a call that begins when the clock says this.
+    pub(crate) fn from(spent: Duration) -> Self {
+        Self { seen: spent, taken: Duration::ZERO }
+    }
+
+    /// What it has taken when the clock says this.
+    pub(crate) fn look(&mut self, spent: Duration) -> Duration {
+        self.taken += spent.saturating_sub(self.seen).min(STEP_MAX);
+        self.seen = spent;
+        self.taken
+    }
 }
 
 fn watched() -> std::sync::MutexGuard<'static, Vec<Seen>> {
@@ -103,8 +128,8 @@ fn look_at(seen: &mut Seen) -> bool {
     let thread = watch.thread.load(Ordering::Relaxed);
     let Some(spent) = thread_time(thread) else { return true };
     if seen.call != call {
-        (seen.call, seen.since) = (call, spent);
-    } else if spent.saturating_sub(seen.since) >= watch.limit {
+        (seen.call, seen.taken) = (call, Taken::from(spent));
+    } else if seen.taken.look(spent) >= watch.limit {
         watch.over.store(call, Ordering::Release);
         // SAFETY: a signal to a thread of this process that does nothing unless that thread is in this very call.
         #[allow(unsafe_code, reason = "the call is the kernel's")]
@@ -281,5 +306,21 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut c_void
                 handler(signal);
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_stands_still_takes_no_limit_from_a_call() {
+        let at = Duration::from_millis;
+        let mut taken = Taken::from(at(100));
+        assert_eq!(taken.look(at(105)), at(5));
+        // Two seconds within one look.
+        assert_eq!(taken.look(at(2105)), at(5) + STEP_MAX);
+        assert_eq!(taken.look(at(2105)), at(5) + STEP_MAX);
+        assert_eq!(taken.look(at(2110)), at(10) + STEP_MAX);
     }
 }
