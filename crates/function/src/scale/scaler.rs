@@ -42,6 +42,8 @@ pub struct Scaler {
 pub(super) struct Server {
     incarnation: u32,
     heard: Instant,
+    /// It was given more time since it was heard, as this end had looked late.
+    excused: bool,
     pub(super) load: f64,
     pub(super) flows: u64,
     /// By the newest version: what it last said of old flows, and since when there are none.
@@ -119,10 +121,24 @@ impl Scaler {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.excuse(now);
         let silent = |server: &Server| now.since(server.heard) >= self.config.report_within;
         let dead: Vec<_> = self.servers.iter().filter(|(_, server)| silent(server)).map(|(id, _)| *id).collect();
         dead.into_iter().for_each(|server| self.died(now, server));
         self.advance(now);
+    }
+
+    /// Who looks late has stood still itself, and what was said meanwhile may lie there unread, or be said as late: servers
+    /// have half of their time once more.
+    fn excuse(&mut self, now: Instant) {
+        let within = self.config.report_within;
+        for server in self.servers.values_mut() {
+            let late = now.since(server.heard + within);
+            if late > within / 4 && !server.excused {
+                server.excused = true;
+                server.heard = server.heard + late + within / 2;
+            }
+        }
     }
 
     /// When [`Scaler::handle_timeout`] is to be called.
@@ -186,12 +202,14 @@ impl Scaler {
         let server = self.servers.entry(load.server).or_insert(Server {
             incarnation: load.incarnation,
             heard: now,
+            excused: false,
             load: 0.0,
             flows: 0,
             old_flows: None,
             none_since: None,
         });
-        (server.heard, server.load, server.flows) = (now, load.load, load.flows);
+        (server.heard, server.excused) = (now, false);
+        (server.load, server.flows) = (load.load, load.flows);
         if load.version == self.version {
             server.old_flows = Some(load.old_flows);
             server.none_since = if load.old_flows > 0 { None } else { server.none_since.or(Some(now)) };

@@ -126,6 +126,26 @@ fn a_silent_servers_flows_and_values_go_to_others() {
     assert_eq!((scaler.stats().deaths, scaler.stats().flows_lost), (1, 5));
 }
 
+/// Where the machine stands still nobody reports: a server is dead only if it says nothing afterwards either.
+#[test]
+fn late_look_holds_no_server_for_dead_at_once() {
+    let mut scaler = Scaler::new(config(), &[]);
+    scaler.handle(ms(0), Input::Want(vec![0, 1]));
+    (0..2).for_each(|server| report(&mut scaler, ms(10), server, 0.5, 0));
+    settle(&mut scaler, ms(10));
+    assert_eq!(scaler.poll_timeout(), Some(ms(110)));
+    scaler.handle_timeout(ms(5_000));
+    assert_eq!((scaler.alive().count(), scaler.poll_timeout()), (2, Some(ms(5_050))));
+    report(&mut scaler, ms(5_020), 1, 0.5, 0);
+    scaler.handle_timeout(ms(5_060));
+    assert_eq!(scaler.alive().collect::<Vec<_>>(), [1]);
+    // One that looks late each time still finds out.
+    scaler.handle_timeout(ms(6_000));
+    assert_eq!(scaler.alive().count(), 1);
+    scaler.handle_timeout(ms(7_000));
+    assert_eq!(scaler.alive().count(), 0);
+}
+
 /// A scaler whose servers 0 and 1 are the second group, and whose first was server 0 alone, with three old flows.
 fn with_old_flows(config: Config) -> Scaler {
     let mut scaler = Scaler::new(config, &[]);
