@@ -16,8 +16,25 @@ fn written(journal: &Path) -> u64 {
     std::fs::metadata(journal).map_or(0, |file| file.len())
 }
 
+/// Times that a client is killed before all its words are counted, at least; and fresh starts until then, at most: on a
+/// busy machine a client may be over before anybody looks.
+const KILLS_MIN: u32 = 20;
+const STARTS_MAX: u32 = 20;
+
 #[test]
 fn a_killed_client_resumes() {
+    let mut kills = 0;
+    for _ in 0..STARTS_MAX {
+        kills += killed_until_over();
+        if kills >= KILLS_MIN {
+            return;
+        }
+    }
+    panic!("killed {kills} times before it was over");
+}
+
+/// Kills a client again and again, and lets it come to its end; how often.
+fn killed_until_over() -> u32 {
     let folder = tempfile::tempdir().expect("a folder");
     let journal = folder.path().join("journal");
     let mut server = Running::start(&mut wordcount(&["--listen", "127.0.0.1:0"]));
@@ -37,13 +54,16 @@ fn a_killed_client_resumes() {
         while written(&journal) < goal && client.is_running() {
             std::thread::yield_now();
         }
-        kills += usize::from(client.is_running());
+        if !client.is_running() {
+            break;
+        }
+        kills += 1;
     }
-    assert!(kills >= 20, "killed {kills} times before it was over");
 
     // It queries all words in the end and compares them with its own count.
     let output = wordcount(&arguments).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = wordcount(&arguments).output().expect("it starts");
     assert!(output.status.success(), "all was done before: {}", String::from_utf8_lossy(&output.stderr));
+    kills
 }
