@@ -34,10 +34,8 @@ fn used_port() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// A port that nobody listens on: it was free a moment ago.
-fn unused_port() -> u16 {
-    used_port().1
-}
+/// Where nobody listens: the system gives such a port to nobody who asks for any.
+const NOBODY: &str = "http://127.0.0.1:1";
 
 /// A command that runs until it is dropped.
 struct Running(Child);
@@ -109,13 +107,10 @@ fn check_names_the_place_of_a_mistake() {
 
 #[test]
 fn status_without_a_controller_says_so() {
-    let url = format!("http://127.0.0.1:{}", unused_port());
     fails(
-        &["status", "--controller", &url],
-        &format!(
-            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
-             start one, or name another with --controller"
-        ),
+        &["status", "--controller", NOBODY],
+        "pathcall: no controller answers at http://127.0.0.1:1 (Connection refused (os error 111)): \
+         start one, or name another with --controller",
     );
 }
 
@@ -229,13 +224,10 @@ fn program_report_without_a_program_for_the_kernel_says_so() {
 
 #[test]
 fn program_report_of_a_controller_that_is_not_there_fails() {
-    let url = format!("http://127.0.0.1:{}", unused_port());
     fails(
-        &["program", "report", "--controller", &url],
-        &format!(
-            "pathcall: no controller answers at {url} (Connection refused (os error 111)): \
-             start one, or name another with --controller"
-        ),
+        &["program", "report", "--controller", NOBODY],
+        "pathcall: no controller answers at http://127.0.0.1:1 (Connection refused (os error 111)): \
+         start one, or name another with --controller",
     );
 }
 

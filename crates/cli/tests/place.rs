@@ -12,6 +12,8 @@ use pathcall_place::device::{Code, Device};
 use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Role};
 
+use crate::apart::LIMIT;
+
 fn models() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../place/models")
 }
@@ -107,7 +109,7 @@ requests:
     let kind = context.kind("ECHO").expect("a type");
     for tag in 0..10 {
         context.send(Message { kind, address: 0, message: 0, tag, payload: "echo".into() }).expect("room");
-        assert!(matches!(context.wait(Duration::from_secs(30)), Some(Event::Answer(answer)) if answer.result.is_ok()));
+        assert!(matches!(context.wait(LIMIT), Some(Event::Answer(answer)) if answer.result.is_ok()));
     }
     let at = socket.to_str().expect("a name").to_owned();
     let asks = std::thread::spawn(move || (says(&["explain", "--at", &at, "-n", "3"]), says(&["status", "--at", &at])));

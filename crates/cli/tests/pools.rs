@@ -2,15 +2,13 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use pathcall_rpc::Channel;
-use pathcall_test_support::stubs::store_client::StoreClient;
-
 use pathcall_test_support::service::note;
 use pathcall_test_support::store::{Member, STORE};
+use pathcall_test_support::stubs::store_client::StoreClient;
 
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::apart::LIMIT;
 
 /// A controller and an element; dropped, they are killed.
 struct Up(Child);

@@ -4,7 +4,8 @@
 //! no process that lived on has more memory, descriptors or threads than when it was warm, and nothing is left in the
 //! kernel. Needs root, and what the tests in `live` need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,16 @@ use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 
+use crate::apart::LIMIT;
 use crate::live::bed::Bed;
 use crate::live::photos::Photos;
 use crate::live::traffic::Traffic;
 
 /// Between two looks at what others say of themselves.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Callers that have made no call by the element for so long are stuck.
-const STALLED: Duration = Duration::from_secs(60);
+/// Kinds of victims, and calls, that there are at least, however long that takes.
+const KINDS_MIN: usize = 4;
+const CALLS_MIN: u64 = 200;
 /// Those of the function's servers that are in the group.
 const GROUP: [&str; 2] = ["s1", "s2"];
 /// What may come and go of memory: allocators keep some for each thread, controllers and elements remember who was there.
@@ -76,35 +79,56 @@ impl Has {
     }
 }
 
-/// What the machine has.
-#[derive(Debug, PartialEq, Eq)]
+/// What the machine has, whoever made it: what has a number is given it once, the rest is by name.
+#[derive(Debug)]
 struct Machine {
-    objects: Objects,
-    interfaces: usize,
-    beds: usize,
+    programs: BTreeSet<u32>,
+    maps: BTreeSet<u32>,
+    links: BTreeSet<u32>,
+    interfaces: BTreeSet<OsString>,
+    beds: BTreeSet<String>,
 }
 
 impl Machine {
     fn now() -> Self {
-        let interfaces = std::fs::read_dir("/sys/class/net").expect("Linux").count();
-        Self { objects: Objects::now(), interfaces, beds: beds().expect("readable").len() }
+        let Objects { programs, maps, links } = Objects::now();
+        let interfaces = std::fs::read_dir("/sys/class/net").expect("Linux");
+        let interfaces = interfaces.map(|entry| entry.expect("an entry").file_name()).collect();
+        Self {
+            programs,
+            maps: maps.into_keys().collect(),
+            links,
+            interfaces,
+            beds: beds().expect("readable").into_keys().collect(),
+        }
     }
 
-    /// No more than there was; what another test has left may have gone meanwhile.
-    fn is_within(&self, before: &Self) -> bool {
-        let all = |it: &Self| {
-            let Objects { programs, maps, links } = it.objects;
-            [programs, maps, links, it.interfaces, it.beds]
-        };
-        all(self).iter().zip(all(before)).all(|(now, before)| *now <= before)
+    /// What has come since, of which some is others', who tidy up as well.
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            programs: &self.programs - &before.programs,
+            maps: &self.maps - &before.maps,
+            links: &self.links - &before.links,
+            interfaces: &self.interfaces - &before.interfaces,
+            beds: &self.beds - &before.beds,
+        }
     }
 
-    /// An application that just now is there has tables of its own.
-    fn is_flat(&self, warm: &Self) -> bool {
-        let Objects { programs, maps, links } = self.objects;
-        let others = (programs, links, self.interfaces, self.beds);
-        let warm_others = (warm.objects.programs, warm.objects.links, warm.interfaces, warm.beds);
-        others == warm_others && maps <= warm.objects.maps + SLACK
+    fn sizes(&self) -> [usize; 5] {
+        let Self { programs, maps, links, interfaces, beds } = self;
+        [programs.len(), maps.len(), links.len(), interfaces.len(), beds.len()]
+    }
+
+    /// How many of these are there still.
+    fn left(&self) -> [usize; 5] {
+        let now = Self::now();
+        [
+            (&self.programs & &now.programs).len(),
+            (&self.maps & &now.maps).len(),
+            (&self.links & &now.links).len(),
+            (&self.interfaces & &now.interfaces).len(),
+            (&self.beds & &now.beds).len(),
+        ]
     }
 }
 
@@ -148,7 +172,9 @@ impl Soak {
     /// Turns of callers during which some are killed, for so long.
     fn run(&mut self, time: Duration, victims: &[Victim]) {
         let began = Instant::now();
-        while began.elapsed() < time {
+        // As many turns as there is time for, and enough that something was killed and called.
+        let enough = |tally: &Tally| tally.killed.len() >= KINDS_MIN && tally.calls > CALLS_MIN;
+        while began.elapsed() < time || !enough(&self.tally) {
             self.turn(victims);
             println!("{:?} of {time:?}: {:?}", began.elapsed(), self.tally);
         }
@@ -240,7 +266,7 @@ impl Soak {
             calling.go_on();
             std::thread::sleep(PAUSE);
             assert!(
-                began.elapsed() < STALLED,
+                began.elapsed() < LIMIT,
                 "no frames at the element: {:#}",
                 self.bed.map_status().unwrap_or_default()
             );
@@ -273,24 +299,32 @@ fn nothing_grows_where_all_is_killed_again_and_again() {
     let (warm, machine) = (soak.has(), Machine::now());
     soak.run(time * 3 / 8, &SERVERS);
     // What belonged to those that were killed takes a moment to go.
-    let flat = || soak.has().iter().all(|(name, has)| has.is_flat(warm[name])) && Machine::now().is_flat(&machine);
-    let is_flat = until_some(flat);
-    let end = (soak.has(), Machine::now());
-    println!("warm {warm:#?} {machine:?}\nend  {:#?} {:?}", end.0, end.1);
+    let end = Machine::now();
+    // As much came as went; an application that just now is there has tables of its own.
+    let (came, [programs, maps, links, ..]) = (end.since(&machine), machine.since(&end).sizes());
+    let may_stay = [programs, maps + SLACK, links, 0, 0];
+    let is_flat = || {
+        let stays = came.left();
+        soak.has().iter().all(|(name, has)| has.is_flat(warm[name]))
+            && stays.iter().zip(may_stay).all(|(stays, may)| *stays <= may)
+    };
+    let is_flat = until_some(is_flat);
+    println!("warm {warm:#?}\nend {:#?}\ncame {:?}, of {may_stay:?}: {came:?}", soak.has(), came.left());
     assert!(is_flat, "it grows");
     let tally = &soak.tally;
-    assert!(tally.calls > 1_000 && tally.killed.len() >= 4, "{tally:?}");
+    assert!(tally.calls > CALLS_MIN && tally.killed.len() >= KINDS_MIN, "{tally:?}");
     let Soak { traffic, photos, application, bed, .. } = soak;
     println!("{}", traffic.end());
+    let made = Machine::now().since(&before);
     drop((photos, application, bed));
-    assert!(until_some(|| Machine::now().is_within(&before)), "left: {:?}, before: {before:?}", Machine::now());
+    assert!(until_some(|| made.left() == [0; 5]), "left: {:?} of {made:?}", made.left());
 }
 
 /// Whether it is so within the time that things take to end.
 fn until_some(so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !so() {
-        if began.elapsed() > Duration::from_secs(30) {
+        if began.elapsed() > LIMIT {
             return false;
         }
         std::thread::sleep(PAUSE);

@@ -2,7 +2,6 @@
 //! placed, called by several callers at once, while one of its servers and the element are killed and started again.
 //! Callers hold each answer, and all likes, against what they have to be.
 
-use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
 
 use pathcall_test_support::calling::Calling;
@@ -10,6 +9,7 @@ use pathcall_test_support::process::{Process, program, until};
 use serde_json::Value;
 
 use crate::PATHCALL;
+use crate::apart::free_port;
 
 /// Controller and element at addresses that stay the same, and the service's three servers.
 struct House {
@@ -22,12 +22,8 @@ struct House {
 
 impl House {
     fn start() -> Self {
-        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-        let data = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        let [controller, control] = listeners.each_ref().map(|l| l.local_addr().expect("bound").port());
-        let ports = [controller, control, data.local_addr().expect("bound").port()];
-        drop((listeners, data));
-        let listen = format!("127.0.0.1:{controller}");
+        let ports = [(); 3].map(|()| free_port());
+        let listen = format!("127.0.0.1:{}", ports[0]);
         let (controller, _) = Process::ready(Command::new(PATHCALL).args(["controller", "--listen", &listen]));
         let mut house =
             Self { ports, _controller: controller, element: None, servers: Vec::new(), front: String::new() };

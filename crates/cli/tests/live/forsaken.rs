@@ -15,9 +15,7 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::bed::{Bed, DEFINES, function};
-
-/// Longer than a thread takes to end on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::apart::LIMIT;
 
 /// What a process is told: the topology's file.
 const ROLE: &str = "PATHCALL_TEST_TOPOLOGY";
@@ -44,7 +42,7 @@ fn element() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(PATIENCE, gone).await.expect("it goes");
+        timeout(LIMIT, gone).await.expect("it goes");
         // The server has not left meanwhile.
         drop(words);
     });

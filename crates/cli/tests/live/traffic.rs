@@ -126,7 +126,7 @@ impl Traffic {
         let client = |(at, port): (usize, u16)| {
             let mut command = self.inside.command("iperf3");
             command.args(["-c", &self.outside, "-p", &port.to_string(), "-B", &address(block, at * 7)]);
-            command.args(["-t", SECONDS, "--json", "--connect-timeout", "5000"]);
+            command.args(["-t", SECONDS, "--json", "--connect-timeout", "60000"]);
             if at + 1 == IPERF.len() {
                 command.args(["-u", "-b", "4M", "-l", "1200"]);
             } else {
@@ -188,7 +188,7 @@ pub fn fetch(bed: &Bed, at: usize) -> Result<(), String> {
 
 fn page(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), String> {
     let mut command = inside.command("curl");
-    command.args(["--silent", "--show-error", "--max-time", "10", "--interface", from]);
+    command.args(["--silent", "--show-error", "--max-time", "120", "--interface", from]);
     let got = said(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
     if got == PAGE { Ok(()) } else { Err(format!("curl {at}: another page of {} bytes", got.len())) }
 }
@@ -196,7 +196,7 @@ fn page(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), Strin
 fn name(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), String> {
     let mut command = inside.command("dig");
     // One question: a second would hide that the first was lost.
-    command.args(["+short", "+tries=1", "+time=5", "-b", from, &format!("@{outside}")]);
+    command.args(["+short", "+tries=1", "+time=60", "-b", from, &format!("@{outside}")]);
     let got = said(command.arg(format!("n{at}.pathcall.test")))?;
     let got = String::from_utf8_lossy(&got).trim().to_owned();
     if got == ANSWER { Ok(()) } else { Err(format!("dig {at}: {got:?}")) }
