@@ -229,7 +229,9 @@ fn start(file: &Path, area_bytes: usize) -> Result<(Running, Vec<u8>), OpenError
     let to = child.stdin.take().expect("a pipe was asked for");
     let from = child.stdout.take().expect("a pipe was asked for");
     let mut running = Running { child, to, from };
-    let ready = running.message(&mut Time { taken: Taken::from(Duration::ZERO), limit: Duration::MAX }).map_err(|_| io::Error::other("it ended at once"))?;
+    let ready = running
+        .message(&mut Time { taken: Taken::from(Duration::ZERO), limit: Duration::MAX })
+        .map_err(|_| io::Error::other("it ended at once"))?;
     match ready.kind {
         READY if ready.output as usize == area_bytes => Ok((running, vec![0; area_bytes])),
         REFUSED => Err(OpenError::Confine(ready.error)),

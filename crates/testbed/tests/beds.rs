@@ -111,7 +111,10 @@ fn rate_is_kept(from: &UdpSocket, to: &UdpSocket, bits_per_s: f64) {
     });
     let bits = (FRAMES * (PAYLOAD + HEADERS_BYTES) * 8) as f64;
     println!("{:.3} of the rate", bits / took / bits_per_s);
-    assert!(took >= bits / bits_per_s - BURST_S, "{FRAMES} frames in {took} s, too soon for {bits_per_s} bits a second");
+    assert!(
+        took >= bits / bits_per_s - BURST_S,
+        "{FRAMES} frames in {took} s, too soon for {bits_per_s} bits a second"
+    );
 }
 
 /// Sets a flag, also when a test fails.

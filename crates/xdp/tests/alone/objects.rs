@@ -62,7 +62,10 @@ fn groups_and_pools_that_go_leave_no_tables() {
     let hosts = Hosts::up();
     let mut attached = hosts.attached(true).unwrap_or_else(|error| panic!("{error}"));
     let kernel = &mut attached.element;
-    assert!(hosts.reaches(Host::Server, *crate::common::ELEMENT.ip()), "now the element's machine knows where the server is");
+    assert!(
+        hosts.reaches(Host::Server, *crate::common::ELEMENT.ip()),
+        "now the element's machine knows where the server is"
+    );
     let made = Made { before: tables() };
     hosts.within(Host::Element, || {
         install(kernel, &SERVERS);

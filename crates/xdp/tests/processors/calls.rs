@@ -8,9 +8,9 @@ use pathcall_wire::clone::{ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
 use pathcall_xdp::{Config, Kernel, Ran};
 
+use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn};
 use crate::common::frames::SIZE;
 use crate::common::{address, config, loaded};
-use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn};
 
 const GAID: u32 = 9;
 const CALLERS: [u32; 2] = [1, 2];
@@ -54,7 +54,10 @@ fn of_two_answers_at_once_one_passes() {
             if batch > ended.load(Ordering::Acquire) {
                 break;
             }
-            if sender.me == 0 && !sender.goes_on(u64::from(batch) * u64::from(BATCH)) && ended.load(Ordering::Acquire) == u32::MAX {
+            if sender.me == 0
+                && !sender.goes_on(u64::from(batch) * u64::from(BATCH))
+                && ended.load(Ordering::Acquire) == u32::MAX
+            {
                 // One more: the other may be in it already.
                 ended.store(batch + 1, Ordering::Release);
             }

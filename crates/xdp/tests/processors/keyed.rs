@@ -8,9 +8,9 @@ use std::time::Instant;
 use pathcall_wire::{KEYED_LANES, Kind, MapFlags, MapFrame};
 use pathcall_xdp::Ran;
 
+use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn, value};
 use crate::common::frames::{self, GAID, ROWS, WORKERS};
 use crate::common::loaded;
-use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn, value};
 
 /// Frames of each caller to a threshold.
 const EACH: u32 = 4;

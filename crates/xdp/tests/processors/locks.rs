@@ -5,9 +5,9 @@ use std::thread;
 
 use pathcall_wire::{Kind, MapFlags};
 
+use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn};
 use crate::common::frames;
 use crate::common::loaded;
-use super::{SEEN_MIN, Sender, deadline, on_two_processors, turn};
 
 /// Locks that are wanted.
 const LOCKS: u32 = 2;

@@ -6,9 +6,9 @@ use std::time::Instant;
 use pathcall_wire::{Kind, MapFlags, MapFrame};
 use pathcall_xdp::{Kernel, Ran};
 
+use super::{SEEN_MIN, deadline, on_two_processors, turn, value};
 use crate::common::frames::{self, GAID, WIDTH};
 use crate::common::loaded;
-use super::{SEEN_MIN, deadline, on_two_processors, turn, value};
 
 /// Tries in which nothing goes wrong, at most, where nothing is locked: on a busy machine the two seldom meet.
 #[cfg(feature = "planted")]

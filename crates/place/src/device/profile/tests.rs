@@ -115,8 +115,7 @@ fn model(measured: &Measured) -> Vec<LinkProfile> {
 #[test]
 fn a_function_that_fails_is_told() {
     let pool = Pool::start(&PoolConfig::new(1)).expect("threads");
-    let function =
-        pool.load("f", &Code::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
+    let function = pool.load("f", &Code::host(|_, _| Err(crate::device::AppError("never".into())))).expect("loaded");
     let said = compute(&pool, function, &Bytes::new(), 8, SOON).expect_err("it fails").to_string();
     assert_eq!(said, "cpu: never");
 }
