@@ -98,6 +98,7 @@ impl Peer for PeerService {
             Transport::Tcp => Said::Tcp,
             #[cfg(feature = "quic")]
             Transport::Quic(_) => Said::Quic,
+            _ => return Err(Status::unimplemented("callers can't be told what carries messages here")),
         };
         Ok(Response::new(NodeReply { address: handlers.address().to_string(), transport: transport.into() }))
     }
