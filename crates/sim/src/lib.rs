@@ -15,8 +15,6 @@
 //!                      └─ judge: sums, values, locks; each call ends exactly once
 //! ```
 //!
-//! [`caching`] plays streams of words whose frequent ones change.
-//!
 //! Other abilities have worlds of their own: [`clone`], [`delegate`], [`function`], [`place`]. In [`all`] they meet.
 //!
 //! [`run`] plays one seed, [`play`] a scenario of one's own, [`sweep`] many seeds on all cores,
@@ -26,7 +24,6 @@
 #![warn(missing_docs)]
 
 pub mod all;
-pub mod caching;
 pub mod cli;
 pub mod clone;
 pub mod delegate;
@@ -37,7 +34,6 @@ pub mod place;
 pub mod queue;
 pub mod random;
 pub mod scenario;
-pub mod zipf;
 
 mod ability;
 mod around;

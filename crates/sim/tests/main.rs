@@ -7,13 +7,9 @@ mod all_mutants;
 mod clone;
 #[cfg(feature = "mutants")]
 mod clone_mutants;
-mod clone_performance;
 mod delegate;
-mod delegate_cost;
-mod delegate_loss;
 #[cfg(feature = "mutants")]
 mod delegate_mutants;
-mod drift;
 mod function;
 #[cfg(feature = "mutants")]
 mod function_mutants;

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use pathcall_function::place::Strategy;
-use pathcall_sim::function::performance::Costs;
+use pathcall_models::function::Costs;
 
 use crate::function::placed;
 use crate::function_table1::{ALPHA, ROOM, ROWS};

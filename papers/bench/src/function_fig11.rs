@@ -28,7 +28,7 @@ mod measured {
 
     use anyhow::Result;
     use pathcall_function::place::Strategy;
-    use pathcall_sim::function::performance::Match;
+    use pathcall_models::function::Match;
 
     use crate::function::frames::{MIXES, Mix};
     use crate::function::work::{ALPHA, FLOWS, FLOWS_QUICK, Ready, Rig, permitted};

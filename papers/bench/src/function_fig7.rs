@@ -1,7 +1,7 @@
 //! `function-fig7`: which flows each strategy chooses (CLIP Fig. 7), in virtual time with the real controller.
 
 use anyhow::Result;
-use pathcall_sim::function::performance::Match;
+use pathcall_models::function::Match;
 
 use crate::function::selection;
 use crate::harness::{Bench, Figure, Panels};

@@ -1,7 +1,7 @@
 //! `function-fig8`: throughput by strategy, exact match (CLIP Fig. 8), in virtual time with the real controller.
 
 use anyhow::Result;
-use pathcall_sim::function::performance::Match;
+use pathcall_models::function::Match;
 
 use crate::function::throughput;
 use crate::harness::{Bench, Figure, Panels};

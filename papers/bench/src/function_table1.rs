@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use pathcall_function::place::Strategy;
-use pathcall_sim::function::performance::{Costs, Match};
+use pathcall_models::function::{Costs, Match};
 
 use crate::function::placed;
 use crate::harness::{Bench, Better, Figure, Metric};

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use pathcall_function::place::Strategy;
-use pathcall_sim::function::performance::{Costs, Match};
+use pathcall_models::function::{Costs, Match};
 
 use crate::function::placed;
 use crate::function_table1::{ALPHA, ROOM};

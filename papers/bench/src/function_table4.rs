@@ -72,7 +72,7 @@ fn kib(program: &Program, wanted: &dyn Fn(&str) -> bool) -> f64 {
 
 /// Lines with something in them that is no comment.
 fn lines(bench: &mut Bench, title: &str, name: &str, function: &Function) -> Result<()> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../functions").join(format!("{name}.p4c"));
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions").join(format!("{name}.p4c"));
     let written = count(&std::fs::read_to_string(&path).with_context(|| path.display().to_string())?);
     let element = &function.split.element;
     let generated = count(&xdp::emit(element, xdp::Options { storage: xdp::Storage::of(element) })?.text)

@@ -2,7 +2,7 @@
 //! both hosts (LEO Fig. 10), in virtual time with the real selector.
 
 use anyhow::Result;
-use pathcall_sim::place::performance::beds;
+use pathcall_models::place::beds;
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, throughput};

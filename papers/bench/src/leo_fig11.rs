@@ -2,7 +2,7 @@
 //! with the real selector, on on-path hosts.
 
 use anyhow::Result;
-use pathcall_sim::place::performance::beds;
+use pathcall_models::place::beds;
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, MIGRATION, Named, throughput};

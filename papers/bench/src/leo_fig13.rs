@@ -3,11 +3,11 @@
 //! virtual time, on off-path hosts.
 
 use anyhow::{Context, Result};
+use pathcall_models::place::beds::{self, Ycsb};
+use pathcall_models::place::{Arrivals, Run, Setting, Spell, Trouble, measure};
 use pathcall_place::model::NodeRole;
 use pathcall_place::path::Side;
 use pathcall_place::{PathId, Resource};
-use pathcall_sim::place::performance::beds::{self, Ycsb};
-use pathcall_sim::place::performance::{Arrivals, Run, Setting, Spell, Trouble, measure};
 use pathcall_wire::Instant;
 
 use crate::harness::{Bench, Better, Figure, Metric, Panel, Panels};

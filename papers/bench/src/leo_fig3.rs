@@ -2,7 +2,7 @@
 //! requests a second in all, a card's 24 of 71.8 million, the real selector, and nothing between it and them.
 
 use anyhow::Result;
-use pathcall_sim::place::performance::beds;
+use pathcall_models::place::beds;
 
 use crate::harness::{Bench, Better, Figure, Metric};
 use crate::leo::{ALL_ACC, ALL_CPU, IN_TURN, LEO, throughput};

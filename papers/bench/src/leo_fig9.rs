@@ -2,7 +2,7 @@
 //! the real selector, on off-path hosts.
 
 use anyhow::Result;
-use pathcall_sim::place::performance::beds::{self, Ycsb};
+use pathcall_models::place::beds::{self, Ycsb};
 
 use crate::harness::{Bench, Figure, Panel, Panels};
 use crate::leo::{ALL_ACC, ALL_CPU, LEO, latencies, row, within};

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use pathcall_endpoint::clone::Scheme;
-use pathcall_sim::clone::performance::Bed;
+use pathcall_models::clone::Bed;
 
 use crate::harness::{Bench, Better, Figure, Metric, Panels};
 use crate::netclone::model::{HIGH, exp, paper};

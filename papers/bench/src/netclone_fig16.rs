@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use apps_load::{Jitter, Plan, Service};
 use pathcall_endpoint::clone::{Budget, Scheme};
-use pathcall_sim::clone::performance::{Bed, Run, measure};
+use pathcall_models::clone::{Bed, Run, measure};
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::netclone::model::{HIGH, exp, paper};

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use pathcall_endpoint::clone::Scheme;
-use pathcall_sim::clone::performance::Workload;
+use pathcall_models::clone::Workload;
 
 use crate::harness::{Bench, Figure, Panel, Panels};
 use crate::netclone::model::{HIGH, Named, bimodal, exp, paper};

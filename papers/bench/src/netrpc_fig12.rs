@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use pathcall_endpoint::map::server::Eviction;
-use pathcall_sim::caching::{PARTS, Rule, Stream, hits};
+use pathcall_models::caching::{PARTS, Rule, Stream, hits};
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 

@@ -29,9 +29,9 @@ const GAP_NS: u64 = 400;
 const ADDRESSES: u64 = 1_000;
 
 const APPLICATIONS: [(&str, &str); 3] = [
-    ("kvs.yaml", include_str!("../../crates/place/models/applications/kvs.yaml")),
-    ("dfs.yaml", include_str!("../../crates/place/models/applications/dfs.yaml")),
-    ("ebs.yaml", include_str!("../../crates/place/models/applications/ebs.yaml")),
+    ("kvs.yaml", include_str!("../../../crates/place/models/applications/kvs.yaml")),
+    ("dfs.yaml", include_str!("../../../crates/place/models/applications/dfs.yaml")),
+    ("ebs.yaml", include_str!("../../../crates/place/models/applications/ebs.yaml")),
 ];
 
 fn run(bench: &mut Bench) -> Result<()> {

@@ -8,8 +8,6 @@
 //!                  ├─ network: faults, a stranger; pools that change, and are heard of late
 //!                  └─ judge: one whole answer or a failure in time, nothing cloned that may not be, budgets, bounds
 //! ```
-//!
-//! Beside that, [`performance`] says how long calls take at the paper's scale.
 
 pub(crate) mod element;
 mod hosts;
@@ -17,7 +15,6 @@ mod judge;
 mod network;
 pub(crate) mod part;
 mod payload;
-pub mod performance;
 pub mod plan;
 mod shrink;
 pub(crate) mod world;

@@ -7,22 +7,14 @@
 //!                  ├─ stranger: repeats and forges
 //!                  └─ judge: nothing twice, complete only with all, failed in time, nothing left
 //! ```
-//!
-//! Beside that, [`cost`] counts the messages of the [`shapes`] that the thesis measured, and their time on hosts
-//! that work on one message after the other, against plain calls ([`twin`]).
 
-pub mod cost;
 mod host;
 mod judge;
-pub mod load;
-pub mod lossy;
 mod network;
 pub(crate) mod part;
 pub mod plan;
-pub mod shapes;
 mod shrink;
 mod stranger;
-pub mod twin;
 mod work;
 pub(crate) mod world;
 

@@ -8,14 +8,11 @@
 //!                  ├─ controller: Placer, Scaler
 //!                  └─ judge: split equals whole, per flow; order; nothing lost where nothing failed; room; rest
 //! ```
-//!
-//! Beside that, [`performance`] says what placement gains, at the paper's scale.
 
 mod control;
 mod incident;
 mod judge;
 pub(crate) mod part;
-pub mod performance;
 pub mod plan;
 mod program;
 mod server;

@@ -8,7 +8,7 @@ use crate::random::Random;
 
 /// Both hosts, in virtual time.
 #[derive(Debug, Clone)]
-pub(super) struct Bed {
+pub struct Bed {
     stations: Vec<Station>,
     /// Of each path.
     ways: Vec<Vec<Step>>,
@@ -53,7 +53,7 @@ struct Step {
 
 /// Where a message is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub enum Next {
     /// At the following step, after so long on the network.
     Goes {
         /// When.
@@ -77,8 +77,9 @@ pub(super) enum Next {
 }
 
 impl Bed {
-    /// The hosts of these paths.
-    pub(super) fn new(paths: &Paths, between: Between, random: Random) -> Self {
+    /// The hosts of these paths. Times on the network, and the jitter of nodes, are drawn from `random`.
+    #[must_use]
+    pub fn new(paths: &Paths, between: Between, random: Random) -> Self {
         let stations = paths.resources.iter().map(|resource| Station::new(resource.slots as usize)).collect();
         let side =
             |hop: usize, path: &Path| path.hops.get(hop).map(|hop| paths.resources[usize::from(hop.resource.0)].side);
@@ -105,13 +106,19 @@ impl Bed {
         Self { stations, ways, network, lines, ordered, jitter, random }
     }
 
-    /// Something will befall a station.
-    pub(super) fn befall(&mut self, station: usize, spell: Spell) {
+    /// Something will befall a station, which is named by its place in [`Paths::resources`].
+    ///
+    /// # Panics
+    /// When there is no such station.
+    pub fn befall(&mut self, station: usize, spell: Spell) {
         self.stations[station].befall(spell);
     }
 
-    /// A message of a path comes to a step of its way.
-    pub(super) fn step(&mut self, now: u64, path: PathId, at: usize) -> Next {
+    /// A message of a path comes to a step of its way, at `now` in nanoseconds.
+    ///
+    /// # Panics
+    /// When the way has no such step.
+    pub fn step(&mut self, now: u64, path: PathId, at: usize) -> Next {
         let way = &self.ways[usize::from(path.0)];
         let Step { station, busy, node, after, crosses, .. } = way[at];
         let last = at + 1 == way.len();

@@ -1,6 +1,6 @@
 //! Applications on hosts, as the simulator has them.
 
-use pathcall_place::model::{NodeRole, Preset};
+use pathcall_place::model::Preset;
 use pathcall_place::{Application, Hardware, Paths};
 
 /// What runs on two hosts.
@@ -56,38 +56,5 @@ impl App {
 #[must_use]
 pub fn paths(hosts: Preset, app: App) -> Paths {
     let host = Hardware::preset(hosts);
-    lay(&host, &host, app)
-}
-
-/// The same with so many cores, and so many engines of the accelerator, at both ends.
-#[must_use]
-pub fn paths_with(hosts: Preset, app: App, cores: u32, engines: u32) -> Paths {
-    let host = host_with(hosts, cores, engines);
-    lay(&host, &host, app)
-}
-
-/// The same on hosts whose links take next to no time.
-#[must_use]
-pub fn bare_paths_with(hosts: Preset, app: App, cores: u32, engines: u32) -> Paths {
-    let mut host = host_with(hosts, cores, engines);
-    for link in &mut host.links {
-        (link.bytes_per_second, link.messages_per_second, link.latency_ns) = (1 << 50, 1_000_000_000, 0);
-    }
-    lay(&host, &host, app)
-}
-
-fn host_with(hosts: Preset, cores: u32, engines: u32) -> Hardware {
-    let mut host = Hardware::preset(hosts);
-    for node in &mut host.nodes {
-        match node.role {
-            NodeRole::Cpu => node.slots = cores,
-            NodeRole::Acc => node.slots = engines,
-            NodeRole::Nic | NodeRole::Switch => {}
-        }
-    }
-    host
-}
-
-fn lay(requester: &Hardware, responder: &Hardware, app: App) -> Paths {
-    Paths::of(requester, responder, &app.model()).unwrap_or_else(|mistake| panic!("{mistake}"))
+    Paths::of(&host, &host, &app.model()).unwrap_or_else(|mistake| panic!("{mistake}"))
 }

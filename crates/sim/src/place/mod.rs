@@ -7,13 +7,10 @@
 //!                  ├─ bed: nodes and links of both hosts, first come, first served; the network between them
 //!                  └─ judge: one answer each, in order, no stale value; counts at rest; devices left, and used again
 //! ```
-//!
-//! Beside that, [`performance`] says what choosing paths gains, at the paper's scale.
 
 mod bed;
 pub mod beds;
 mod judge;
-pub mod performance;
 pub mod plan;
 mod shrink;
 pub(crate) mod station;
@@ -21,6 +18,7 @@ pub(crate) mod world;
 
 use std::time::Duration;
 
+pub use bed::{Bed, Between, Next};
 pub use judge::Wrong;
 pub use plan::Plan;
 pub use station::{Spell, Trouble};

@@ -2,9 +2,9 @@
 //! the whole call (§6.5: about a hundred a message).
 
 use anyhow::Result;
-use pathcall_sim::delegate::cost::{PAYLOAD, Taken, called, delegated};
-use pathcall_sim::delegate::shapes::{hops, rays, short_reads};
-use pathcall_sim::delegate::twin::REQUEST_LEN;
+use pathcall_models::delegate::cost::{PAYLOAD, Taken, called, delegated};
+use pathcall_models::delegate::shapes::{hops, rays, short_reads};
+use pathcall_models::delegate::twin::REQUEST_LEN;
 
 use super::{Play, TWIN, median};
 use crate::harness::{Bench, Better, Figure, Metric};

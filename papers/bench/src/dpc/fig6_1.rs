@@ -1,7 +1,7 @@
 //! `dpc-fig6.1`: latency over the servers that a call goes through, one after the other (DPC Fig. 6.1).
 
 use anyhow::Result;
-use pathcall_sim::delegate::shapes::hops;
+use pathcall_models::delegate::shapes::hops;
 
 use crate::harness::{Bench, Figure};
 

@@ -1,7 +1,7 @@
 //! `dpc-fig6.2`: latency of two hops over the servers that the second one visits at once (DPC Fig. 6.2).
 
 use anyhow::Result;
-use pathcall_sim::delegate::shapes::fan_out;
+use pathcall_models::delegate::shapes::fan_out;
 
 use crate::harness::{Bench, Figure};
 

@@ -1,7 +1,7 @@
 //! `dpc-fig6.4`: latency of a ray over its bounces (DPC Fig. 6.4).
 
 use anyhow::Result;
-use pathcall_sim::delegate::shapes::rays;
+use pathcall_models::delegate::shapes::rays;
 
 use crate::harness::{Bench, Figure};
 

@@ -1,7 +1,7 @@
 //! `dpc-fig6.5`: latency of the LDBC short reads (DPC Fig. 6.5).
 
 use anyhow::Result;
-use pathcall_sim::delegate::shapes::short_reads;
+use pathcall_models::delegate::shapes::short_reads;
 
 use crate::harness::{Bench, Figure};
 

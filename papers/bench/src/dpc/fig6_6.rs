@@ -4,8 +4,8 @@
 //! The thesis' bars are not in the text that we have: no row says what is expected.
 
 use anyhow::Result;
-use pathcall_sim::delegate::cost::{Taken, called, delegated};
-use pathcall_sim::delegate::shapes::short_reads;
+use pathcall_models::delegate::cost::{Taken, called, delegated};
+use pathcall_models::delegate::shapes::short_reads;
 
 use super::{Play, TWIN, median};
 use crate::harness::{Bench, Better, Figure, Metric};

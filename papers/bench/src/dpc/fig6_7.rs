@@ -2,9 +2,9 @@
 //! they get done at most (DPC Fig. 6.7).
 
 use anyhow::Result;
-use pathcall_sim::delegate::cost::Cost;
-use pathcall_sim::delegate::load::{Load, Loaded, called, delegated};
-use pathcall_sim::delegate::shapes::Node;
+use pathcall_models::delegate::cost::Cost;
+use pathcall_models::delegate::load::{Load, Loaded, called, delegated};
+use pathcall_models::delegate::shapes::Node;
 
 use super::{TWIN, read};
 use crate::harness::{Bench, Better, Curves, Figure, Line, Metric};

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
-use pathcall_sim::delegate::shapes::hops;
+use pathcall_models::delegate::shapes::hops;
 
 use super::plan::{Pattern, Plan, Servers};
 use super::ways::nodes::{self, Nodes};

@@ -7,9 +7,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use pathcall_sim::delegate::lossy::{self, Setting};
-use pathcall_sim::delegate::shapes::hops;
-use pathcall_sim::random::Chance;
+use pathcall_models::delegate::lossy::{self, Chance, Setting};
+use pathcall_models::delegate::shapes::hops;
 use pathcall_testbed::Testbed;
 
 use super::field::Field;

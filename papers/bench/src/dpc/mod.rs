@@ -1,7 +1,7 @@
 //! Figures of *delegate* (DPC ch. 6): servers that pass a call on, beside a caller that asks each of them.
 //!
 //! ```text
-//! simulated: shapes ─► pathcall_sim::delegate::{cost, load, lossy} ─► exact rows, with the thesis' times
+//! simulated: shapes ─► pathcall_models::delegate::{cost, load, lossy} ─► exact rows, with the thesis' times
 //! real:      shapes ─► plan ─► ways: nodes │ twins │ stubs │ plain tonic, on hosts of a testbed (field)
 //! ```
 //!
@@ -25,8 +25,8 @@ mod testbed;
 mod ways;
 
 use anyhow::{Context, Result};
-use pathcall_sim::delegate::cost::{Cost, Taken, called, delegated};
-use pathcall_sim::delegate::shapes::{Node, Shape, short_reads};
+use pathcall_models::delegate::cost::{Cost, Taken, called, delegated};
+use pathcall_models::delegate::shapes::{Node, Shape, short_reads};
 
 use crate::harness::{Bench, Better, Curves, Figure, Line, Metric, Points};
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use pathcall_sim::delegate::cost::PAYLOAD;
-use pathcall_sim::delegate::shapes::Node;
+use pathcall_models::delegate::cost::PAYLOAD;
+use pathcall_models::delegate::shapes::Node;
 
 /// Longest way from a root.
 const DEPTH_MAX: usize = 64;
@@ -142,7 +142,7 @@ impl<A: Clone> Servers<A> {
 
 #[cfg(test)]
 mod tests {
-    use pathcall_sim::delegate::shapes::{hops, short_reads};
+    use pathcall_models::delegate::shapes::{hops, short_reads};
 
     use super::*;
 

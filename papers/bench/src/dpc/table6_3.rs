@@ -2,8 +2,8 @@
 //! what the table has.
 
 use anyhow::Result;
-use pathcall_sim::delegate::cost::{called, delegated};
-use pathcall_sim::delegate::shapes::short_reads;
+use pathcall_models::delegate::cost::{called, delegated};
+use pathcall_models::delegate::shapes::short_reads;
 
 use super::{Play, TWIN, median};
 use crate::harness::{Bench, Better, Figure, Metric};

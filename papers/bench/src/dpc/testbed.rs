@@ -5,7 +5,7 @@
 //! 2n, and so (n + 1)/2n of the time. *Of the limit* is how much of that is reached. A message passes two links.
 
 use anyhow::Result;
-use pathcall_sim::delegate::shapes::{fan_out, hops, rays, short_reads};
+use pathcall_models::delegate::shapes::{fan_out, hops, rays, short_reads};
 use pathcall_testbed::Testbed;
 
 use super::field::Field;

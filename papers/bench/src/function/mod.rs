@@ -16,7 +16,7 @@ pub(crate) mod work;
 use std::time::Duration;
 
 use pathcall_function::place::Strategy;
-use pathcall_sim::function::performance::{Costs, Match, Measured, Run, run};
+use pathcall_models::function::{Costs, Match, Measured, Run, run};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::harness::{Bench, Better, Line, Metric, Panel};

@@ -49,7 +49,7 @@ pub(crate) struct Function {
 impl Function {
     /// `functions/<name>.p4c`, for an element of so many entries.
     pub(crate) fn read(name: &str, entries: u32) -> Result<Self> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../functions").join(format!("{name}.p4c"));
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions").join(format!("{name}.p4c"));
         Self::of(path.as_path().into(), entries, |_| {})
     }
 
@@ -60,7 +60,7 @@ impl Function {
 
     /// The gateway, with a group of four next hops behind one port.
     pub(crate) fn gateway(entries: u32) -> Result<Self> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../functions/fib.p4c");
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../functions/fib.p4c");
         Self::of(path.as_path().into(), entries, |program| {
             let mut put = |table: &str, key: u128, args: Vec<u128>| {
                 let table = program.tables.iter_mut().find(|of| of.name.ends_with(table));

@@ -5,8 +5,8 @@
 //! Setting (hosts, application, traffic) ─► simulator with the real selector, load by load, seed by seed ─► rows, a Panel
 //! ```
 
+use pathcall_models::place::{Arrivals, Limit, Measured, Policy, Run, Setting, measure, sustained};
 use pathcall_place::Strategy;
-use pathcall_sim::place::performance::{Arrivals, Limit, Measured, Policy, Run, Setting, measure, sustained};
 
 use crate::harness::{Bench, Better, Line, Metric, Panel};
 

@@ -11,7 +11,7 @@ pub(crate) mod stores;
 
 use model::Point;
 use pathcall_endpoint::clone::Scheme;
-use pathcall_sim::clone::performance::{Bed, Workload};
+use pathcall_models::clone::{Bed, Workload};
 
 use crate::harness::{Bench, Better, Line, Metric, Panel};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pathcall_endpoint::clone::Scheme;
-use pathcall_sim::clone::performance::{Bed, Run, Workload, measure};
+use pathcall_models::clone::{Bed, Run, Workload, measure};
 
 /// Probabilities of jitter, which makes a call take 15 times as long (NetClone §5.1.2).
 pub(crate) const HIGH: f64 = 0.01;

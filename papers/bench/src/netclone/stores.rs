@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use apps_load::{Jitter, Plan, Run, Service, open_loop};
 use kv::cluster::{Sent, Work};
-use kv_stores::{Daemon, StoreKind};
 use kv::objects::OBJECTS;
 use kv::{Client, Cluster, Kind, Mix, Store, Waits};
+use kv_stores::{Daemon, StoreKind};
 use pathcall_endpoint::clone::Scheme;
 use tokio::runtime::Runtime;
 

@@ -15,7 +15,7 @@ use pathcall_endpoint::driver::line::Teller;
 use pathcall_endpoint::driver::link::{Link, Looking, Readiness};
 use pathcall_endpoint::driver::turns::{Turns, Wakers};
 use pathcall_endpoint::messages::{self, Event, Messages};
-use pathcall_sim::delegate::twin::{TwinCaller, serve};
+use pathcall_models::delegate::twin::{TwinCaller, serve};
 use pathcall_wire::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::sync::Notify;
@@ -94,7 +94,7 @@ impl TwinRequests {
         loop {
             let waiting = self.0.lock().waiting.pop_front();
             if let Some((from, message)) = waiting {
-                let payload = message.slice(pathcall_sim::delegate::twin::REQUEST_LEN.min(message.len())..);
+                let payload = message.slice(pathcall_models::delegate::twin::REQUEST_LEN.min(message.len())..);
                 return TwinRequest { node: Arc::clone(&self.0), from, message, payload };
             }
             self.0.work.notified().await;

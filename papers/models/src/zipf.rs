@@ -1,6 +1,6 @@
 //! Which of many keys is asked for: few very often, most hardly ever, as YCSB draws them.
 
-use crate::random::Random;
+use pathcall_sim::random::Random;
 
 /// A prime that is larger than most numbers of keys: ranks are spread over keys by it.
 const SPREAD: u64 = 2_654_435_761;

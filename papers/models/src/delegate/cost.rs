@@ -12,13 +12,13 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig, CallerEvent, Outcome};
 use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
 use pathcall_endpoint::delegate::{Context, NodeId, Peer, for_caller};
+use pathcall_sim::queue::EventQueue;
+use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
-use super::host::{Out, address, host_at};
+use super::hosts::{Out, address, host_at};
 use super::shapes::Node;
 use super::twin::{TwinCaller, serve};
-use crate::queue::EventQueue;
-use crate::random::Random;
 
 /// Bytes of every payload (§6.2).
 pub const PAYLOAD: usize = 100;

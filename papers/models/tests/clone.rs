@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use pathcall_endpoint::clone::Scheme;
-use pathcall_sim::clone::performance::{Bed, Histogram, Measured, Run, Workload, measure};
+use pathcall_models::Histogram;
+use pathcall_models::clone::{Bed, Measured, Run, Workload, measure};
 
 /// Loads over which improvements are averaged.
 const LOADS: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];

@@ -1,8 +1,8 @@
 //! What the element has to do with a stream of words whose hot ones change.
 
 use pathcall_endpoint::map::server::Eviction;
+use pathcall_models::caching::{PARTS, REGISTERS, Rule, Stream, hits};
 use pathcall_sim::Outcome;
-use pathcall_sim::caching::{PARTS, REGISTERS, Rule, Stream, hits};
 
 const STEADY: Stream = Stream { skew: 1.0, drifts: 0, calls: 500 };
 const DRIFTING: Stream = Stream { drifts: PARTS - 1, ..STEADY };

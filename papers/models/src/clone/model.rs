@@ -8,12 +8,12 @@ use pathcall_endpoint::clone::{
     Worker, WorkerConfig,
 };
 use pathcall_program::{Action, Endpoint, Program, Size};
+use pathcall_sim::queue::EventQueue;
+use pathcall_sim::random::Random;
 use pathcall_wire::{Base, CloneFrame, Flags, Instant, MAX_FRAME};
 
 use super::workload::exponential;
 use super::{Bed, Costs, Measured, Run};
-use crate::queue::EventQueue;
-use crate::random::Random;
 
 const GAID: u32 = 1;
 /// Endpoints: servers from here, callers from there, and the coordinator's host.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_sim::delegate::lossy::{Calls, Setting, play};
-use pathcall_sim::random::Chance;
+use pathcall_models::delegate::lossy::{Calls, Chance, Setting, play};
 
 /// One in a hundred frames is lost on each link, in either direction: a message passes two.
 const LOSS: Chance = Chance::percent(1);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random::Random;
+use pathcall_sim::random::Random;
 
 /// Service times without what disturbs them.
 #[derive(Debug, Clone, Copy, PartialEq)]

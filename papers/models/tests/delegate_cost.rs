@@ -1,8 +1,8 @@
 //! Messages, bytes and time of delegated calls against plain ones, on the thesis' shapes (ch. 6).
 
-use pathcall_sim::delegate::cost::{Cost, Taken, called, delegated};
-use pathcall_sim::delegate::shapes::{Node, hops, rays, short_reads};
-use pathcall_sim::delegate::twin::{REQUEST_LEN, RESPONSE_LEN};
+use pathcall_models::delegate::cost::{Cost, Taken, called, delegated};
+use pathcall_models::delegate::shapes::{Node, hops, rays, short_reads};
+use pathcall_models::delegate::twin::{REQUEST_LEN, RESPONSE_LEN};
 
 /// A client and twenty servers (§6.1).
 const HOSTS: usize = 21;

@@ -7,11 +7,11 @@ use pathcall_function::place::{
     self, Command, Config, EntryNumber, Heavy, Holder, HolderOutput, Input, Output, Placer, Strategy, TableFacts,
     Window,
 };
+use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
 use super::routes::Table;
 use super::{Match, Run, WINDOW};
-use crate::random::Random;
 
 /// What came out, of the last half of the windows.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -18,12 +18,14 @@ use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig, Cal
 use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
 use pathcall_endpoint::delegate::{Context, NodeId, Outbox, Peer, for_caller};
 use pathcall_endpoint::messages::{self, Messages};
+use pathcall_sim::queue::EventQueue;
+use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
+pub use pathcall_sim::random::Chance;
+
 use super::cost::PAYLOAD;
-use super::host::{address, host_at};
-use crate::queue::EventQueue;
-use crate::random::{Chance, Random};
+use super::hosts::{address, host_at};
 
 /// Calls before those that count: sessions are open then, and round trips known.
 const FIRST: usize = 200;

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallOptions, Caller, CallerConfig, CallerEvent, Outcome};
 use pathcall_endpoint::delegate::worker::{Worker, WorkerConfig};
 use pathcall_endpoint::delegate::{Context, for_caller};
+use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
 use super::cost::{Bench, Cost, PAYLOAD, peer};
-use super::host::{Out, address};
+use super::hosts::{Out, address};
 use super::shapes::Node;
 use super::twin::{TwinCaller, serve};
-use crate::random::Random;
 
 /// Calls as they come.
 #[derive(Debug, Clone, Copy)]

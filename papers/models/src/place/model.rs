@@ -4,12 +4,12 @@ use pathcall_place::exact::{Arrival, Solver};
 use pathcall_place::{
     Config, Decision, Go, KindId, Outcome, PathId, Request, Selector, Strategy, Ticket, select::Released,
 };
+use pathcall_sim::place::{Bed, Next};
+use pathcall_sim::queue::EventQueue;
+use pathcall_sim::random::Random;
 use pathcall_wire::Instant;
 
 use super::{Arrivals, Measured, Policy, Run, Setting};
-use crate::place::bed::{Bed, Next};
-use crate::queue::EventQueue;
-use crate::random::Random;
 
 /// A selector that is told the future is told of so many requests.
 const FORESEEN: usize = 12;

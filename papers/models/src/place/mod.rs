@@ -15,13 +15,13 @@ mod limit;
 mod model;
 
 use pathcall_place::{Config, KindId, PathId, Paths, Strategy};
+use pathcall_sim::random::Random;
 
-pub use super::bed::Between;
-pub use super::station::{Spell, Trouble};
-use crate::clone::performance::Histogram;
-use crate::random::Random;
-use crate::zipf::Zipf;
 pub use limit::{Limit, sustained};
+pub use pathcall_sim::place::{Between, Spell, Trouble};
+
+use crate::histogram::Histogram;
+use crate::zipf::Zipf;
 
 /// Hosts, application, and what is asked of it.
 #[derive(Debug, Clone)]

@@ -1,6 +1,6 @@
 //! How long packets take: in the element, or by way of a server that works on one after the other.
 
-use crate::random::Random;
+use pathcall_sim::random::Random;
 
 /// What packets cost. The paper measures 17.92 ± 5.94 µs where all go to two servers (Table I, BL, exact) and 18.92 ± 5.77
 /// where they look up prefixes; a server of one core works on six million a second (Fig. 5), and going there takes

@@ -11,11 +11,10 @@ use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::Eviction;
 use pathcall_endpoint::map::{Ack, ClearPolicy, Key, Modify, Operation};
 use pathcall_program::Size;
+use pathcall_sim::random::Random;
+use pathcall_sim::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
+use pathcall_sim::{Outcome, play};
 use pathcall_wire::Instant;
-
-use crate::random::Random;
-use crate::scenario::{ApplicationPlan, CallerPlan, Memory, Purpose, Scenario, Step};
-use crate::{Outcome, play};
 
 /// Words that there are.
 const WORDS: u64 = 2_000;

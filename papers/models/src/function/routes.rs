@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pathcall_function::ir::{ActionId, Entry, Match, TableId};
 use pathcall_function::place::Mirror;
-
-use crate::random::Random;
+use pathcall_sim::random::Random;
 
 /// Prefixes for each flow.
 const PREFIXES: usize = 4;

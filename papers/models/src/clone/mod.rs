@@ -9,7 +9,6 @@
 //! Each thread of a host takes a time of its own for each frame, one after the other; [`Costs`] says which. Wires
 //! and the switch take theirs, however many frames there are. Nothing is lost, so nothing is sent twice but clones.
 
-mod histogram;
 mod model;
 mod workload;
 
@@ -17,8 +16,9 @@ use std::time::Duration;
 
 use pathcall_endpoint::clone::Scheme;
 
-pub use histogram::Histogram;
 pub use workload::{Service, Workload};
+
+use crate::histogram::Histogram;
 
 /// The hosts and what is between them.
 #[derive(Debug, Clone, PartialEq)]

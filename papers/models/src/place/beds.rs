@@ -5,11 +5,11 @@
 //! processor alone and the accelerator alone sustain about what the paper's figures show; links as the presets have them;
 //! times at nodes vary by a twentieth either way; time stamps add 100 ns at most.
 
-use pathcall_place::Paths;
-use pathcall_place::model::Preset;
+use pathcall_place::model::{NodeRole, Preset};
+use pathcall_place::{Hardware, Paths};
+use pathcall_sim::place::beds::App;
 
 use super::{Between, Setting, Traffic};
-use crate::place::beds::{App, bare_paths_with, paths_with};
 use crate::zipf::Zipf;
 
 /// Between the hosts (LEO §V-A).
@@ -34,7 +34,7 @@ pub enum Ycsb {
 /// A key-value store on off-path hosts of eight cores.
 #[must_use]
 pub fn kvs(workload: Ycsb) -> Setting {
-    let paths = paths_with(Preset::OffPath, App::Kvs, 8, 1);
+    let paths = paths(&host(Preset::OffPath, 8, 1), App::Kvs);
     let kinds: &[(&str, f64)] = match workload {
         Ycsb::B => &[("GET", 0.95), ("PUT", 0.05)],
         Ycsb::C => &[("GET", 1.0)],
@@ -45,14 +45,14 @@ pub fn kvs(workload: Ycsb) -> Setting {
 /// A distributed file system on off-path hosts of so many cores.
 #[must_use]
 pub fn dfs(cores: u32) -> Setting {
-    setting(paths_with(Preset::OffPath, App::Dfs, cores, 1), &[("WRITE", 1.0)], None, CHUNKS)
+    setting(paths(&host(Preset::OffPath, cores, 1), App::Dfs), &[("WRITE", 1.0)], None, CHUNKS)
 }
 
 /// Elastic block storage on on-path hosts of so many cores: reads of 64 KiB, or of 4 KiB.
 #[must_use]
 pub fn ebs(cores: u32, large: bool) -> Setting {
     let kind = if large { "READ64K" } else { "READ4K" };
-    let mut setting = setting(paths_with(Preset::OnPath, App::Ebs, cores, 1), &[(kind, 1.0)], None, 1);
+    let mut setting = setting(paths(&host(Preset::OnPath, cores, 1), App::Ebs), &[(kind, 1.0)], None, 1);
     setting.traffic.addresses = BLOCKS;
     setting
 }
@@ -60,7 +60,11 @@ pub fn ebs(cores: u32, large: bool) -> Setting {
 /// A server of 16 cores with a card of 24, and nothing between it and who asks (Fig. 3).
 #[must_use]
 pub fn server() -> Setting {
-    let mut setting = setting(bare_paths_with(Preset::OffPath, App::Server, 16, 24), &[("REQUEST", 1.0)], None, 1);
+    let mut bare = host(Preset::OffPath, 16, 24);
+    for link in &mut bare.links {
+        (link.bytes_per_second, link.messages_per_second, link.latency_ns) = (1 << 50, 1_000_000_000, 0);
+    }
+    let mut setting = setting(paths(&bare, App::Server), &[("REQUEST", 1.0)], None, 1);
     setting.between = Between { network_ns: (0, 0), ordered: false, jitter: JITTER };
     setting
 }
@@ -72,4 +76,22 @@ fn setting(paths: Paths, kinds: &[(&str, f64)], zipf: Option<Zipf>, parts: usize
     let traffic = Traffic { kinds: kinds.iter().map(kind).collect(), zipf, addresses: u64::MAX, parts };
     let between = Between { network_ns: NETWORK_NS, ordered: false, jitter: JITTER };
     Setting { paths, traffic, between, noise_ns: 100 }
+}
+
+/// A host of a model with so many cores, and so many engines of the accelerator.
+fn host(model: Preset, cores: u32, engines: u32) -> Hardware {
+    let mut host = Hardware::preset(model);
+    for node in &mut host.nodes {
+        match node.role {
+            NodeRole::Cpu => node.slots = cores,
+            NodeRole::Acc => node.slots = engines,
+            NodeRole::Nic | NodeRole::Switch => {}
+        }
+    }
+    host
+}
+
+/// An application on two hosts that are alike.
+fn paths(host: &Hardware, app: App) -> Paths {
+    Paths::of(host, host, &app.model()).unwrap_or_else(|mistake| panic!("{mistake}"))
 }
