@@ -68,7 +68,7 @@ fn figures_are_named_and_an_unknown_one_is_refused() {
 
 #[test]
 fn every_figure_is_on_the_page_and_no_other() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/figures.md");
     let page = std::fs::read_to_string(page).expect("the page of figures");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let mut on_the_page: Vec<&str> = rows.map(|(name, _)| name).collect();

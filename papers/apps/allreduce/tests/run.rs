@@ -140,7 +140,7 @@ fn through_map(extra: &[&str]) -> serde_json::Value {
 #[tokio::test]
 async fn through_map_with_an_element_and_without() {
     let both = |url: &str| [through_map(&[]), through_map(&["--controller", url])];
-    let [without, with] = apps_testing::by_element(both).await;
+    let [without, with] = pathcall_test_support::element::by_element(both).await;
     assert_eq!(without["element_share"], 0.0, "{without}");
     assert!(with["element_share"].as_f64().is_some_and(|share| share > 0.5), "{with}");
     // Integers do not mind who adds them up, nor in which order: the sums of each host, rounded.

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use apps_testing::{Running, free_tcp, free_udp};
+use pathcall_test_support::application::{Running, free_tcp, free_udp};
 
 const CHAIN: &str = env!("CARGO_BIN_EXE_chain");
 
 fn chain(arguments: &[&str]) -> Result<String, String> {
-    apps_testing::says(CHAIN, arguments)
+    pathcall_test_support::application::says(CHAIN, arguments)
 }
 
 /// A process that has said that it is there.

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use apps_testing::{Running, free_udp};
+use pathcall_test_support::application::{Running, free_udp};
 
 const CHORD: &str = env!("CARGO_BIN_EXE_chord");
 
 fn chord(arguments: &[&str]) -> Result<String, String> {
-    apps_testing::says(CHORD, arguments)
+    pathcall_test_support::application::says(CHORD, arguments)
 }
 
 /// A node: its process, name and URL.

@@ -81,9 +81,41 @@ proptest! {
         chunk[4] = form;
         chunk.extend(&bytes);
         let mut room = vec![0; HEAD + 70_000];
-        let _ = unpack(&chunk, &mut room);
-        let _ = unpack(&bytes, &mut room);
+        for bytes in [&chunk[..], &bytes] {
+            is_as_long_as_its_head_says(bytes, &mut room)?;
+        }
     }
+
+    /// Near what packing gives, so that blocks and their inner lengths are come to.
+    #[test]
+    fn what_unpacks_is_as_long_as_its_head_says(
+        raw in raw(),
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        more in vec(any::<u8>(), 0..40),
+    ) {
+        let chunk = plain(1, 2, 3, 4, &raw);
+        let mut room = vec![0; HEAD + 70_000];
+        for codec in CODECS {
+            let mut packed = packed(codec, &chunk);
+            packed.extend(&more);
+            for (at, to) in &changes {
+                let at = at.index(packed.len());
+                packed[at] = *to;
+            }
+            is_as_long_as_its_head_says(&packed, &mut room)?;
+        }
+    }
+}
+
+/// Bytes from anywhere: no panic, whether there is room for what they say or not.
+fn is_as_long_as_its_head_says(bytes: &[u8], room: &mut [u8]) -> Result<(), TestCaseError> {
+    let little = room.len() / 100;
+    for end in [little, room.len()] {
+        if let Ok(length) = unpack(bytes, &mut room[..end]) {
+            prop_assert_eq!(length, HEAD + Head::parse(bytes).expect("a head").raw as usize);
+        }
+    }
+    Ok(())
 }
 
 #[test]

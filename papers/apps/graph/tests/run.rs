@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use apps_testing::{Running, free_udp};
+use pathcall_test_support::application::{Running, free_udp};
 
 const GRAPH: &str = env!("CARGO_BIN_EXE_graph");
 
 fn graph(arguments: &[&str]) -> Result<String, String> {
-    apps_testing::says(GRAPH, arguments)
+    pathcall_test_support::application::says(GRAPH, arguments)
 }
 
 /// A node: its process and URL.

@@ -177,7 +177,9 @@ fn command(kind: StoreKind, directory: &Path, memory_mb: u32) -> Command {
             command.arg("--dir").arg(directory).arg("--unixsocket").arg(socket)
         }
         // The user is heeded only where root starts it, and then has to be named.
-        StoreKind::Memcached => command.args(["-t", "1", "-u", "root", "-m"]).arg(memory_mb.to_string()).arg("-s").arg(socket),
+        StoreKind::Memcached => {
+            command.args(["-t", "1", "-u", "root", "-m"]).arg(memory_mb.to_string()).arg("-s").arg(socket)
+        }
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     command

@@ -1,0 +1,5 @@
+//! Tests of `chain`.
+
+mod crash;
+mod linearizable;
+mod run;

@@ -1,0 +1,4 @@
+//! Tests of `chord`.
+
+mod find;
+mod run;

@@ -1,0 +1,4 @@
+//! Tests of `files`.
+
+mod kernels;
+mod run;

@@ -1,0 +1,4 @@
+//! Tests of `graph`.
+
+mod answers;
+mod run;
