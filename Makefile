@@ -89,9 +89,11 @@ fuzz:
 package:
 	$(CARGO) package --workspace --allow-dirty
 
-# The papers' applications and figures: a workspace of its own, built and tested.
+# The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
+PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)
 papers:
-	cd papers && $(CARGO) test --workspace
+	cd papers && $(CARGO) clippy $(PAPERS) --all-targets -- -D warnings
+	cd papers && $(CARGO) test $(PAPERS)
 
 # Figures beside their peers: all of them, or FIGURE=name (`--list` names them). Those on testbeds take root;
 # XDP=1 adds the rows of the element in the kernel. OpenCL on the processor (PoCL) gets one of its cores.
