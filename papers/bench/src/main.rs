@@ -174,7 +174,7 @@ struct Args {
     #[arg(long, hide = true)]
     own_memory: bool,
     /// Where results go: `<DIR>/bench/<figure>.json` and `<DIR>/figures/<figure>.svg`
-    #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "target")]
+    #[arg(long, value_name = "DIR", env = "CARGO_TARGET_DIR", default_value = "../target")]
     out: PathBuf,
 }
 
