@@ -54,7 +54,7 @@ struct Measured {
 /// Names of all figures, and what they show, from the bench's sources, by name.
 pub fn of_the_bench() -> BTreeMap<String, String> {
     let mut figures = BTreeMap::new();
-    for file in tracked().iter().filter(|file| file.starts_with("bench/src/") && file.ends_with(".rs")) {
+    for file in tracked().iter().filter(|file| file.starts_with("papers/bench/src/") && file.ends_with(".rs")) {
         let text = read(file).unwrap_or_default();
         for part in text.split("Figure {").skip(1) {
             let quoted = |field: &str| {

@@ -155,13 +155,17 @@ fn a_program_without_tests_has_none() {
 
 #[test]
 fn every_workspace_dependency_is_used() {
-    let text = read("Cargo.toml").expect("the workspace");
-    let (_, rest) = text.split_once("[workspace.dependencies]").expect("dependencies");
-    let manifests: String = tracked().iter().filter(|f| f.ends_with("Cargo.toml")).filter_map(|f| read(f)).collect();
-    for line in rest.lines().skip(1).take_while(|line| !line.starts_with('[')) {
-        let Some((name, _)) = line.split_once(" = ") else { continue };
-        let used = [format!("\n{name}.workspace"), format!("\n{name} = {{ workspace")];
-        assert!(used.iter().any(|u| manifests.contains(u)), "workspace dependency {name} is used by nobody");
+    for (workspace, of_papers) in [("Cargo.toml", false), ("papers/Cargo.toml", true)] {
+        let text = read(workspace).expect("the workspace");
+        let (_, rest) = text.split_once("[workspace.dependencies]").expect("dependencies");
+        let members =
+            tracked().into_iter().filter(|f| f.ends_with("Cargo.toml") && f.starts_with("papers/") == of_papers);
+        let manifests: String = members.filter_map(|f| read(&f)).collect();
+        for line in rest.lines().skip(1).take_while(|line| !line.starts_with('[')) {
+            let Some((name, _)) = line.split_once(" = ") else { continue };
+            let used = [format!("\n{name}.workspace"), format!("\n{name} = {{ workspace")];
+            assert!(used.iter().any(|u| manifests.contains(u)), "{workspace}: {name} is used by nobody");
+        }
     }
 }
 
