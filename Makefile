@@ -86,8 +86,10 @@ fuzz:
 	SECONDS_EACH=$(SECONDS) fuzz/run
 
 # What a registry would get of the crates that are published, built from that alone.
+PUBLISHED = $(foreach manifest,$(shell grep -L '^publish = false' crates/*/Cargo.toml), \
+  -p $(shell grep -m1 -o '"pathcall[a-z0-9-]*"' $(manifest)))
 package:
-	$(CARGO) package --workspace --allow-dirty
+	CARGO_TARGET_DIR=$(abspath $(OUT)) $(CARGO) package $(PUBLISHED)
 
 # The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
 PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)
