@@ -294,27 +294,3 @@ impl Installer {
         &self.balance
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fixtures::count;
-    use crate::interp::Interpreter;
-    use crate::ir::ActionId;
-    use crate::split::{Target, split};
-
-    #[test]
-    fn an_entry_begins_without_values_but_not_with_older_ones_than_came() {
-        let split = split(&count(), &Target::default()).expect("can be split");
-        let mut element = Interpreter::new(&split.element).expect("runs");
-        let mut installer = Installer::new(&split.element, split.generated.balance.clone(), Vec::new());
-        let state = split.generated.balance.arrays.state;
-        // The response of turn 3 has overtaken that of turn 2, and the entry.
-        element.set_register(state, 5, 3 << 2 | 1);
-        let keys = vec![Match { value: 9, prefix_bits: 32 }];
-        let entry = Entry { keys, action: ActionId(0), args: vec![70] };
-        let insert = place::Command::Insert { table: TableId(0), entry, number: 5 };
-        assert_eq!(installer.place(&mut element, &[insert]), Outcome::default());
-        assert_eq!(element.register(state, 5), 3 << 2);
-    }
-}

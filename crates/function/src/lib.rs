@@ -25,8 +25,6 @@ pub mod diag;
 pub mod emit;
 pub mod exec;
 pub mod handler;
-#[cfg(any(test, feature = "random"))]
-pub mod held;
 pub mod installer;
 pub mod interp;
 pub mod ir;
@@ -35,8 +33,6 @@ pub mod live;
 pub mod mirror;
 mod parse;
 pub mod place;
-#[cfg(any(test, feature = "random"))]
-pub mod random;
 pub mod run;
 pub mod scale;
 pub mod serve;
@@ -82,5 +78,3 @@ pub fn parse(sources: &mut Sources, input: impl Into<Input>) -> Result<(), Vec<D
     parse::program(&read.tokens, &mut sink);
     if sink.is_empty() { Ok(()) } else { Err(sink.into_vec()) }
 }
-#[cfg(test)]
-mod fixtures;

@@ -12,7 +12,7 @@ use pathcall_function::split::{Split, Target, split};
 use pathcall_function::{Report, Sources, compile};
 use pathcall_sandbox::{BuildError, Kind};
 
-mod bits;
+pub mod bits;
 
 use bits::{BITS, check, packet};
 

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use pathcall_function::held::{Faults, Function, Kind, Plan, Played, Reread, Sent, play};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
+use pathcall_function_testing::held::{Faults, Function, Kind, Plan, Played, Reread, Sent, play};
 use pcap_file::pcap::PcapReader;
 
 /// Flows of a run.

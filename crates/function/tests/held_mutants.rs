@@ -3,9 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use pathcall_function::held::{Faults, Function, Kind, Plan, play};
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
+use pathcall_function_testing::held::{Faults, Function, Kind, Plan, play};
 use pathcall_wire::{Mutant, mutant};
 
 /// Runs of each function within which a mistake has to show.

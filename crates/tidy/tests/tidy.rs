@@ -19,6 +19,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("program", &["wire"]),
     ("endpoint", &["wire", "shm"]),
     ("function", &["wire", "sandbox"]),
+    ("function-testing", &["function"]),
     ("place", &["wire", "shm", "endpoint"]),
     ("place-c", &["wire", "place"]),
     ("build", &["proto", "place"]),

@@ -18,9 +18,6 @@ mod scan;
 mod serve;
 pub mod world;
 
-#[cfg(test)]
-mod tests;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -393,3 +390,6 @@ impl Handler {
         self.rests_until_ms = Some(now_ms + pause_ms);
     }
 }
+
+#[cfg(test)]
+mod tests;

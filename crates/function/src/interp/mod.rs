@@ -341,6 +341,3 @@ impl Execution for Interpreter {
         self.dropped[reason as usize]
     }
 }
-
-#[cfg(test)]
-mod tests;

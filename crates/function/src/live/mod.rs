@@ -14,9 +14,6 @@
 mod controller;
 mod member;
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use crate::ir::{Entry, TableId};

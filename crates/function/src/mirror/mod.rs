@@ -13,9 +13,6 @@ pub mod layout;
 pub mod lpm;
 pub mod wheel;
 
-#[cfg(test)]
-mod tests;
-
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 

@@ -19,9 +19,6 @@ mod placer;
 mod rank;
 mod threshold;
 
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

@@ -264,6 +264,3 @@ impl<H: Handler, E: Execution> System<H, E> {
         self.control.scaled()
     }
 }
-
-#[cfg(test)]
-mod tests;

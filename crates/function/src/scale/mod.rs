@@ -21,9 +21,6 @@ mod ranges;
 mod scaler;
 mod topology;
 
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 pub use crate::place::ServerId;

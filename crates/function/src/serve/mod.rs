@@ -11,8 +11,6 @@ mod flows;
 mod made_here;
 mod repeats;
 mod server;
-#[cfg(test)]
-mod tests;
 mod unlisted;
 
 use crate::ir::{Entry, Match, RegisterId, TableId};

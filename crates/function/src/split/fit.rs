@@ -33,7 +33,6 @@ impl Fitted {
 }
 
 /// All that can be postponed is, whether it helps or not.
-#[cfg(test)]
 pub fn postpone_all(program: &Program, parts: &Parts, target: &Target) -> Fitted {
     let carried = carried(program, parts);
     let all = postpone::candidates(program, parts, &carried);

@@ -253,3 +253,16 @@ pub fn split(program: &Program, target: &Target) -> Result<Split, Refused> {
     let fitted = fit::fit(program, &parts, target)?;
     Ok(fitted.finish(handler, warnings))
 }
+
+/// Splits a function with every value postponed that can be, however much the target's header vector holds: as [`split`],
+/// and with the least in requests.
+///
+/// # Errors
+/// As [`split`], but that it fits.
+pub fn split_postponing_all(program: &Program, target: &Target) -> Result<Split, Refused> {
+    let handler = program.handler.clone().ok_or(Refused::NoCall)?;
+    let parts = find::parts(program)?;
+    find::check(program, &parts)?;
+    let warnings = find::warnings(program, &parts);
+    Ok(fit::postpone_all(program, &parts, target).finish(handler, warnings))
+}

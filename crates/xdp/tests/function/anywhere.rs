@@ -3,7 +3,7 @@
 use pathcall_function::emit::xdp::unsupported;
 use pathcall_function::exec::Execution;
 use pathcall_function::interp::Interpreter;
-use pathcall_function::random::{Choices, Limits, first_difference, program, steps};
+use pathcall_function_testing::random::{Choices, Limits, first_difference, program, steps};
 use pathcall_xdp::function::{Anywhere, Config};
 
 #[test]

@@ -3,8 +3,8 @@
 use pathcall_function::emit::xdp::Storage;
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::{ActionId, Entry, Match, Program, TableId};
-use pathcall_function::random::{Choices, Limits, Step, first_difference, program, steps};
 use pathcall_function::{Input, Sources, compile};
+use pathcall_function_testing::random::{Choices, Limits, Step, first_difference, program, steps};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, FileFailurePersistence, TestCaseError, TestRunner};

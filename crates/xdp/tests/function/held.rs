@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use pathcall_function::held::{Faults, Function, Kind, Plan, play};
 use pathcall_function::ir::Program;
+use pathcall_function_testing::held::{Faults, Function, Kind, Plan, play};
 use pathcall_xdp::function::{Config, XdpFunction};
 
 const TESTING: Config = Config { testing: true, local_port: None, storage: None };

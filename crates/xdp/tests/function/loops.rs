@@ -1,7 +1,7 @@
 //! Parsers that go round, as often as packets are long; and one that would for ever.
 
-use pathcall_function::random::Step;
 use pathcall_function::{Input, Sources, compile};
+use pathcall_function_testing::random::Step;
 
 /// Pairs of bytes are taken while the first is 1; a 2 never ends.
 const TEXT: &str = "#include <core.p4>\n#include <v1model.p4>

@@ -3,7 +3,7 @@
 use pathcall_conformance::Random;
 use pathcall_function::emit::xdp::{Emitted, Options, Storage, emit};
 use pathcall_function::interp::Interpreter;
-use pathcall_function::random::{Choices, Limits, first_difference, program, steps};
+use pathcall_function_testing::random::{Choices, Limits, first_difference, program, steps};
 use pathcall_xdp::function::{Config, Error, XdpFunction};
 
 /// A program that shows it, what it is, what is written, and what is written instead.

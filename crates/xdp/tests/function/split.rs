@@ -12,9 +12,9 @@ use pathcall_conformance::Random;
 use pathcall_function::emit::xdp::Storage;
 use pathcall_function::interp::Interpreter;
 use pathcall_function::ir::Program;
-use pathcall_function::random::{Choices, first_difference, steps};
 use pathcall_function::split::{Target, split};
 use pathcall_function::{Report, Sources, compile};
+use pathcall_function_testing::random::{Choices, first_difference, steps};
 use pathcall_xdp::cost::COMPILER;
 use pathcall_xdp::function::{Config, XdpFunction};
 

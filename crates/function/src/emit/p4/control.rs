@@ -198,8 +198,11 @@ impl Text<'_> {
                 this.braced("key =", |this| {
                     for key in &table.keys {
                         let kind = if key.kind == MatchKind::Lpm { "lpm" } else { "exact" };
-                        let line =
-                            format!("{}: {kind} @name(\"{}\");", this.expr(&key.expr), super::names::clean(&key.name));
+                        let line = format!(
+                            "{}: {kind} @name(\"{}\");",
+                            this.expr(&key.expr),
+                            super::names::identifier(&key.name)
+                        );
                         this.line(&line);
                     }
                 });

@@ -16,8 +16,7 @@ mod stmt;
 use crate::emit::walk;
 use crate::ir::{Expr, Program, SlotKind, Span, StmtKind, Ty};
 use names::Names;
-#[cfg(any(test, feature = "random"))]
-pub(crate) use names::clean;
+pub use names::identifier;
 
 /// A program that P4_16 has no words for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,12 +51,12 @@ pub fn emit(program: &Program) -> Result<String, Unsayable> {
 }
 
 /// Names of a program's digests: as the text has them, and as they are.
-#[cfg(any(test, feature = "random"))]
-pub(crate) fn digests(program: &Program) -> Vec<(String, String)> {
+#[must_use]
+pub fn digest_names(program: &Program) -> Vec<(String, String)> {
     let mut names = Vec::new();
     walk::statements(program, &mut |statement| {
         if let StmtKind::Digest { name, .. } = &statement.kind {
-            names.push((clean(name), name.clone()));
+            names.push((identifier(name), name.clone()));
         }
     });
     names
@@ -178,7 +177,7 @@ impl Text<'_> {
         let mut found: Vec<(String, Vec<Expr>)> = Vec::new();
         walk::statements(self.program, &mut |stmt| {
             if let StmtKind::Digest { name, values } = &stmt.kind {
-                let name = names::clean(name);
+                let name = identifier(name);
                 if !found.iter().any(|(known, _)| *known == name) {
                     found.push((name, values.clone()));
                 }
@@ -206,6 +205,3 @@ fn type_name(ty: Ty) -> String {
         Ty::Float => "bit<32>".to_owned(),
     }
 }
-
-#[cfg(test)]
-mod tests;

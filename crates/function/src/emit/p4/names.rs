@@ -90,7 +90,7 @@ impl Names {
     pub(super) fn of(program: &Program) -> Self {
         let mut taken: HashSet<String> = words().map(str::to_owned).collect();
         let (header_types, headers, members) = headers(program, &mut taken);
-        let mut each = |name: &str| unique(&clean(name), &mut taken);
+        let mut each = |name: &str| unique(&identifier(name), &mut taken);
         let actions = program.actions.iter().map(|action| each(&action.name)).collect();
         let tables = program.tables.iter().map(|table| each(&table.name)).collect();
         let registers = program.registers.iter().map(|register| each(&register.name)).collect();
@@ -104,15 +104,15 @@ impl Names {
         let fields = program.slots.iter().map(|slot| match slot.kind {
             SlotKind::Field { header, .. } => {
                 let header = &program.headers[header.0 as usize].name;
-                clean(slot.name.strip_prefix(header.as_str()).unwrap_or(&slot.name).trim_start_matches('.'))
+                identifier(slot.name.strip_prefix(header.as_str()).unwrap_or(&slot.name).trim_start_matches('.'))
             }
             SlotKind::Standard(which) => standard(which).to_owned(),
             // Metadata is reached through its parameter, whatever that was called.
             SlotKind::Metadata => {
                 let own = slot.name.split_once('.').map_or(slot.name.as_str(), |(_, own)| own);
-                unique(&clean(own), &mut metadata)
+                unique(&identifier(own), &mut metadata)
             }
-            _ => unique(&clean(&slot.name), &mut metadata),
+            _ => unique(&identifier(&slot.name), &mut metadata),
         });
         let fields: Vec<String> =
             fields.map(|name| if words().any(|word| word == name) { format!("{name}_") } else { name }).collect();
@@ -156,7 +156,7 @@ fn headers(program: &Program, taken: &mut HashSet<String>) -> (Vec<String>, Vec<
     for header in &program.headers {
         let known = types.iter().find(|(name, _)| *name == header.type_name).map(|(_, ty)| ty.clone());
         let ty = known.unwrap_or_else(|| {
-            let ty = unique(&clean(&header.type_name), taken);
+            let ty = unique(&identifier(&header.type_name), taken);
             types.push((header.type_name.clone(), ty.clone()));
             ty
         });
@@ -235,22 +235,23 @@ pub(super) fn errors(program: &Program) -> usize {
     program.parser.states.iter().map(|state| of(&state.next)).max().unwrap_or(0).max(most)
 }
 
-/// A name with only what names may have: `pre.nat_out` becomes `pre_nat_out`.
-pub(crate) fn clean(name: &str) -> String {
-    let mut clean: String = name
+/// A name with only what identifiers of P4 may have: `pre.nat_out` becomes `pre_nat_out`.
+#[must_use]
+pub fn identifier(name: &str) -> String {
+    let mut identifier: String = name
         .chars()
         .filter(|c| *c != ']')
         .map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' })
         .collect();
-    if clean.is_empty() || clean.starts_with(|c: char| c.is_ascii_digit()) {
-        clean.insert(0, '_');
+    if identifier.is_empty() || identifier.starts_with(|c: char| c.is_ascii_digit()) {
+        identifier.insert(0, '_');
     }
-    clean
+    identifier
 }
 
 /// The same, and no word of the language.
 fn word(name: &str) -> String {
-    let name = clean(name);
+    let name = identifier(name);
     if words().any(|word| word == name) { format!("{name}_") } else { name }
 }
 

@@ -114,7 +114,7 @@ impl Text<'_> {
             StmtKind::Digest { name, values } => {
                 self.told += 1;
                 let (told, values) = (format!("told_{}", self.told), self.list(values));
-                let name = names::clean(name);
+                let name = names::identifier(name);
                 self.braced("", |this| {
                     this.line(&format!("{name} {told} = {values};"));
                     this.line(&format!("digest<{name}>(1, {told});"));

@@ -74,38 +74,3 @@ fn multicasts(program: &Program, stmt: &Stmt) -> bool {
     };
     to.is_some_and(|to| program.slots[to.0 as usize].kind == SlotKind::Standard(Standard::McastGroup))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::split::{Target, split};
-    use crate::{Input, Report, Sources, compile};
-
-    #[test]
-    fn all_that_the_kernel_cannot_do_is_listed_with_its_place() {
-        let text = "#include <inet.p4>\nstruct metadata { }\n\
-            request { @flow bit<8> a; } response { bit<8> b; } void remote_handler(in request req, out response res) { }\n\
-            control pre_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, out bool flight, \
-            out request req, out response res) { apply { } }\n\
-            control post_processing(inout inet_t hdr, inout metadata md, inout standard_metadata_t sm, in response res) {\n\
-            register<bit<16>>(1) groups;\n\
-            apply {\nsm.mcast_grp = 3;\nclone(CloneType.I2E, 2);\nsm.mcast_grp = 0;\ngroups.read(sm.mcast_grp, 0);\n\
-            hash(sm.mcast_grp, HashAlgorithm.crc16, 16w0, { hdr.ipv4.ttl }, 16w4);\n} }\n\
-            #include <pipeline.p4>\n";
-        let mut sources = Sources::default();
-        let program = compile(&mut sources, Input::Text { name: "f.p4c".into(), text: text.into() })
-            .unwrap_or_else(|wrong| panic!("{}", Report(&wrong, &sources)));
-        let told = |program: &Program| -> Vec<(String, usize)> {
-            let all = unsupported(program).into_iter();
-            all.map(|one| (one.construct, sources.position(one.at).0)).collect()
-        };
-        let names = |told: Vec<(String, usize)>| told.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        let group = "standard_metadata.mcast_grp";
-        assert_eq!(names(told(&program)), ["remote_handler", group, "clone", group, group]);
-        let element = split(&program, &Target::default()).expect("can be split").element;
-        let lines = text.lines().position(|line| line.starts_with("sm.mcast_grp = 3")).expect("a line") + 1;
-        let expected = [(group, 0), ("clone", 1), (group, 3), (group, 4)];
-        assert_eq!(told(&element), expected.map(|(name, line)| (name.to_owned(), lines + line)));
-        assert!(super::super::emit(&element, super::super::Options::default()).is_err());
-    }
-}

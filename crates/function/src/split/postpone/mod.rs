@@ -247,6 +247,3 @@ fn told(program: &Program, choice: &Choice, gone: &Places, back: &Slice, on_serv
         .map(|slot| one(slot, back, if gone.has(*slot) { Later::Behind } else { Later::AgainBehind }));
     behind.chain(choice.server.iter().map(|slot| one(slot, on_server, Later::Server))).collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,283 @@
+//! Functions split, in one process, against the same in one piece.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use pathcall_function::exec::{Output, Reason};
+use pathcall_function::interp::Interpreter;
+use pathcall_function::ir::Program;
+use pathcall_function::place::ServerId;
+use pathcall_function::place::Strategy as Placement;
+use pathcall_function::run::{Config, Oracle, System};
+use pathcall_function::split::balance::Sizes;
+use pathcall_function::split::{Event, Target, split};
+use pathcall_function::{place, scale};
+use pathcall_function_testing::fixtures::{Tables, count, counted, nat, natted};
+
+/// What happens, in order.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A packet of this flow after so many microseconds; `true`: towards the inside.
+    Packet { flow: u8, after_us: u16, inward: bool, tagged: bool },
+    /// The group shall be these servers (bits).
+    Want(u8),
+}
+
+fn sizes() -> Sizes {
+    Sizes {
+        entries: 8,
+        cells_log2: 8,
+        period_log2: 14,
+        window_log2: 12,
+        flows_log2: 10,
+        filter_log2: 12,
+        ..Sizes::default()
+    }
+}
+
+fn config(placement: Placement, control_us: u64) -> Config {
+    let place = place::Config {
+        strategy: placement,
+        k: 0.5,
+        idle: Duration::from_millis(60),
+        stay: Duration::from_millis(5),
+        force_after: None,
+        reuse_after: Duration::from_millis(40),
+        ..place::Config::default()
+    };
+    let scale = scale::Config {
+        report_within: Duration::from_secs(3600),
+        quiet: Duration::from_millis(40),
+        drain_after: Duration::from_secs(3600),
+        ..scale::Config::default()
+    };
+    Config { place, scale, control_us, report_every: Duration::from_millis(5), ..Config::default() }
+}
+
+/// Delays between 50 µs and 3 ms, drawn from a seed.
+fn delays(mut seed: u64) -> impl FnMut(ServerId) -> u64 {
+    move |_| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        50 + (seed >> 33) % 2950
+    }
+}
+
+fn system(
+    program: &Program,
+    handler: fn(&Program) -> Tables,
+    (placement, control_us): (Placement, u64),
+    seed: u64,
+) -> System<Tables, Interpreter> {
+    let split = split(program, &Target { function: 7, sizes: sizes(), phv_bits: None }).expect("can be split");
+    let element = Interpreter::new(&split.element).expect("runs");
+    let servers = (0..4).map(|_| handler(program)).collect();
+    let mut system = System::new(split, element, servers, 2, &config(placement, control_us), delays(seed));
+    // Groups and ranges are there before the first packet.
+    system.advance(50_000, &mut |output| panic!("nothing came in: {output:?}"));
+    system
+}
+
+fn nat_packet(outward: bool, tagged: bool, key: u32, flow: u16, seq: u16) -> Vec<u8> {
+    let mut bytes = vec![0xd0, 1, 2, 3, 4, flow as u8, 0x50, 1, 2, 3, 4, seq as u8];
+    if tagged {
+        bytes.extend([0x81, 0x00, 0, flow as u8]);
+    }
+    bytes.extend([0x09, 0x00, u8::from(outward), 64, 0, 0]);
+    let (from, to) = if outward { (key, 0x0808_0808) } else { (0x0808_0808, key) };
+    bytes.extend(from.to_be_bytes());
+    bytes.extend(to.to_be_bytes());
+    bytes.extend(flow.to_be_bytes());
+    bytes.extend(seq.to_be_bytes());
+    bytes.extend(b"payload");
+    bytes
+}
+
+/// Where checksum and `from` stand in a packet that left: without a tag.
+const SUM: std::ops::Range<usize> = 16..18;
+const FROM: std::ops::Range<usize> = 18..22;
+
+fn word(bytes: &[u8], at: std::ops::Range<usize>) -> u32 {
+    bytes[at].iter().fold(0, |word, byte| word << 8 | u32::from(*byte))
+}
+
+/// Ports and bytes.
+type Packets = Vec<(u16, Vec<u8>)>;
+
+/// Packets that left, for each flow and direction in order; a flow is known by the packet's addresses.
+#[derive(Debug, Default)]
+struct Left {
+    flows: BTreeMap<(u8, bool), Packets>,
+    /// The value that a flow was given.
+    values: BTreeMap<u8, u32>,
+}
+
+impl Left {
+    fn take(&mut self, output: Output<'_>) {
+        let Output::Packet { port, bytes } = output else { return };
+        let mut bytes = bytes.to_vec();
+        let flow = bytes[5];
+        let outward = bytes[14] == 1;
+        if outward {
+            let value = word(&bytes, FROM);
+            assert_eq!(*self.values.entry(flow).or_insert(value), value, "a flow keeps its value");
+            // The value is another on other machines, and the checksum over it.
+            bytes[FROM].fill(0);
+        }
+        bytes[SUM].fill(0);
+        self.flows.entry((flow, outward)).or_default().push((port, bytes));
+    }
+}
+
+fn key(flow: u8) -> u32 {
+    0x0a00_0000 | u32::from(flow)
+}
+
+/// Plays steps on both; what left, and how many packets the element worked on alone.
+fn play_nat(steps: &[Step], placement: Placement, seed: u64) -> (Left, Left, u64) {
+    let program = nat();
+    let mut parts = system(&program, natted, (placement, 300), seed);
+    let mut whole = Oracle::new(&program, natted(&program)).expect("runs");
+    let (mut left, mut expected) = (Left::default(), Left::default());
+    let (mut now_us, mut packets) = (50_000, 0);
+    for (seq, step) in steps.iter().enumerate() {
+        let (flow, after_us, inward, tagged) = match step {
+            Step::Want(bits) => {
+                parts.want((0..4).filter(|id| bits >> id & 1 == 1).collect());
+                continue;
+            }
+            Step::Packet { flow, after_us, inward, tagged } => (*flow, *after_us, *inward, *tagged),
+        };
+        now_us += u64::from(after_us);
+        parts.advance(now_us, &mut |output| left.take(output));
+        // An answer is sent to the value that a flow was given; a flow that has none gets none.
+        let values = (left.values.get(&flow).copied(), expected.values.get(&flow).copied());
+        let (to_parts, to_whole) = match (inward, values) {
+            (false, _) => (key(flow), key(flow)),
+            (true, (Some(one), Some(other))) => (one, other),
+            (true, _) => continue,
+        };
+        packets += 1;
+        let packet = |key| nat_packet(!inward, tagged, key, u16::from(flow), seq as u16);
+        parts.process(now_us, 4, &packet(to_parts), &mut |output| left.take(output));
+        whole.process(now_us, 4, &packet(to_whole), &mut |output| expected.take(output));
+    }
+    parts.finish(&mut |output| left.take(output));
+    assert_eq!(parts.events(Event::Stray), 0);
+    assert_eq!(parts.events(Event::NoServer), 0);
+    assert_eq!(parts.events(Event::Request), parts.events(Event::Response) + parts.events(Event::Ended));
+    (left, expected, packets - parts.events(Event::Request))
+}
+
+fn placements() -> impl Strategy<Value = Placement> {
+    proptest::sample::select(&Placement::ALL[..])
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let packet = (0u8..12, 0u16..1500, any::<bool>(), any::<bool>()).prop_map(|(flow, after_us, inward, tagged)| {
+        // A few flows have most packets.
+        Step::Packet { flow: flow.saturating_sub(6), after_us, inward, tagged }
+    });
+    prop_oneof![40 => packet, 1 => (1u8..16).prop_map(Step::Want)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn in_parts_as_in_one_piece(
+        steps in proptest::collection::vec(step(), 1..400),
+        placement in placements(),
+        seed: u64,
+    ) {
+        let (left, expected, _) = play_nat(&steps, placement, seed);
+        for (flow, packets) in &expected.flows {
+            prop_assert_eq!(left.flows.get(flow), Some(packets), "flow {:?}", flow);
+        }
+        prop_assert_eq!(left.flows.len(), expected.flows.len());
+    }
+
+    #[test]
+    fn a_register_goes_with_its_entry(
+        steps in proptest::collection::vec(step(), 1..400),
+        placement in placements(),
+        seed: u64,
+    ) {
+        play_count(&steps, placement, seed);
+    }
+}
+
+/// Every packet hears of the one before; how many packets the element worked on alone.
+fn play_count(steps: &[Step], placement: Placement, seed: u64) -> u64 {
+    let program = count();
+    let mut parts = system(&program, counted, (placement, 300), seed);
+    let mut whole = Oracle::new(&program, counted(&program)).expect("runs");
+    let (mut left, mut expected) = (BTreeMap::<u8, Vec<Vec<u8>>>::new(), BTreeMap::<u8, Vec<Vec<u8>>>::new());
+    fn take(flows: &mut BTreeMap<u8, Vec<Vec<u8>>>, output: Output<'_>) {
+        if let Output::Packet { bytes, .. } = output {
+            flows.entry(bytes[3]).or_default().push(bytes.to_vec());
+        }
+    }
+    let (mut now_us, mut packets) = (50_000, 0);
+    for (seq, step) in steps.iter().enumerate() {
+        let Step::Packet { flow, after_us, .. } = step else { continue };
+        now_us += u64::from(*after_us);
+        packets += 1;
+        let mut packet = u32::from(*flow).to_be_bytes().to_vec();
+        packet.extend((seq as u32 + 1).to_be_bytes());
+        packet.extend([0; 10]);
+        parts.process(now_us, 0, &packet, &mut |output| take(&mut left, output));
+        whole.process(now_us, 0, &packet, &mut |output| take(&mut expected, output));
+    }
+    parts.finish(&mut |output| take(&mut left, output));
+    for (flow, packets) in &expected {
+        let came = left.get(flow).map_or(&[][..], Vec::as_slice);
+        let first = came.iter().zip(packets).position(|(came, packet)| came != packet);
+        let at = first.unwrap_or(came.len().min(packets.len()));
+        assert_eq!((came.len(), came.get(at)), (packets.len(), packets.get(at)), "packet {at} of flow {flow}");
+    }
+    packets - parts.events(Event::Request)
+}
+
+/// One flow that sends on and on, with pauses.
+fn steady(packets: u16) -> Vec<Step> {
+    let packet = |at: u16| Step::Packet {
+        flow: 1,
+        after_us: if at.is_multiple_of(50) { 9000 } else { 400 },
+        inward: false,
+        tagged: true,
+    };
+    (0..packets).map(packet).collect()
+}
+
+#[test]
+fn heavy_flows_come_into_the_element() {
+    let (_, _, alone) = play_nat(&steady(2000), Placement::Threshold, 1);
+    assert!(alone > 500, "{alone} of 2000 packets needed no server");
+    let alone = play_count(&steady(2000), Placement::Threshold, 1);
+    assert!(alone > 500, "{alone} of 2000 packets needed no server");
+    assert_eq!(play_nat(&steady(500), Placement::None, 1).2, 0);
+}
+
+#[test]
+fn the_same_calls_give_the_same() {
+    let play = || format!("{:?}", play_nat(&steady(300), Placement::Threshold, 5).0.flows);
+    assert_eq!(play(), play());
+}
+
+#[test]
+fn what_is_of_no_server_goes_nowhere() {
+    let program = nat();
+    let mut parts = system(&program, natted, (Placement::None, 300), 1);
+    let mut forged = [0; 80];
+    for ether_type in [0x88b5u16, 0x88b6] {
+        forged[12..14].copy_from_slice(&ether_type.to_be_bytes());
+        for length in [14, 20, 40, 80] {
+            parts.process(60_000, 4, &forged[..length], &mut |output| {
+                assert_eq!(output, Output::Dropped(Reason::Program), "{length} bytes of {ether_type:#x}");
+            });
+        }
+    }
+    assert_eq!(parts.events(Event::Stray), 8);
+}
