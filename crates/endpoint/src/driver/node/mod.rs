@@ -189,6 +189,3 @@ fn random() -> io::Result<u64> {
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,11 +1,15 @@
-use std::time::Instant as Clock;
+//! Nodes of delegated calls, by flows and by TCP: hops, items, failures, and that nothing stays.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant as Clock};
+
+use bytes::Bytes;
+use pathcall_endpoint::delegate::Status;
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
+use pathcall_endpoint::delegate::worker::WorkError;
+use pathcall_endpoint::driver::node::{Call, Node, NodeConfig, Reply, Request, Transport};
 use tokio::time::timeout;
-
-use super::*;
-use crate::delegate::Status;
-use crate::delegate::caller::{CallFailure, Outcome};
-use crate::delegate::worker::WorkError;
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -1,0 +1,273 @@
+//! Messages by TCP and QUIC: both ways, given back, and from peers that say nonsense.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pathcall_endpoint::driver::streams::{Sink, Streams};
+use pathcall_endpoint::messages::Event;
+use pathcall_wire::messages::{Greeting, GreetingRepr, MessageKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Bytes that may wait for one peer.
+const QUEUE_MAX: usize = 1 << 30;
+
+/// A node, and what happens to it.
+struct Node {
+    streams: Streams,
+    events: mpsc::UnboundedReceiver<Event>,
+}
+
+impl Node {
+    async fn event(&mut self) -> Event {
+        loop {
+            match timeout(LIMIT, self.events.recv()).await.expect("in time").expect("an event") {
+                Event::Underway { .. } => {}
+                event => return event,
+            }
+        }
+    }
+
+    async fn arrived(&mut self) -> (u64, SocketAddr, Bytes) {
+        match self.event().await {
+            Event::Arrived { node, from, message } => (node, from, message),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn sink() -> (Sink, mpsc::UnboundedReceiver<Event>) {
+    let (told, events) = mpsc::unbounded_channel();
+    // A test that is over hears nothing.
+    (Arc::new(move |event| drop(told.send(event))), events)
+}
+
+async fn tcp(node: u64, at: SocketAddr) -> Node {
+    let (sink, events) = sink();
+    Node { streams: Streams::tcp(node, at, sink).await.expect("a free port"), events }
+}
+
+/// What one sends to the other, and the other's answers, whoever dials.
+async fn talk(mut one: Node, mut other: Node) {
+    let (at_one, at_other) = (one.streams.local_addr(), other.streams.local_addr());
+    let lengths = [1, 100, 70_000, 5_000_000, 3];
+    for len in lengths {
+        one.streams.send(at_other, b"head ", &Bytes::from(vec![len as u8; len]));
+    }
+    let mut got = Vec::new();
+    for _ in lengths {
+        let (node, from, message) = other.arrived().await;
+        assert_eq!((node, from), (1, at_one));
+        assert!(message.starts_with(b"head ") && message[5..].iter().all(|byte| *byte == (message.len() - 5) as u8));
+        got.push(message.len() - 5);
+        other.streams.send(from, b"answer", &Bytes::copy_from_slice(&message[..6]));
+    }
+    got.sort_unstable();
+    assert_eq!(got, [1, 3, 100, 70_000, 5_000_000]);
+    for _ in lengths {
+        let (node, from, message) = one.arrived().await;
+        assert_eq!((node, from, message.len()), (2, at_other, 12));
+    }
+}
+
+#[tokio::test]
+async fn messages_go_both_ways_by_tcp() {
+    talk(tcp(1, FREE).await, tcp(2, FREE).await).await;
+}
+
+#[tokio::test]
+async fn messages_are_sent_from_any_thread() {
+    let (node, mut peer) = (tcp(1, FREE).await, tcp(2, FREE).await);
+    let (streams, to) = (node.streams.clone(), peer.streams.local_addr());
+    let thread = std::thread::spawn(move || streams.send(to, b"message", &Bytes::new()));
+    thread.join().expect("no panic");
+    assert_eq!(peer.arrived().await.2, "message");
+}
+
+#[tokio::test]
+async fn what_nobody_takes_is_given_back_by_tcp() {
+    let gone = tcp(2, FREE).await;
+    let to = gone.streams.local_addr();
+    gone.streams.close().await;
+    drop(gone);
+    let mut node = tcp(1, FREE).await;
+    for head in [&b"first"[..], b"second"] {
+        node.streams.send(to, head, &Bytes::new());
+    }
+    for head in [&b"first"[..], b"second"] {
+        assert_eq!(node.event().await, Event::Undelivered { to, head: Bytes::from_static(head) });
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_starts_anew_is_found_again() {
+    let mut node = tcp(1, FREE).await;
+    let mut peer = tcp(2, FREE).await;
+    let at = peer.streams.local_addr();
+    node.streams.send(at, b"a", &Bytes::new());
+    assert_eq!(peer.arrived().await.2, "a");
+    peer.streams.close().await;
+    drop(peer);
+    let mut peer = tcp(3, at).await;
+    // What is written before the old connection is known to be over may be lost; what comes after that arrives.
+    for _ in 0..1_000 {
+        node.streams.send(at, b"b", &Bytes::new());
+        if timeout(Duration::from_millis(20), peer.events.recv()).await.is_ok() {
+            return;
+        }
+        while node.events.try_recv().is_ok() {}
+    }
+    panic!("it is not found");
+}
+
+/// Listens, and says no more by any connection than who it is; counts the messages that come.
+async fn says_no_more() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(FREE).await.expect("a free port");
+    let at = listener.local_addr().expect("bound");
+    let read = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&read);
+    tokio::spawn(async move {
+        let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, at.port().into()).bytes();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let read = Arc::clone(&counted);
+            tokio::spawn(async move {
+                stream.write_all(&hello).await.expect("it listens");
+                stream.shutdown().await.expect("it listens");
+                let mut heard = vec![0; Greeting::LEN];
+                stream.read_exact(&mut heard).await.expect("its hello");
+                while let Ok(len) = stream.read_u32().await {
+                    heard.resize(len as usize, 0);
+                    stream.read_exact(&mut heard).await.expect("all of it");
+                    read.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (at, read)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_written_leaves_though_the_peer_says_no_more() {
+    const COUNT: usize = 10_000;
+    let (mut node, (to, read)) = (tcp(1, FREE).await, says_no_more().await);
+    for _ in 0..COUNT {
+        node.streams.send(to, b"head", &Bytes::from_static(b"payload"));
+    }
+    let (mut undelivered, began) = (0, std::time::Instant::now());
+    while read.load(Ordering::Relaxed) + undelivered < COUNT {
+        undelivered += usize::from(timeout(Duration::from_millis(20), node.events.recv()).await.is_ok());
+        assert!(began.elapsed() < 3 * LIMIT, "{} were read, {undelivered} given back", read.load(Ordering::Relaxed));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_nothing_holds_up_bounded_memory_and_not_for_ever() {
+    let (mut node, listener) = (tcp(1, FREE).await, TcpListener::bind(FREE).await.expect("a free port"));
+    let to = listener.local_addr().expect("bound");
+    let payload = Bytes::from(vec![7; 64 << 20]);
+    let fit = QUEUE_MAX / (payload.len() + 4);
+    for _ in 0..=fit {
+        node.streams.send(to, b"head", &payload);
+    }
+    assert_eq!(node.event().await, Event::Undelivered { to, head: Bytes::from_static(b"head") });
+    assert!(node.events.try_recv().is_err(), "the others fit");
+    let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, to.port().into()).bytes();
+    let mut taken = Vec::new();
+    // What is stuck is over after a while, and what waits goes by another connection.
+    for _ in 0..2 {
+        let (mut stream, _) = timeout(LIMIT, listener.accept()).await.expect("in time").expect("a connection");
+        stream.write_all(&hello).await.expect("it listens");
+        taken.push(stream);
+    }
+    let first = &mut taken[0];
+    let read = timeout(LIMIT, first.read_to_end(&mut Vec::new())).await.expect("it has ended");
+    assert!(read.is_err() || read.is_ok_and(|read| read < payload.len()));
+}
+
+#[tokio::test]
+async fn nonsense_ends_its_own_connection_only() {
+    let mut node = tcp(1, FREE).await;
+    let at = node.streams.local_addr();
+    let hello = GreetingRepr::new(MessageKind::Hello, 9, 0, 1).bytes();
+    for nonsense in [&[0; 64][..], &[hello.as_slice(), &[0xff; 8]].concat(), &[hello.as_slice(), &[0; 4]].concat()] {
+        let mut stranger = TcpStream::connect(at).await.unwrap();
+        stranger.write_all(nonsense).await.unwrap();
+        let mut heard = Vec::new();
+        // Its hello, and the end.
+        let ended = timeout(LIMIT, stranger.read_to_end(&mut heard)).await.expect("it ends");
+        assert!(ended.is_err() || heard.len() <= Greeting::LEN);
+    }
+    let peer = tcp(2, FREE).await;
+    peer.streams.send(at, b"right", &Bytes::new());
+    assert_eq!(node.arrived().await.2, "right");
+}
+
+#[cfg(feature = "quic")]
+mod quic {
+    use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
+
+    use super::*;
+    use pathcall_endpoint::driver::streams::quic::Tls;
+
+    /// An authority, and certificates that it signs.
+    struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+    impl Authority {
+        fn new() -> Self {
+            let mut params = CertificateParams::default();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let key = KeyPair::generate().expect("a key");
+            Self(CertifiedIssuer::self_signed(params, key).expect("an authority"))
+        }
+
+        async fn node(&self, node: u64, trusts: &Authority) -> Node {
+            let key = KeyPair::generate().expect("a key");
+            let params = CertificateParams::new(vec!["nodes.test".to_owned()]).expect("a name");
+            let certificate = params.signed_by(&key, &self.0).expect("signed");
+            let tls = Tls {
+                certificates: certificate.pem().into_bytes(),
+                key: key.serialize_pem().into_bytes(),
+                roots: trusts.0.pem().into_bytes(),
+                name: "nodes.test".to_owned(),
+            };
+            let (sink, events) = sink();
+            Node { streams: Streams::quic(node, FREE, &tls, sink).await.expect("a free port"), events }
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_go_both_ways_by_quic() {
+        let authority = Authority::new();
+        talk(authority.node(1, &authority).await, authority.node(2, &authority).await).await;
+    }
+
+    #[tokio::test]
+    async fn nobody_hears_whom_it_does_not_trust() {
+        let (ours, theirs) = (Authority::new(), Authority::new());
+        let mut node = ours.node(1, &ours).await;
+        // It trusts us, and we don't trust it; then the other way round.
+        for mut stranger in [theirs.node(2, &ours).await, ours.node(3, &theirs).await] {
+            let to = node.streams.local_addr();
+            stranger.streams.send(to, b"hear", &Bytes::new());
+            assert_eq!(stranger.event().await, Event::Undelivered { to, head: Bytes::from_static(b"hear") });
+        }
+        let peer = ours.node(4, &ours).await;
+        peer.streams.send(node.streams.local_addr(), b"right", &Bytes::new());
+        assert_eq!(node.arrived().await.2, "right");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_certificate_is_said_to_be_none() {
+        let tls = Tls { certificates: vec![], key: b"no".to_vec(), roots: vec![], name: "x".to_owned() };
+        let refused = Streams::quic(1, FREE, &tls, sink().0).await.err().expect("refused");
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    }
+}
