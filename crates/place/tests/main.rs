@@ -1,7 +1,9 @@
 //! Models, selection and all-reduce.
 
 mod beside;
+mod context;
 mod cost;
+mod device;
 mod exact;
 mod left;
 mod models;

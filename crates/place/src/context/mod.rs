@@ -189,6 +189,3 @@ pub trait Around: std::fmt::Debug + Send + Sync {
         made
     }
 }
-
-#[cfg(test)]
-mod tests;

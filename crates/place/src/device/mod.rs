@@ -195,6 +195,3 @@ fn bounded(info: &Info, input_max: usize, output_max: usize) -> Result<(), Devic
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,13 +1,17 @@
+//! Devices: the pool of the CPU, the emulated one, and those that are found.
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, unbounded};
-
-use super::discover::{Choice, open};
-use super::emulated::{Emulated, Fault, Planted, Rate};
-use super::pool::{Pool, PoolConfig};
-use super::*;
+use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::device::emulated::{Emulated, Fault, Planted, Rate};
+use pathcall_place::device::pool::{Pool, PoolConfig};
+use pathcall_place::device::{
+    AppError, Code, Completion, Device, FunctionId, HostFn, Items, Job, JobError, Kernel, Length, MESSAGE_MAX,
+    RefusedReason,
+};
 
 /// Reached only when something hangs.
 const LIMIT: Duration = Duration::from_secs(180);

@@ -1,18 +1,24 @@
+//! Contexts of two hosts in one process: answers, order, windows, telemetry.
+
+mod faults;
+mod two;
+
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use pathcall_place::context::comm::{self, InProcess};
+use pathcall_place::context::{Answer, Around, Builder, Context, Event, Failure, Limits, Message, NextFn, SendError};
+use pathcall_place::device::discover::{Choice, open};
+use pathcall_place::device::emulated::{Emulated, Fault as Wrong, Planted, Rate};
+use pathcall_place::device::pool::{Pool, PoolConfig};
+use pathcall_place::device::{AppError, Code, Device, Items, Kernel, Length};
+use pathcall_place::model::{Application, Hardware, Preset};
+use pathcall_place::path::KindId;
+use pathcall_place::select::Strategy as Choose;
+use pathcall_place::{Config, Role};
+use pathcall_wire::Instant;
 use proptest::prelude::*;
-
-use super::builder::{Builder, Context, Limits};
-use super::comm::InProcess;
-use super::*;
-use crate::device::discover::{Choice, open};
-use crate::device::emulated::{Emulated, Fault as Wrong, Planted, Rate};
-use crate::device::pool::{Pool, PoolConfig};
-use crate::device::{Code, Device, Items, Kernel, Length};
-use crate::model::{Application, Hardware, Preset};
-use crate::select::Strategy as Choose;
-use crate::{Config, Role};
 
 /// Reached only when something hangs.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -163,7 +169,7 @@ fn requests_take_both_paths_and_are_explained() {
 
 #[test]
 fn who_asks_at_the_door_is_told() {
-    use crate::door::{Question, ask};
+    use pathcall_place::door::{Question, ask};
     let path = std::env::temp_dir().join(format!("pathcall-place-{}.sock", std::process::id()));
     let (asks, works) = InProcess::pair();
     let server = builder(emulated(Vec::new()), host()).reg_comm_func(works, "works", Role::Cpu).door(&path);
@@ -368,6 +374,3 @@ fn kernels_and_the_host_answer_alike() {
     let telemetry = context.telemetry();
     assert!(telemetry.devices[1].stats.done >= 100 && telemetry.devices[1].stats.failed == 0, "{telemetry}");
 }
-
-mod faults;
-mod two;

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use super::super::remote::Remote;
-use super::super::window::HostWindow;
 use super::*;
+use pathcall_place::context::remote::Remote;
+use pathcall_place::context::window::HostWindow;
 
 /// One context asks, another one works, and ends; the one that asked.
 fn two(asks: impl comm::Comm + 'static, works: impl comm::Comm + 'static) -> Context {
