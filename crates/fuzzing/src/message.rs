@@ -2,6 +2,7 @@
 //! back, and a list of keys is read. Values that were read and written again are the same.
 
 use bytes::Bytes;
+use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::Shape;
 use pathcall_rpc::message::reply::{Values, append};
 use pathcall_rpc::message::split::split;
@@ -40,8 +41,11 @@ pub fn run(data: &[u8]) {
     }
 }
 
+/// Values under keys.
+type Pairs = Vec<(Key, i64)>;
+
 /// The typed field's values and the rest of the message.
-fn read(message: &[u8], path: &[u32], shape: Shape) -> Option<(Vec<(pathcall_endpoint::map::Key, i64)>, Vec<u8>)> {
+fn read(message: &[u8], path: &[u32], shape: Shape) -> Option<(Pairs, Vec<u8>)> {
     let (mut reader, mut rest) = (Reader::new(shape, 0), Vec::new());
     split::<TypedError>(message, path, &mut rest, &mut |part| reader.part(part)).ok()?;
     Some((reader.into_pairs(), rest))

@@ -1,7 +1,6 @@
 //! What has to be alone in its process, and better is in the kernel: tables are counted for all of it, and times taken.
 
 #[path = "../common/mod.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
 mod common;
 mod cost;
 #[path = "../veth/hosts.rs"]
