@@ -109,13 +109,14 @@ impl Testbed {
         Ok(())
     }
 
-    /// Keeps the bed until somebody else takes it down, which kills this process.
+    /// Keeps the bed until somebody else takes it down, which kills this process; `ready` is called when that is so.
     ///
     /// # Errors
-    /// When the bed is gone; otherwise it never returns.
-    pub fn stay(self) -> Result<Infallible, Error> {
+    /// When the bed is gone, and as `ready` does; otherwise it never returns.
+    pub fn stay<E: From<Error>>(self, ready: impl FnOnce(&Self) -> Result<(), E>) -> Result<Infallible, E> {
         // A bed's processes are those whose first thread is in one of its namespaces.
         enter(&namespace_file(&NodeName::Wire.namespace(&self.name)))?;
+        ready(&self)?;
         loop {
             thread::park();
         }

@@ -189,11 +189,11 @@ fn up(args: UpArgs) -> Result<ExitCode, Failure> {
     }
     let bed = shape.build(&name)?;
     let Some((program, arguments)) = command.split_first() else {
-        print(&said(&bed))?;
         // What can't be kept without a process has this one.
         if bed.needs_owner() {
-            match bed.stay()? {}
+            match bed.stay(|bed| Ok::<_, Failure>(print(&said(bed))?))? {}
         }
+        print(&said(&bed))?;
         bed.keep()?;
         return Ok(ExitCode::SUCCESS);
     };
