@@ -132,11 +132,10 @@ impl Scaler {
     /// have half of their time once more.
     fn excuse(&mut self, now: Instant) {
         let within = self.config.report_within;
-        for server in self.servers.values_mut() {
+        for server in self.servers.values_mut().filter(|server| !server.excused) {
             let late = now.since(server.heard + within);
-            if late > within / 4 && !server.excused {
-                server.excused = true;
-                server.heard = server.heard + late + within / 2;
+            if late > within / 4 {
+                (server.heard, server.excused) = (server.heard + late + within / 2, true);
             }
         }
     }
@@ -208,8 +207,7 @@ impl Scaler {
             old_flows: None,
             none_since: None,
         });
-        (server.heard, server.excused) = (now, false);
-        (server.load, server.flows) = (load.load, load.flows);
+        (server.heard, server.excused, server.load, server.flows) = (now, false, load.load, load.flows);
         if load.version == self.version {
             server.old_flows = Some(load.old_flows);
             server.none_since = if load.old_flows > 0 { None } else { server.none_since.or(Some(now)) };
