@@ -55,7 +55,7 @@ fn servers_that_are_processes_answer_until_one_is_killed() {
     let answer = run(&ask);
     assert!(answer.status.success(), "{}", text(&answer.stderr));
     // This file has all of them.
-    assert!(text(&answer.stdout).contains("run.rs: The application"), "{}", text(&answer.stdout));
+    assert!(text(&answer.stdout).contains("lookup.rs: The application"), "{}", text(&answer.stdout));
     assert_eq!(run(&[&ask[..], &["--rpc"]].concat()).stdout, answer.stdout);
     let traced = text(&run(&[&ask[..], &["--trace"]].concat()).stdout);
     let tree = traced.strip_prefix(&text(&answer.stdout)).expect("the answer first");

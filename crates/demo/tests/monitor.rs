@@ -10,7 +10,7 @@ fn monitor(arguments: &[&str]) -> Output {
 }
 
 fn digest(arguments: &[&str]) -> String {
-    pathcall_test_support::application::digest("monitor", &[&["--json"], arguments].concat())
+    pathcall_test_support::application::digest("monitor", &[&["--json", "--packets", "20000"], arguments].concat())
 }
 
 /// A file of this test run.
