@@ -101,8 +101,11 @@ fn ask(context: &mut Context, tag: u64, bytes: usize) {
 #[test]
 fn two_processes_and_then_one() {
     let (worker, at) = worker();
-    let comm = Remote::bind((Ipv4Addr::LOCALHOST, 0).into(), Some(at)).expect("a port");
-    let mut context = builder().reg_comm_func(comm, "udp", Role::Cpu).init().expect("it begins");
+    let context = |timeout| {
+        let comm = Remote::bind((Ipv4Addr::LOCALHOST, 0).into(), Some(at)).expect("a port").timeout(timeout);
+        builder().reg_comm_func(comm, "udp", Role::Cpu).init().expect("it begins")
+    };
+    let (mut context, mut hasty) = (context(LIMIT), context(Duration::from_millis(100)));
     for tag in 0..500 {
         ask(&mut context, tag, 1 + tag as usize * 7 % 5000);
         let Some(Event::Answer(answer)) = context.wait(LIMIT) else { panic!("no answer in time") };
@@ -116,8 +119,8 @@ fn two_processes_and_then_one() {
     let telemetry = context.telemetry();
     assert!(telemetry.paths.iter().all(|path| path.state.done > 0), "{telemetry}");
     drop(worker);
-    ask(&mut context, 1000, 10);
-    let Some(Event::Answer(answer)) = context.wait(LIMIT) else { panic!("no failure in time") };
+    ask(&mut hasty, 1000, 10);
+    let Some(Event::Answer(answer)) = hasty.wait(LIMIT) else { panic!("no failure in time") };
     let failure = answer.result.expect_err("nobody is there").to_string();
     assert!(failure.contains("the other side does not answer"), "{failure}");
 }
