@@ -188,7 +188,7 @@ pub fn fetch(bed: &Bed, at: usize) -> Result<(), String> {
 
 fn page(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), String> {
     let mut command = inside.command("curl");
-    command.args(["--silent", "--show-error", "--max-time", "120", "--interface", from]);
+    command.args(["--silent", "--show-error", "--max-time", "60", "--interface", from]);
     let got = said(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
     if got == PAGE { Ok(()) } else { Err(format!("curl {at}: another page of {} bytes", got.len())) }
 }
