@@ -1,0 +1,4 @@
+//! Manifests, and the codecs of mapped types.
+
+mod manifest;
+mod types;

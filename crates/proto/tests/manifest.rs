@@ -1,0 +1,37 @@
+//! Manifests: methods by path, and shapes.
+
+use pathcall_proto::manifest::{Ack, Kind, Manifest, Method, Modify, Shape, Target};
+
+const fn method(path: &'static str) -> Method {
+    Method {
+        path,
+        app: "app",
+        digest: 0,
+        precision: 0,
+        kind: Kind::Query,
+        modify: Modify::NOP,
+        request: None,
+        reply: None,
+        untyped_request: false,
+        to: Target::Src,
+        ack: Ack::Element,
+    }
+}
+
+#[test]
+fn finds_methods_by_path() {
+    static METHODS: [Method; 3] = [method("/a.S/One"), method("/a.S/Three"), method("/a.S/Two")];
+    let manifest = Manifest { methods: &METHODS, delegated: &[], cloned: &[], placed: &[], descriptor: &[] };
+    for wanted in &METHODS {
+        assert_eq!(manifest.method(wanted.path), Some(wanted));
+    }
+    assert_eq!(manifest.method("/a.S/Four"), None);
+}
+
+#[test]
+fn every_shape_is_one_of_three() {
+    for shape in Shape::ALL {
+        let ways = [shape.is_array(), shape.is_map(), shape.is_scalar()];
+        assert_eq!(ways.iter().filter(|way| **way).count(), 1, "{shape:?}");
+    }
+}
