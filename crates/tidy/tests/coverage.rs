@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pathcall_tidy::{coverage, figures, tree};
+use crate::support::{coverage, figures, tree};
 
 #[test]
 fn what_is_said_of_the_papers_is_there() {
@@ -42,7 +42,7 @@ fn what_is_not_there_is_found_out() {
         at = "§1"
         what = "w"
         state = "covered"
-        code = ["crates/tidy/src/coverage.rs#Paper", "crates/tidy/src/coverage.rs#Nothing_of_this_name", "crates/none"]
+        code = ["crates/tidy/tests/support/coverage.rs#Paper", "crates/tidy/tests/support/coverage.rs#Nothing_of_this_name", "crates/none"]
         tests = ["crates/tidy/tests/coverage.rs::what_is_not_there_is_found_out", "crates/tidy/tests/coverage.rs::tracked"]
         bench = ["no-such-figure"]
         [[part]]
@@ -53,7 +53,7 @@ fn what_is_not_there_is_found_out() {
     let paper: coverage::Paper = toml::from_str(said).expect("a paper");
     let tracked = tree::tracked()
         .into_iter()
-        .chain(["crates/tidy/src/coverage.rs", "crates/tidy/tests/coverage.rs"].map(String::from));
+        .chain(["crates/tidy/tests/support/coverage.rs", "crates/tidy/tests/coverage.rs"].map(String::from));
     let wrong = coverage::mistakes(&paper, &tracked.collect(), &BTreeSet::new());
     let said = |what: &str| assert!(wrong.iter().any(|line| line.contains(what)), "{what}: {wrong:#?}");
     said("does not define Nothing_of_this_name");

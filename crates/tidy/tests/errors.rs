@@ -1,7 +1,7 @@
 //! `docs/errors.md` quotes what the sources say, and says something of every error that users meet.
 
-use pathcall_tidy::messages::{bare, literals, quoted, said};
-use pathcall_tidy::tree::read;
+use crate::support::messages::{bare, literals, quoted, said};
+use crate::support::tree::read;
 
 /// Files whose errors no user meets, with the reason.
 const UNMET: [(&str, &str); 2] = [

@@ -1,7 +1,7 @@
 //! `docs/figures.md` has every figure of the bench, with numbers that are `docs/bench.md`'s.
 //! `UPDATE=1` writes the page anew.
 
-use pathcall_tidy::{coverage, figures, tree};
+use crate::support::{coverage, figures, tree};
 
 #[test]
 fn the_page_has_all_figures_and_their_numbers() {

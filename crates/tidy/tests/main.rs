@@ -3,4 +3,6 @@
 mod coverage;
 mod errors;
 mod figures;
+mod support;
+mod targets;
 mod tidy;

@@ -1,6 +1,6 @@
 //! Style that the build enforces: size and opening of files, banned calls, linked pages, one-way arrows.
 
-use pathcall_tidy::tree::{read, tracked, words};
+use crate::support::tree::{read, tracked, words};
 
 /// A file should fit the head.
 const LINES_MAX: usize = 420;
@@ -97,60 +97,6 @@ fn the_product_does_not_use_the_papers_workspace() {
         let text = read(file).expect("a manifest");
         let uses = text.lines().any(|line| line.contains("papers/") && line.contains("path ="));
         assert!(!uses, "{file} uses papers/");
-    }
-}
-
-/// Where a crate names its test targets, a file that is of none would never be run.
-#[test]
-fn every_test_file_is_of_a_target() {
-    let files = tracked();
-    for manifest in files.iter().filter(|file| file.ends_with("/Cargo.toml")) {
-        let folder = manifest.strip_suffix("/Cargo.toml").expect("it ends so");
-        let text = read(manifest).expect("a manifest");
-        if !text.contains("autotests = false") {
-            continue;
-        }
-        let main = read(&format!("{folder}/tests/main.rs")).expect("the target of most tests");
-        for file in &files {
-            let Some(name) = file.strip_prefix(&format!("{folder}/tests/")).and_then(|name| name.strip_suffix(".rs"))
-            else {
-                continue;
-            };
-            let name = name.strip_suffix("/mod").unwrap_or(name);
-            let known =
-                text.contains(&format!("path = \"tests/{name}.rs\"")) || main.contains(&format!("mod {name};\n"));
-            assert!(
-                known || name.contains('/'),
-                "{file} is neither a target of {manifest} nor a module of tests/main.rs"
-            );
-        }
-    }
-}
-
-/// A program that says that it has no tests is not built for them, so some would never be run.
-#[test]
-fn a_program_without_tests_has_none() {
-    let files = tracked();
-    for manifest in files.iter().filter(|file| file.ends_with("/Cargo.toml")) {
-        let text = read(manifest).expect("a manifest");
-        let sections = text.split("[[bin]]").skip(1).filter_map(|rest| rest.split("\n[").next());
-        if !sections.into_iter().any(|section| section.contains("\ntest = false")) {
-            continue;
-        }
-        let source = manifest.replace("Cargo.toml", "src/");
-        // Targets of the fuzzers are elsewhere.
-        let Some(main) = read(&format!("{source}main.rs")) else { continue };
-        let declared = main.lines().filter_map(|line| line.split_once("mod ")?.1.strip_suffix(';'));
-        let modules: Vec<&str> = declared.collect();
-        let own = |file: &str| {
-            let name = file.strip_prefix(&source).map(|file| file.split(['/', '.']).next().unwrap_or_default());
-            name.is_some_and(|name| name == "main" || modules.contains(&name))
-        };
-        for file in files.iter().filter(|file| own(file)) {
-            let text = read(file).expect("a source");
-            let tests = ["[test]", "::test]", "cfg(test", "(test,"].iter().any(|mark| text.contains(mark));
-            assert!(!tests, "{file} has tests, but {manifest} says that the program has none");
-        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Each tutorial followed from its first command to its last; and that none is left out.
 
+mod reader;
+
 use std::path::Path;
 use std::process::Command;
 
 use pathcall_testbed::root_tests;
-use tutorials::{Reader, clone, command, has_xdp, skipped};
+use reader::{Reader, clone, command, has_xdp, skipped};
 
 /// Follows a page on a testbed of its own, as root, with the kernel's element.
 fn on_testbed(name: &str, follow: impl FnOnce(Reader)) {

@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use crate::coverage::{Paper, State};
-use crate::tree::{read, tracked};
+use super::coverage::{Paper, State};
+use super::tree::{read, tracked};
 
 /// Within so much of each other two are on par.
 const PAR: f64 = 0.05;

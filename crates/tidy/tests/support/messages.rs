@@ -2,7 +2,7 @@
 //!
 //! What differs from case to case is `…` in both: an argument of a format string there, the page's word here.
 
-use crate::tree::{read, tracked};
+use super::tree::{read, tracked};
 
 /// Crates whose errors users meet.
 const MET: [&str; 18] = [

@@ -16,8 +16,6 @@
 //!
 //! A command that ends in `&` goes on; the lines that follow in a `text` block are awaited.
 
-#![forbid(unsafe_code)]
-
 pub mod page;
 mod shell;
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use crate::tree::{read, words};
+use super::tree::{read, words};
 
 /// The papers' files, in the order of the page.
 pub const PAPERS: [&str; 5] = ["netrpc", "netclone", "dpc", "clip", "leo"];

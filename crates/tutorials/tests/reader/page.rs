@@ -110,11 +110,12 @@ fn commands(text: &str) -> Vec<String> {
 }
 
 /// A manifest names the clone's crates by where they are from the reader's folder, which is beside the clone; that it
-/// is not published is the clone's.
+/// is not published, and in its last section that it has no tests but its page, is the clone's.
 fn as_shown(name: &str, kept: &str) -> String {
     if name != "Cargo.toml" {
         return kept.to_owned();
     }
+    let kept = kept.split_once("\n[[bin]]\n").map_or(kept, |(before, _)| before);
     kept.replace("publish = false\n", "").replace("\"../../", "\"../pathcall/")
 }
 

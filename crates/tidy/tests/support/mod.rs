@@ -7,8 +7,6 @@
 //! sources ─► messages ─► docs/errors.md holds them all
 //! ```
 
-#![warn(missing_docs)]
-
 pub mod coverage;
 pub mod figures;
 pub mod messages;
