@@ -188,3 +188,6 @@ impl Guest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

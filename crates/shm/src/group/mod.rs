@@ -361,34 +361,4 @@ impl Drop for Group {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_waits_for_memory_hears_that_the_group_has_failed() {
-        let name = format!("test-unheard-{}", std::process::id());
-        let join = &|rank| Group::join(&Config::new(&name, rank, 3)).unwrap();
-        let begun = Instant::now();
-        let [first, third] = std::thread::scope(|scope| {
-            // Rank 1 comes to the task, and can't be given anything.
-            let second = scope.spawn(|| {
-                let mut group = join(1);
-                group.peers.clear();
-                group.begin(Task::Make { kind: Type::I32, values: 1 }).unwrap();
-                group
-            });
-            // Nobody leaves before all have heard.
-            let others = [0, 2].map(|rank| {
-                scope.spawn(move || {
-                    let mut group = join(rank);
-                    (group.buffer::<i32>(1).map(drop).unwrap_err(), group)
-                })
-            });
-            let others = others.map(|rank| rank.join().unwrap());
-            drop(second.join().unwrap());
-            others.map(|(error, _)| error.to_string())
-        });
-        assert_eq!([&first, &third], ["rank 1 has died: the group has failed"; 2]);
-        assert!(begun.elapsed() < TIMEOUT / 2);
-    }
-}
+mod tests;

@@ -1,10 +1,10 @@
 //! Guests that do everything a guest may not, in each room: the call ends with its reason, the host goes on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pathcall_sandbox::{Built, Guest, Host, Kind, LIMIT, Reason, Source, build};
+use super::*;
 
 const GUEST: &str = r#"
 #include <stdint.h>
@@ -58,14 +58,16 @@ impl Host for Counting {
     }
 }
 
+/// Beside the folder of this program, where what was built once stays.
 fn cache() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests")
+    let program = std::env::current_exe().expect("this program");
+    program.ancestors().nth(3).expect("a folder of targets").join("tmp/guests")
 }
 
 fn built(kind: Kind) -> Option<Built> {
     match build(kind, Source { text: GUEST }, &cache()) {
         Ok(built) => Some(built),
-        Err(pathcall_sandbox::BuildError::Lacking(lacking)) => {
+        Err(BuildError::Lacking(lacking)) => {
             assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "{lacking}");
             eprintln!("skipped: {kind:?}: {lacking}");
             None
@@ -229,16 +231,14 @@ fn what_is_wrong_is_said_with_its_place() {
             continue;
         }
         let wrong = GUEST.replace("area.out = calls", "area.aut = calls");
-        let Err(pathcall_sandbox::BuildError::Compile(messages)) = build(kind, Source { text: &wrong }, &cache())
-        else {
+        let Err(BuildError::Compile(messages)) = build(kind, Source { text: &wrong }, &cache()) else {
             panic!("it does not compile")
         };
         let (file, line, _) = messages[0].at.clone().expect("a place");
         assert_eq!((file.as_str(), line, messages.len()), ("guest.p4c", 112, 1), "{messages:?}");
         assert!(messages[0].text.contains("aut"), "{messages:?}");
         let lacking = GUEST.replace("area.out = calls", "{ extern int nowhere(int); area.out = nowhere(1); }");
-        let Err(pathcall_sandbox::BuildError::Compile(messages)) = build(kind, Source { text: &lacking }, &cache())
-        else {
+        let Err(BuildError::Compile(messages)) = build(kind, Source { text: &lacking }, &cache()) else {
             panic!("it does not link")
         };
         assert!(messages.iter().any(|m| m.text.contains("`nowhere` is not there")), "{kind:?}: {messages:?}");

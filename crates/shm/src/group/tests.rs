@@ -1,19 +1,16 @@
 //! Groups of threads: how they meet, agree, and fail; and of processes, where a limit is a process's. That those
 //! do all else the same is in `pathcall-place`'s tests.
 
-#![cfg(target_os = "linux")]
-
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use pathcall_shm::Group;
-use pathcall_shm::group::{Config, GroupError, How, NAME_MAX, Op, RANKS_MAX, Refusal};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::*;
 
 /// Long enough for a busy machine, where nobody is missing.
 const LONG: Duration = Duration::from_secs(60);
@@ -56,7 +53,7 @@ fn each_part_of_all_rows_is_worked_on_once() {
         for turn in 0..20 {
             let own = group.rank() as i64;
             buffer.iter_mut().enumerate().for_each(|(i, value)| *value = own * 1_000_000 + i as i64 + turn);
-            let add = |mut part: pathcall_shm::group::Part<'_, i64>| {
+            let add = |mut part: Part<'_, i64>| {
                 for rank in 0..part.ranks() {
                     part.row(rank).iter_mut().for_each(|value| *value += 1);
                 }
@@ -207,13 +204,14 @@ fn a_rank_that_can_have_no_more_descriptors_is_told_to_all() {
         let name = name();
         let start = |rank| {
             let mut command = Command::new(std::env::current_exe().expect("this test"));
-            command.args(["--exact", "rank", "--nocapture"]).env(ROLE, format!("{name} {rank} {full}"));
+            command.args(["--exact", "group::tests::rank", "--nocapture"]).env(ROLE, format!("{name} {rank} {full}"));
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process")
         };
         for (rank, process) in [0, 1, 2].map(start).into_iter().enumerate() {
             let output = process.wait_with_output().expect("its end");
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "rank {rank}, where {full} has none left: {said}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "no process of rank {rank}");
         }
     }
 }
@@ -295,4 +293,32 @@ fn a_panic_in_the_middle_is_told() {
         group.barrier().unwrap_err().to_string()
     });
     assert_eq!(errors, ["rank 1 has panicked: the group has failed"; 2]);
+}
+
+#[test]
+fn who_waits_for_memory_hears_that_the_group_has_failed() {
+    let name = format!("test-unheard-{}", std::process::id());
+    let join = &|rank| Group::join(&Config::new(&name, rank, 3)).unwrap();
+    let begun = Instant::now();
+    let [first, third] = std::thread::scope(|scope| {
+        // Rank 1 comes to the task, and can't be given anything.
+        let second = scope.spawn(|| {
+            let mut group = join(1);
+            group.peers.clear();
+            group.begin(Task::Make { kind: Type::I32, values: 1 }).unwrap();
+            group
+        });
+        // Nobody leaves before all have heard.
+        let others = [0, 2].map(|rank| {
+            scope.spawn(move || {
+                let mut group = join(rank);
+                (group.buffer::<i32>(1).map(drop).unwrap_err(), group)
+            })
+        });
+        let others = others.map(|rank| rank.join().unwrap());
+        drop(second.join().unwrap());
+        others.map(|(error, _)| error.to_string())
+    });
+    assert_eq!([&first, &third], ["rank 1 has died: the group has failed"; 2]);
+    assert!(begun.elapsed() < TIMEOUT / 2);
 }
