@@ -58,8 +58,6 @@ pub use kernel::{Config, Kernel};
 pub use objects::Objects;
 #[cfg(feature = "kernel")]
 pub use packet::{Packet, SLOW_CLONE, SLOW_FORWARD, SLOW_MULTICAST};
-#[cfg(feature = "planted")]
-pub use planted::Mistake;
 #[cfg(feature = "kernel")]
 pub use pool::Slot;
 #[cfg(feature = "kernel")]

@@ -4,6 +4,8 @@ mod common;
 mod differ;
 mod fib;
 mod function;
+#[cfg(feature = "planted")]
+mod mistakes;
 mod packets;
 mod passing;
 #[cfg(feature = "planted")]

@@ -4,9 +4,10 @@
 //! Needs root; `PATHCALL_ROOT_TESTS=1` makes its lack a failure.
 
 use crate::common::{Tested, config, loaded};
+use crate::mistakes::Mistake;
 use pathcall_conformance::campaign;
 use pathcall_conformance::generate::{Options, SIZE};
-use pathcall_xdp::{Kernel, Mistake};
+use pathcall_xdp::Kernel;
 
 /// Frames until a mistake must have been found.
 const FRAMES: u64 = 200_000;
@@ -23,7 +24,7 @@ fn every_mistake_in_the_kernel_is_found() {
 
 /// Panics unless the mistake is found.
 fn find(&(file, mistake): &(&str, Mistake)) {
-    let Some(kernel) = loaded(Kernel::load_planted(mistake, &config(SIZE))) else { return };
+    let Some(kernel) = loaded(Kernel::load_planted(mistake as u32, &config(SIZE))) else { return };
     let planted = &mut Tested::of(kernel, SIZE);
     let found = campaign(&mut pathcall_conformance::program(SIZE), planted, 1, FRAMES, Options::default());
     let found = found.expect_err(&format!("{file}: {mistake:?} is not found"));
@@ -33,7 +34,7 @@ fn find(&(file, mistake): &(&str, Mistake)) {
 
 #[test]
 fn without_a_mistake_there_is_nothing_to_find() {
-    let Some(kernel) = loaded(Kernel::load_planted(Mistake::None, &config(SIZE))) else { return };
+    let Some(kernel) = loaded(Kernel::load_planted(Mistake::None as u32, &config(SIZE))) else { return };
     let found = campaign(
         &mut pathcall_conformance::program(SIZE),
         &mut Tested::of(kernel, SIZE),

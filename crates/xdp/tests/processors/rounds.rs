@@ -33,7 +33,7 @@ fn rounds_of_two_workers_are_summed_exactly() {
 fn without_locks_sums_are_wrong() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    use pathcall_xdp::Mistake;
+    use crate::mistakes::Mistake;
 
     use crate::common::config;
 
@@ -43,7 +43,7 @@ fn without_locks_sums_are_wrong() {
         return;
     }
     for _ in 0..TRIES {
-        let kernel = Kernel::load_planted(Mistake::Unlocked, &config(frames::SIZE));
+        let kernel = Kernel::load_planted(Mistake::Unlocked as u32, &config(frames::SIZE));
         let Some(kernel) = loaded(kernel.and_then(frames::admitted)) else { return };
         if catch_unwind(AssertUnwindSafe(|| hammer(&kernel, deadline()))).is_err() {
             return;
