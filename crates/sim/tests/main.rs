@@ -22,3 +22,4 @@ mod place_mutants;
 mod planted;
 mod seeds;
 mod share;
+mod shrink;
