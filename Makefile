@@ -77,7 +77,7 @@ xdp: build
 SOAK_S ?= 600
 soak: SEEDS = 10000
 soak: build sim
-	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test $(WHOLE) --test soak -- --nocapture
+	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test $(WHOLE) --test alone soak -- --nocapture
 	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test $(WHOLE) --test main nothing_grows -- --nocapture
 
 # Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.

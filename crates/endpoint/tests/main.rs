@@ -13,6 +13,8 @@ mod link;
 mod locks;
 mod node;
 mod rings;
+#[cfg(target_os = "linux")]
+mod rings_flat;
 mod rounds;
 mod shadow;
 mod streams;

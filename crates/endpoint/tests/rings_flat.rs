@@ -1,9 +1,9 @@
-//! Descriptors and mappings of a process whose peers come and go: alone in its file, since it counts them.
-#![cfg(target_os = "linux")]
+//! Descriptors and mappings of a process whose peers come and go: in a process of its own, since it counts them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use pathcall_endpoint::driver::link::{Link, Sharing};
+use pathcall_testbed::alone;
 use pathcall_wire::Instant;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -23,6 +23,9 @@ fn held() -> (usize, usize) {
 
 #[tokio::test]
 async fn a_thousand_connections_leave_nothing_behind() {
+    if !alone("rings_flat::a_thousand_connections_leave_nothing_behind") {
+        return;
+    }
     let mut element = sharing(Sharing::Offer);
     let mut before = None;
     for round in 0..1000 {

@@ -42,7 +42,7 @@ mod xdp;
 pub use bed::{Node, Testbed, beds};
 pub use builder::Builder;
 pub use error::Error;
-pub use gate::{ROOT_TESTS, root_tests};
+pub use gate::{ROOT_TESTS, alone, root_tests};
 pub use link::{Counts, Faults, Link, Traffic};
 pub use plan::{ELEMENTS_MAX, HOSTS_MAX, MTU_DEFAULT, NodeName};
 pub use profile::{Delay, Profile, Rate, Share, WordError};

@@ -1,6 +1,5 @@
 //! A reply of 100 MB: as items that wait for who takes them, in bounded memory. In a process of its own, whose
 //! memory is measured.
-#![cfg(target_os = "linux")]
 
 use std::time::Duration;
 
@@ -49,6 +48,9 @@ async fn client(transport: Transport) -> DocsClient<Channel> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_megabytes_take_little_memory() {
+    if !crate::alone("large::a_hundred_megabytes_take_little_memory") {
+        return;
+    }
     for transport in [Transport::Flows, Transport::Tcp] {
         let mut client = client(transport.clone()).await;
         let before = peak();
