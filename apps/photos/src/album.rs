@@ -62,20 +62,3 @@ fn picture(id: u32) -> Picture {
     let pixel = |x: u32, y: u32| (x.abs_diff(left).pow(2) + y.abs_diff(top).pow(2) + id) as u8;
     Picture { width: WIDTH, grey: (0..HEIGHT).flat_map(|y| (0..WIDTH).map(move |x| pixel(x, y))).collect() }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn photos_differ_and_are_found_by_their_words() {
-        let pictures: std::collections::BTreeSet<Vec<u8>> =
-            (0..PHOTOS).filter_map(|id| Some(photo(id)?.picture?.grey)).collect();
-        assert_eq!(pictures.len(), PHOTOS as usize);
-        assert_eq!((title(0), photo(PHOTOS)), ("whale at dawn".to_owned(), None));
-        assert_eq!(find("whale"), (0..PHOTOS).step_by(6).collect::<Vec<_>>());
-        assert!((0..20).all(|nth| !find(word(nth)).is_empty()));
-        let small = thumbnail(3).expect("it is there");
-        assert_eq!((small.width, small.grey.len()), (8, 48));
-    }
-}

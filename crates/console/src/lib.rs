@@ -1,12 +1,14 @@
-//! Console of a command: tables, output that a pipe's reader may close, signals that end the command.
+//! Console of a command: tables and bars, output that a pipe's reader may close, signals that end the command.
 
 #![warn(missing_docs)]
 
+mod bars;
 mod signal;
 mod table;
 
 use std::io::{self, ErrorKind, Write};
 
+pub use bars::bars;
 pub use signal::stopped;
 pub use table::Table;
 

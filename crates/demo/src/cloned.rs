@@ -9,12 +9,9 @@ use tokio::process::Command;
 use super::findings::Findings;
 use super::{Programs, find as find_programs, said};
 use crate::failure::Failure;
-use pathcall_console::Table;
-use pathcall_console::print;
+use pathcall_console::{Table, bars, print};
 
 const KV: &str = "kv";
-/// Letters of the longest bar.
-const BAR: f64 = 48.0;
 
 const STORY: &str = "
 clone: a call that may be done twice goes to two servers at once, if the element knows two that are idle, and the first
@@ -77,7 +74,7 @@ impl Demo {
                 table.row(row(name, result, way));
                 findings.rate(name, &way.name, way.calls_per_s);
             }
-            print(&format!("{table}{}", bars(&report.ways)))?;
+            print(&format!("{table}{}", quantiles(&report.ways)))?;
         }
         Ok(())
     }
@@ -97,37 +94,11 @@ fn row(name: &str, result: &str, way: &Way) -> [String; 8] {
 }
 
 /// Median and 99th percentile of each way, to one scale.
-fn bars(ways: &[Way]) -> String {
-    let longest = ways.iter().map(|way| way.p99_us).fold(f64::MIN_POSITIVE, f64::max);
-    let names = ways.iter().map(|way| way.name.chars().count()).max().unwrap_or(0);
-    let mut text = String::new();
-    for (share, of) in [("p50", (|way| way.p50_us) as fn(&Way) -> f64), ("p99", |way| way.p99_us)] {
-        for way in ways {
-            let bar = "#".repeat((of(way) / longest * BAR).round().max(1.0) as usize);
-            text += &format!("{share}  {:<names$}  {bar} {:.1} ms\n", way.name, of(way) / 1e3);
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bars_are_as_long_as_times() {
-        let way = |name: &str, p50_us, p99_us| Way {
-            name: name.to_owned(),
-            calls: 1,
-            calls_per_s: 1.0,
-            p50_us,
-            p99_us,
-            extra: None,
-            digest: String::new(),
-        };
-        let text = bars(&[way("clone", 1000.0, 12_000.0), way("random", 2000.0, 24_000.0)]);
-        let lengths: Vec<usize> = text.lines().map(|line| line.matches('#').count()).collect();
-        assert_eq!(lengths, [2, 4, 24, 48]);
-        assert!(text.contains("p99  clone   #") && text.ends_with(" 24.0 ms\n"), "{text}");
-    }
+fn quantiles(ways: &[Way]) -> String {
+    let longest = ways.iter().map(|way| way.name.chars().count()).max().unwrap_or(0);
+    let of = |share: &'static str, of: fn(&Way) -> f64| {
+        ways.iter().map(move |way| (format!("{share}  {:<longest$}", way.name), of(way) / 1e3))
+    };
+    let rows: Vec<_> = of("p50", |way| way.p50_us).chain(of("p99", |way| way.p99_us)).collect();
+    bars(&rows, "ms")
 }

@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use photos::album::{PHOTOS as COUNT, find, photo, thumbnail, title, word};
+
 const PHOTOS: &str = "photos";
 
 fn run(arguments: &[&str]) -> Output {
@@ -59,4 +61,16 @@ fn what_is_wrong_is_said_in_a_line() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.starts_with(says), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn photos_differ_and_are_found_by_their_words() {
+    let pictures: std::collections::BTreeSet<Vec<u8>> =
+        (0..COUNT).filter_map(|id| Some(photo(id)?.picture?.grey)).collect();
+    assert_eq!(pictures.len(), COUNT as usize);
+    assert_eq!((title(0), photo(COUNT)), ("whale at dawn".to_owned(), None));
+    assert_eq!(find("whale"), (0..COUNT).step_by(6).collect::<Vec<_>>());
+    assert!((0..20).all(|nth| !find(word(nth)).is_empty()));
+    let small = thumbnail(3).expect("it is there");
+    assert_eq!((small.width, small.grey.len()), (8, 48));
 }

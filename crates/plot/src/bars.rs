@@ -79,24 +79,3 @@ impl Bars<'_> {
 fn shown(value: f64) -> String {
     if value.abs() < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bars_are_drawn_whatever_their_values() {
-        let directory = tempfile::tempdir().expect("a folder");
-        let path = directory.path().join("bars.svg");
-        let bar = |name: &str, value| (name.to_owned(), value);
-        let groups = [
-            Group { name: "sums".to_owned(), bars: vec![bar("one way", 1234.5), bar("another", 2.25)] },
-            Group { name: "nothing".to_owned(), bars: vec![bar("empty", 0.0), bar("odd", f64::NAN)] },
-        ];
-        Bars { title: "ways", about: "to do the same", unit: "calls/s", groups: &groups }.draw(&path).expect("drawn");
-        let svg = std::fs::read_to_string(&path).expect("a picture");
-        for text in ["ways", "to do the same", "one way", "1234 calls/s", "2.2 calls/s", "0.0 calls/s"] {
-            assert!(svg.contains(text), "{text}: {svg}");
-        }
-    }
-}

@@ -136,30 +136,3 @@ impl Chart<'_> {
 fn number(value: &f64) -> String {
     format!("{}", (value * 1e6).round() / 1e6)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_drawn_whatever_their_values() {
-        let directory = tempfile::tempdir().expect("a folder");
-        let axes = [Axis::from_zero("time, s"), Axis::by_factors("share")];
-        let all: [&[(f64, f64)]; 4] =
-            [&[(0.1, 25.0), (0.9, 2500.0)], &[], &[(0.5, 0.0), (0.6, f64::INFINITY)], &[(0.0, 0.0)]];
-        for (at, (x, y)) in axes.iter().flat_map(|x| axes.iter().map(move |y| (*x, *y))).enumerate() {
-            let line = |points: &&[(f64, f64)]| Line { name: format!("of {}", points.len()), points: points.to_vec() };
-            let lines: Vec<Line> = all.iter().map(line).collect();
-            let path = directory.path().join(format!("{at}.svg"));
-            Chart { title: "what was seen", about: "in a line", x, y, lines: &lines }.draw(&path).expect("drawn");
-            let svg = std::fs::read_to_string(&path).expect("a picture");
-            assert!(!svg.contains(".0\n"), "{svg}");
-            for text in ["what was seen", "in a line", x.name, y.name, "of 2", "of 0"] {
-                assert!(svg.contains(text), "{text}: {svg}");
-            }
-        }
-        let nowhere = directory.path().join("no/such.svg");
-        let error = Chart { title: "", about: "", x: axes[0], y: axes[0], lines: &[] }.draw(&nowhere);
-        assert_eq!(error.expect_err("no folder").path, nowhere);
-    }
-}
