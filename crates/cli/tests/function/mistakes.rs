@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{folder, functions, packets, pathcall, write};
+use super::{folder, functions, packets, pathcall, said, write};
 
 #[track_caller]
 fn fails(folder: &Path, args: &[&str], expected: &str) {
@@ -45,6 +45,29 @@ fn captures_that_are_none_are_named() {
     ] {
         fails(&folder, &["run", &function, "--pcap", name, "--out", "out.pcap"], expected);
     }
+}
+
+#[test]
+fn digits_before_a_file_are_a_port() {
+    let folder = folder("digits");
+    let (function, tcp) = (functions("trd.p4c"), functions("tcp.pcap"));
+    for (word, file) in [("a.pcap", "a.pcap"), ("3=a=b.pcap", "a=b.pcap"), ("x=a.pcap", "x=a.pcap")] {
+        let expected = format!("pathcall: {file}: No such file or directory (os error 2)");
+        fails(&folder, &["run", &function, "--pcap", word, "--out", "o"], &expected);
+    }
+    for word in ["", "3=", "256=a.pcap", "99999=a.pcap"] {
+        let output = pathcall(&folder, &["run", &function, "--pcap", word, "--out", "o"]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains("--pcap"), "{word:?}: {stderr}");
+    }
+    if !super::compilers() {
+        return;
+    }
+    std::fs::copy(tcp, folder.join("a=b.pcap")).expect("copied");
+    let run = |more: &[&str]| said(&folder, &[&["run", &function, "--out", "o"][..], more].concat());
+    let at = ["0", "3"].map(|port| run(&["--pcap", "a=b.pcap", "--port", port]));
+    assert_ne!(at[0], at[1]);
+    assert_eq!(run(&["--pcap", "3=a=b.pcap", "--port", "0"]), at[1]);
 }
 
 #[test]

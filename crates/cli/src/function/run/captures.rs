@@ -138,21 +138,3 @@ fn timestamp(packet: &RawPcapPacket<'_>, resolution: TsResolution) -> Duration {
     };
     Duration::from_secs(packet.ts_sec.into()) + fraction
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_before_a_file_are_a_port() {
-        for (word, port, file) in
-            [("a.pcap", None, "a.pcap"), ("3=a=b.pcap", Some(3), "a=b.pcap"), ("x=a.pcap", None, "x=a.pcap")]
-        {
-            let named = named(word).expect("a file");
-            assert_eq!((named.port, named.file), (port, PathBuf::from(file)), "{word}");
-        }
-        for word in ["", "3=", "256=a.pcap", "99999=a.pcap"] {
-            assert!(named(word).is_err(), "{word:?}");
-        }
-    }
-}
