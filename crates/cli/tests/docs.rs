@@ -148,6 +148,8 @@ fn every_command_in_the_pages_works() {
             ["pathcall", "place", verb @ ("explain" | "status"), ..] => {
                 has(&place, "crates/cli/tests/place.rs", &format!("\"{verb}\""));
             }
+            // Any program of its own.
+            ["pathcall", "NAME"] => has(&place, "crates/cli/src/external.rs", "pathcall-{name}"),
             // Only named.
             ["pathcall", "testbed"] => {
                 succeeds(&place, Command::new(crate::PATHCALL).args(["testbed", "--help"]));
