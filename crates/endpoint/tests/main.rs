@@ -2,6 +2,7 @@
 
 mod books;
 mod clone_driver;
+mod congestion;
 mod delegate;
 mod evict;
 mod failed;

@@ -143,6 +143,24 @@ fn marks_halve_the_window_once_a_round_trip() {
 }
 
 #[test]
+fn marked_acknowledgement_halves_the_window_once_a_round_trip() {
+    let mut flow = Flow::new(Timing::default());
+    let seqs: Vec<u32> = (0..20).map(|item| flow.send(at(0), item)).collect();
+    let before = flow.window.size();
+    flow.ack(at(1), seqs[0], true);
+    assert_eq!(flow.window.size(), before / 2);
+    // These were in flight already: they tell of the same queue.
+    assert!(seqs[1..].iter().all(|seq| flow.ack(at(1), *seq, true).is_some()));
+    assert_eq!(flow.window.size(), before / 2);
+    let next = flow.send(at(2), 20);
+    flow.ack(at(3), next, true);
+    assert_eq!(flow.window.size(), before / 4);
+    let unmarked = flow.send(at(4), 21);
+    flow.ack(at(5), unmarked, false);
+    assert_eq!(flow.window.size(), before / 4, "above the threshold it grows by one a window");
+}
+
+#[test]
 fn without_congestion_control_the_window_is_always_the_greatest() {
     let mut window = Window::new(false);
     window.shrink(1, 65);

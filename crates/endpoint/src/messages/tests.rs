@@ -18,11 +18,13 @@ struct Net {
     nodes: BTreeMap<u16, Messages>,
     air: Vec<(u16, u16, Vec<u8>)>,
     starts: u64,
+    /// Whether the network marks what it brings.
+    ce: bool,
 }
 
 impl Net {
     fn new(ports: impl IntoIterator<Item = u16>, adapt: impl Fn(&mut Config)) -> Self {
-        let mut net = Self { now: ms(0), nodes: BTreeMap::new(), air: Vec::new(), starts: 0 };
+        let mut net = Self { now: ms(0), nodes: BTreeMap::new(), air: Vec::new(), starts: 0, ce: false };
         for port in ports {
             net.start(port, &adapt);
         }
@@ -54,7 +56,7 @@ impl Net {
     fn bring(&mut self, index: usize) {
         let (from, to, frame) = self.air.remove(index);
         let Some(node) = self.nodes.get_mut(&to) else { return };
-        node.handle(self.now, at(from), &frame, false, &mut |back, frame| {
+        node.handle(self.now, at(from), &frame, self.ce, &mut |back, frame| {
             self.air.push((to, back.port(), frame.to_vec()));
         });
     }
@@ -277,6 +279,32 @@ fn who_takes_the_last_room_and_sends_nothing_more_loses_it() {
             net.send(3, 1, &message(3, 100_000));
         }
     }
+}
+
+/// How a sender's window answers to the acknowledgements of its first parts: parts that it sends at first, and next.
+fn bursts(ce: bool) -> [usize; 2] {
+    let mut net = Net::new([1, 2], |_| {});
+    net.ce = ce;
+    net.send(1, 2, &message(1, 1_000_000));
+    net.poll();
+    while net.nodes[&2].sessions() == 0 || net.air.iter().any(|(from, ..)| *from == 2) {
+        net.bring(0);
+    }
+    net.poll();
+    let first = net.air.len();
+    (0..first).for_each(|_| net.bring(0));
+    net.poll();
+    while net.air.first().is_some_and(|(from, ..)| *from == 2) {
+        net.bring(0);
+    }
+    net.poll();
+    [first, net.air.len()]
+}
+
+#[test]
+fn congestion_marks_on_parts_shrink_the_senders_window() {
+    assert_eq!(bursts(false), [64, 128]);
+    assert_eq!(bursts(true), [64, 32]);
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! Parts that no honest sender sends.
+
+use pathcall_wire::messages::{PART, Part, PartRepr};
+use pathcall_wire::{MAX_FRAME, W_MAX};
+
+use super::*;
+
+/// A session of node 1 at node 2, whose first part, of a message of 50 bytes, is on its way: the frame.
+fn first_part(net: &mut Net) -> Vec<u8> {
+    net.send(1, 2, &message(1, 50));
+    net.poll();
+    while net.nodes[&2].sessions() == 0 || net.air.iter().any(|(from, ..)| *from == 2) {
+        net.bring(0);
+    }
+    net.poll();
+    let (from, to, part) = net.air.pop().expect("a part");
+    assert_eq!((from, to, net.air.len()), (1, 2, 0));
+    part
+}
+
+#[test]
+fn part_that_comes_from_elsewhere_is_of_no_session() {
+    let mut net = Net::new([1, 2, 3], |_| {});
+    let part = first_part(&mut net);
+    net.air.push((3, 2, part.clone()));
+    net.bring(0);
+    assert!(net.events(2).is_empty(), "whoever has seen a session's key does not speak in it");
+    net.air = vec![(1, 2, part)];
+    net.bring(0);
+    assert_eq!(net.arrived(2), [Bytes::from(message(1, 50))]);
+}
+
+#[test]
+fn part_from_far_beyond_what_has_come_takes_no_memory() {
+    let mut net = Net::new([1, 2], |_| {});
+    let first = first_part(&mut net);
+    let Ok(MessageFrame::Part(PartRepr { key, .. }, _)) = MessageFrame::parse(&first) else { panic!("{first:?}") };
+    let mut memory = |seq, offset: usize| {
+        let part = PartRepr::new(key, seq, 7, offset as u32, 100 << 20);
+        let mut frame = [0; MAX_FRAME];
+        part.emit(&mut frame);
+        net.air = vec![(1, 2, frame[..Part::LEN + part.len()].to_vec())];
+        net.bring(0);
+        (net.nodes[&2].receiver.bytes(), net.nodes[&2].stats().refused)
+    };
+    let window = W_MAX as usize * PART;
+    // Nobody has more than a window in flight.
+    assert_eq!(memory(10, window + PART), (0, 1));
+    assert_eq!(memory(11, window - PART), (window, 1));
+}

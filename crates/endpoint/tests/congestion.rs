@@ -1,0 +1,98 @@
+//! Congestion marks on a map's frames, from where a network sets them to the window of who sent them.
+
+use pathcall_endpoint::flow::Timing;
+use pathcall_endpoint::map::client::{CallId, ClientConfig, MapClient};
+use pathcall_endpoint::map::lease::{Era, LEASE};
+use pathcall_endpoint::map::server::{KEY_MEMORY, MapServer, Member, ServerConfig};
+use pathcall_endpoint::map::{Ack, ClearPolicy, Dest, Key, Modify, Operation, Outbox};
+use pathcall_wire::{Base, Flags, Instant};
+
+#[derive(Default)]
+struct Sent(Vec<Vec<u8>>);
+
+impl Outbox for Sent {
+    fn send(&mut self, _to: Dest, frame: &[u8]) {
+        self.0.push(frame.to_vec());
+    }
+}
+
+fn client(votes: bool) -> MapClient {
+    MapClient::new(ClientConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 10,
+        incarnation: 5,
+        server: 1,
+        server_incarnation: 5,
+        slot_base: 0,
+        flows: 1,
+        element: false,
+        inline: false,
+        rows: 1024,
+        width: 1,
+        worker: 0,
+        votes,
+        clear: ClearPolicy::Copy,
+        start_chunk: 0,
+        lease: LEASE,
+        era: Era::of_epoch(1).of_element(),
+        timing: Timing::default(),
+    })
+}
+
+/// The owner of what is summed by `workers` workers, of ballots, or of keys.
+fn server(workers: u32, votes: bool) -> MapServer {
+    let mut server = MapServer::new(ServerConfig {
+        gaid: 7,
+        epoch: 1,
+        endpoint: 1,
+        incarnation: 5,
+        grant: None,
+        threshold: workers,
+        clear: ClearPolicy::Copy,
+        mapping: false,
+        acked: false,
+        locks: false,
+        votes,
+        eviction: None,
+        key_memory: KEY_MEMORY,
+        width: 1,
+        lease: LEASE,
+        timing: Timing::default(),
+    });
+    let member = Member { endpoint: 10, incarnation: 5, element: false, slot_base: 0, flows: 1, terms: 0 };
+    server.join(Instant(0), member).expect("room");
+    server
+}
+
+/// Frames of a long call that are sent at first, and once the server has answered those.
+fn bursts(operation: Operation, (workers, votes): (u32, bool), marked: bool) -> [usize; 2] {
+    let (mut client, mut server) = (client(votes), server(workers, votes));
+    let (mut first, mut answers, mut next) = (Sent::default(), Sent::default(), Sent::default());
+    client.start(Instant(0), CallId(1), operation);
+    client.poll(Instant(0), &mut first);
+    for frame in &mut first.0 {
+        let mut base = Base::new_checked(&mut frame[..]).expect("a frame");
+        // As a network on the way has it.
+        let flags = base.flags() | if marked { Flags::ECN } else { 0 };
+        base.set_flags(flags);
+        server.handle(Instant(1), frame, &mut answers);
+    }
+    server.poll(Instant(1), &mut answers);
+    answers.0.iter().for_each(|answer| client.handle(Instant(2), answer, &mut next));
+    client.poll(Instant(2), &mut next);
+    [first.0.len(), next.0.len()]
+}
+
+#[test]
+fn congestion_marks_shrink_the_callers_window_whatever_its_call_is() {
+    let keys = || (0..3_000).map(|n| Key::from(format!("{n:0>400}").as_str()));
+    let sum = Operation::Sum { lanes: vec![1; 1_000].into(), modify: Modify::default(), threshold: 1 };
+    let pairs = keys().map(|key| (key, 1)).collect();
+    let add = Operation::Add { pairs, modify: Modify::default(), get: false, ack: Ack::Element };
+    let vote = Operation::Count { keys: keys().collect(), threshold: 2, to: pathcall_wire::Target::Src };
+    for (operation, terms) in [(sum, (1, false)), (add, (0, false)), (vote, (0, true))] {
+        assert_eq!(bursts(operation.clone(), terms, false), [64, 128], "{terms:?}");
+        assert_eq!(bursts(operation, terms, true), [64, 32], "{terms:?}");
+    }
+}
