@@ -161,3 +161,71 @@ impl Lease {
 fn part(config: &ClientConfig) -> Duration {
     if mutant::on(Mutant::LeaseWithoutDrift) { config.lease } else { held_for(config.lease) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::super::ClearPolicy;
+    use super::super::super::super::lease::{Era, LEASE};
+    use super::*;
+    use crate::flow::Timing;
+
+    fn config() -> ClientConfig {
+        ClientConfig {
+            gaid: 7,
+            epoch: 1,
+            endpoint: 10,
+            incarnation: 5,
+            server: 1,
+            server_incarnation: 5,
+            slot_base: 0,
+            flows: 1,
+            element: false,
+            inline: false,
+            rows: 4,
+            width: 1,
+            worker: 0,
+            votes: false,
+            clear: ClearPolicy::Copy,
+            start_chunk: 0,
+            lease: LEASE,
+            era: Era::of_epoch(1),
+            timing: Timing::default(),
+        }
+    }
+
+    fn ms(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    /// A lease that is asked for at that time; the request's number.
+    fn asked(lease: &mut Lease, now: Instant) -> u32 {
+        lease.want(now, &config());
+        lease.ask(now, true, &config()).expect("it is wanted").request
+    }
+
+    #[test]
+    fn lease_counts_from_its_request_however_late_the_answer_is() {
+        let (mut lease, config) = (Lease::default(), config());
+        let first = asked(&mut lease, ms(100));
+        assert!(lease.lent(ms(700), first, 1, &config));
+        // The server has counted since it had the request.
+        let end = ms(100) + held_for(LEASE);
+        assert_eq!(lease.until(&config), Some(end));
+        assert_eq!((lease.session(Instant(end.0 - 1), &config), lease.session(end, &config)), (Some(1), None));
+        let (second, third) = (asked(&mut lease, ms(1_000)), asked(&mut lease, ms(1_100)));
+        assert!(lease.lent(ms(1_900), third, 1, &config));
+        assert!(!lease.lent(ms(1_950), second, 1, &config), "an older request says nothing new");
+        assert_eq!(lease.until(&config), Some(ms(1_100) + held_for(LEASE)));
+    }
+
+    #[test]
+    fn answer_that_comes_after_its_lease_is_over_lends_nothing() {
+        let (mut lease, config) = (Lease::default(), config());
+        let request = asked(&mut lease, ms(100));
+        assert!(!lease.lent(ms(100) + held_for(LEASE), request, 1, &config));
+        assert_eq!(lease.until(&config), None);
+        let request = asked(&mut lease, ms(9_000));
+        assert!(!lease.lent(ms(9_001), request, 2, &config), "the server names another session");
+        assert_eq!(lease.until(&config), None);
+    }
+}
