@@ -5,3 +5,4 @@ mod failing;
 mod long;
 mod net;
 mod once;
+mod silent;
