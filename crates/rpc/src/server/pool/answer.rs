@@ -154,3 +154,66 @@ fn prepared(catalogue: &Catalogue, work: Work) -> Result<Prepared, Status> {
     Deadline::after(left).put(request.headers_mut());
     Ok(Prepared { method, request, left })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::HeaderMap;
+    use pathcall_proto::manifest::{Balance, Manifest};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    static ASKED: Manifest = Manifest {
+        methods: &[],
+        delegated: &[],
+        cloned: &[Cloned {
+            path: "/a/Ask",
+            clone: true,
+            balance: Balance::Random,
+            budget: 1.0,
+            hedging: None,
+            cancel: false,
+            workers: 1,
+        }],
+        placed: &[],
+        descriptor: &[],
+    };
+
+    /// A request whose caller gave it so long, and that has waited so long.
+    fn asked(left: Option<Duration>, waited: Duration) -> Result<Prepared, Status> {
+        let mut catalogue = Catalogue::default();
+        catalogue.push(&ASKED);
+        let request = request::seal("/a/Ask", &HeaderMap::new(), left, b"what").expect("a request");
+        prepared(&catalogue, Work { id: WorkId(1), caller: 10, waited, request })
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_in_the_queue_is_taken_from_the_time_left() {
+        let Prepared { request, left, .. } = asked(Some(ms(500)), ms(200)).expect("in time");
+        assert_eq!(left, Some(ms(300)));
+        assert_eq!(Deadline::of(request.headers()).left(), Some(ms(300)), "and so the handler's server hears it");
+        // Its time was over before anybody began.
+        for waited in [501, 90_000] {
+            let status = asked(Some(ms(500)), ms(waited)).err().expect("late");
+            assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+        }
+        let Prepared { request, left, .. } = asked(None, ms(90_000)).expect("no limit");
+        assert_eq!((left, Deadline::of(request.headers()).left()), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handler_has_what_the_queue_has_left_of_its_time() {
+        let never = tower::service_fn(|_: http::Request<Body>| {
+            std::future::pending::<Result<http::Response<Body>, Infallible>>()
+        });
+        let began = Instant::now();
+        let sealed = answer(never, asked(Some(ms(500)), ms(200)).expect("in time")).await;
+        assert_eq!((sealed.code, began.elapsed()), (tonic::Code::DeadlineExceeded, ms(300)));
+    }
+}
