@@ -109,6 +109,27 @@ mod tests {
         assert!(purse.take(Instant(10_000_000_000)), "what was paid back may be spent");
     }
 
+    /// Extra requests that are paid for now, one after the other.
+    fn taken(purse: &mut Purse, now: Instant) -> usize {
+        (0..1_000).take_while(|_| purse.take(now)).count()
+    }
+
+    #[test]
+    fn budget_saves_up_no_more_than_its_burst() {
+        let budget = Budget { share: 0.5, burst: 3.0, per_second: 10.0 };
+        let mut purse = Purse::new(Instant(0), budget);
+        assert_eq!(taken(&mut purse, Instant(0)), 3, "it begins full");
+        let hour = Instant(0) + Duration::from_secs(3_600);
+        assert_eq!(taken(&mut purse, hour), 3, "a quiet hour pays for a burst, not for 36,000");
+        (0..1_000).for_each(|_| purse.pay_in(hour));
+        assert_eq!(taken(&mut purse, hour), 3, "so do a thousand calls");
+        (0..1_000).for_each(|_| purse.pay_back());
+        assert_eq!(taken(&mut purse, hour), 3, "and a thousand clones that were not made");
+        // A burst below one would never pay for anything.
+        let mut purse = Purse::new(Instant(0), Budget { share: 0.0, burst: 0.5, per_second: 1.0 });
+        assert_eq!((taken(&mut purse, Instant(0)), taken(&mut purse, hour)), (0, 1));
+    }
+
     #[test]
     fn one_kind_of_calls_does_not_spend_what_another_has() {
         let budget = |burst| Budget { share: 0.0, burst, per_second: 0.0 };
