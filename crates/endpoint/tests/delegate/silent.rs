@@ -1,9 +1,10 @@
 //! What ends, and when, once somebody falls silent or what it said is old.
 
 use bytes::Bytes;
-use pathcall_endpoint::delegate::caller::CallOptions;
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::delegate::worker::{AbortReason, Work, WorkerEvent};
-use pathcall_endpoint::delegate::Context;
+use pathcall_endpoint::delegate::{Context, Peer};
+use pathcall_wire::delegate::{Message, parse};
 
 use super::net::{MS, Net, address, node};
 
@@ -52,4 +53,32 @@ fn silent_callers_deadline_ends_the_work_at_each_server() {
         let over = WorkerEvent::Aborted { execution: work.execution, reason: AbortReason::Deadline };
         assert_eq!(net.nodes[index].worker.next_event(), Some(over), "node {index}");
     }
+}
+
+#[test]
+fn old_pong_confirms_no_later_round() {
+    let mut net = Net::new(2);
+    let call = call(&mut net, SHORT());
+    begin(&mut net, 1);
+    // The first round's pong is kept by who repeats it ever after.
+    let mut pong = None;
+    while pong.is_none() {
+        net.now = net.now + MS;
+        net.at(0, |node, now, out| node.caller.poll(now, out));
+        net.deliver();
+        let is_pong = |message: &Bytes| matches!(parse(message), Ok((Message::Pong(..), _)));
+        pong = net.on_way.iter().find(|(_, _, message)| is_pong(message)).cloned();
+    }
+    let (_, from, pong): (_, Peer, Bytes) = pong.expect("it was found");
+    let asked = net.now;
+    while net.deliver() {}
+    net.nodes[1] = node(1, 2, |_| ());
+    let repeats = |net: &mut Net| net.at(0, |node, now, out| node.caller.handle(now, from, &pong, out));
+    while net.outcome(call).is_none() {
+        net.pass(MS * 5);
+        repeats(&mut net);
+        assert!(net.now <= asked + MS * 70, "an old pong keeps the call: {:?} after the round", net.now.since(asked));
+    }
+    assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
+    assert!(net.now > asked + MS * 50, "the round that it answers counts");
 }
