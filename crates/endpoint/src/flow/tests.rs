@@ -161,6 +161,25 @@ fn marked_acknowledgement_halves_the_window_once_a_round_trip() {
 }
 
 #[test]
+fn retransmitted_or_held_item_gives_no_round_trip_time() {
+    // Whose acknowledgement it is, the first one's or the repeat's, nobody knows (Karn and Partridge 1987).
+    let mut flow = Flow::new(Timing::default());
+    let lost = flow.send(at(0), 1);
+    assert_eq!(flow.due(at(50)), Some(Due::Again(lost, 1)));
+    flow.ack(at(51), lost, false);
+    assert_eq!(flow.rtt.smoothed(), None);
+    // What the receiver has held was not on its way for so long.
+    let held = flow.send(at(60), 2);
+    flow.held(at(61), held);
+    flow.ack(at(90), held, false);
+    assert_eq!(flow.rtt.smoothed(), None);
+    let once = flow.send(at(100), 3);
+    assert_eq!(again(&mut flow, at(149)), [], "its time-out is the initial one");
+    flow.ack(at(149), once, false);
+    assert_eq!(flow.rtt.smoothed(), Some((Duration::from_millis(49), Duration::from_micros(24_500))));
+}
+
+#[test]
 fn without_congestion_control_the_window_is_always_the_greatest() {
     let mut window = Window::new(false);
     window.shrink(1, 65);
