@@ -104,6 +104,25 @@ fn a_request_that_failed_goes_elsewhere_and_its_path_is_probed_until_it_is_well(
 }
 
 #[test]
+fn left_path_comes_back_by_an_answer_without_host_time() {
+    let mut bench = Bench::new();
+    let first = bench.go();
+    let Some(Released::Go(again)) = bench.fails(first) else { panic!("it goes again") };
+    assert_eq!((first.path, again.path), (ACC, CPU));
+    bench.done(again, 9_000);
+    let until = bench.selector.state(ACC).left_until.expect("it was left");
+    bench.now = until;
+    let probe = bench.go();
+    assert_eq!((probe.path, probe.why), (ACC, Why::Probe));
+    // Its host has measured nothing: that the answer came is enough.
+    bench.now.0 += 9_000;
+    assert!(bench.selector.done(bench.now, probe.ticket, Outcome::Done { intra_ns: None, total_ns: 9_000 }));
+    assert_eq!(bench.selector.state(ACC).left_until, None);
+    let go = bench.go();
+    assert_eq!((go.path, go.why), (ACC, Why::Best));
+}
+
+#[test]
 fn a_path_from_which_nothing_comes_is_left_until_something_does() {
     let mut bench = Bench::new();
     let stuck = bench.go();
