@@ -44,3 +44,20 @@ impl SeenSet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sender_has_a_bounded_number_of_flows() {
+        let mut seen = SeenSet::default();
+        let flows = SeenSet::MAX_FLOWS as u32;
+        assert!((0..flows).all(|slot| seen.meet(slot * 3, 1) == Seen::New));
+        for slot in (0..1_000).map(|slot| slot * 3 + 1) {
+            assert_eq!(seen.meet(slot, 1), Seen::Stale, "a flow beyond the bound has no effect");
+        }
+        assert_eq!(seen.flows.len(), SeenSet::MAX_FLOWS);
+        assert!((0..flows).all(|slot| seen.meet(slot * 3, 2) == Seen::New), "those before go on");
+    }
+}
