@@ -4,9 +4,10 @@ use bytes::Bytes;
 use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::delegate::worker::{AbortReason, Work, WorkerEvent};
 use pathcall_endpoint::delegate::{Context, Peer};
+use pathcall_wire::Instant;
 use pathcall_wire::delegate::{Message, parse};
 
-use super::net::{MS, Net, address, node};
+use super::net::{MS, Net, Out, address, node};
 
 const SHORT: fn() -> CallOptions = || CallOptions { ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
 
@@ -81,4 +82,45 @@ fn old_pong_confirms_no_later_round() {
     }
     assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
     assert!(net.now > asked + MS * 50, "the round that it answers counts");
+}
+
+/// A request of a call of node 0's to node 1, which comes so long after the word that the call is aborted; whether
+/// it is begun.
+fn begun_after_abort(late_by: std::time::Duration) -> bool {
+    let mut net = Net::new(2);
+    net.nodes[1] = node(1, 1, |config| config.aborted_for = MS * 1_000);
+    let call = call(&mut net, SHORT());
+    let (_, from, request) = net.on_way.pop_front().expect("a request");
+    net.at(0, |node, now, out| node.caller.abort(now, call, out));
+    let (_, _, ping) = net.on_way.pop_front().expect("a ping that says so");
+    let worker = &mut net.nodes[1].worker;
+    worker.handle(net.now, from, &ping, &mut Out::default());
+    // Driven as a node is: at each of its deadlines.
+    let end = net.now + late_by;
+    while let Some(at) = worker.next_deadline().filter(|at| *at <= end) {
+        worker.poll(at, &mut Out::default());
+    }
+    worker.poll(end, &mut Out::default());
+    worker.handle(end, from, &request, &mut Out::default());
+    worker.next(end).is_some()
+}
+
+#[test]
+fn aborted_call_is_remembered_for_all_of_its_time() {
+    for late_by in [0, 250, 500, 999] {
+        assert!(!begun_after_abort(MS * late_by), "{late_by} ms after the abort");
+    }
+    assert!(begun_after_abort(MS * 1_000), "nothing is remembered for ever");
+}
+
+#[test]
+fn aborted_call_is_forgotten_when_its_time_is_over() {
+    let mut net = Net::new(2);
+    let call = call(&mut net, SHORT());
+    net.at(0, |node, now, out| node.caller.abort(now, call, out));
+    net.on_way.pop_front();
+    net.rest();
+    let aborted_at: Instant = net.now;
+    let remembered = |net: &Net| net.nodes[1].worker.next_deadline().map(|at| at.since(aborted_at));
+    assert_eq!(remembered(&net), Some(MS * 33_000), "as long as the longest call may have requests on their way");
 }
