@@ -12,6 +12,8 @@ use pathcall_function::place::{
     Window, clear_prefix,
 };
 
+mod several;
+
 const TABLE: TableId = TableId(3);
 
 /// Prefixes of 8 bits, with an argument each.
