@@ -12,6 +12,7 @@ use pathcall_function::place::{
     Window, clear_prefix,
 };
 
+mod bounds;
 mod several;
 
 const TABLE: TableId = TableId(3);
