@@ -267,6 +267,50 @@ fn what_one_later_has_overtaken_is_sent_again_a_quarter_of_a_round_trip_later() 
 }
 
 #[test]
+fn item_counts_as_lost_once_eight_later_ones_are_acknowledged() {
+    let mut flow = Flow::new(Timing::default());
+    let seqs: Vec<u32> = (0..9).map(|item| flow.send(at(0), item)).collect();
+    for seq in &seqs[1..8] {
+        flow.ack(at(1), *seq, false);
+        assert_eq!(flow.due(at(1)), None, "the network may have changed their order");
+    }
+    flow.ack(at(1), seqs[8], false);
+    assert_eq!(flow.due(at(1)), Some(Due::Again(seqs[0], 0)));
+}
+
+/// The window before and after the first of forty items is lost.
+fn loses_one(mut flow: Flow<u32>) -> [u32; 2] {
+    let seqs: Vec<u32> = (0..40).map(|item| flow.send(at(400), item)).collect();
+    seqs[1..8].iter().for_each(|seq| assert!(flow.ack(at(401), *seq, false).is_some()));
+    let before = flow.window.size();
+    flow.ack(at(401), seqs[8], false);
+    [before, flow.window.size()]
+}
+
+#[test]
+fn loss_halves_the_window_where_round_trips_tell_of_a_queue() {
+    assert_eq!(loses_one(early()), [121, 97], "no queue: four fifths are kept");
+    let mut flow = early();
+    for i in 0..30 {
+        let seq = flow.send(at(100 + 10 * i), 0);
+        flow.ack(at(105 + 10 * i), seq, false);
+    }
+    assert_eq!(loses_one(flow), [151, 76], "round trips have become five times as long");
+}
+
+#[test]
+fn loss_halves_the_window_where_nothing_is_answered() {
+    let mut flow = early();
+    let before = flow.window.size();
+    for item in 1..=20 {
+        flow.send(at(100), item);
+    }
+    // Two probes, and then all have timed out.
+    again(&mut flow, at(111));
+    assert_eq!((before, flow.window.size()), (114, 57));
+}
+
+#[test]
 fn round_trips_that_never_vary_do_not_time_out() {
     let mut flow = Flow::new(Timing::default());
     for i in 0..50 {
