@@ -68,4 +68,14 @@ mod tests {
         silence.heard();
         assert!(silence.passes(Instant(104)) && silence.answers());
     }
+
+    #[test]
+    fn answer_begins_the_count_of_misses_anew() {
+        let mut silence = Silence::new(2, Duration::from_nanos(100));
+        for at in [1, 2, 3] {
+            assert!(!silence.missed(Instant(at)), "not two in a row");
+            silence.heard();
+        }
+        assert!(!silence.missed(Instant(4)) && silence.missed(Instant(5)));
+    }
 }
