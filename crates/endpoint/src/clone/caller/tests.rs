@@ -10,6 +10,7 @@ use super::*;
 
 mod deadlines;
 mod failures;
+mod ignored;
 
 const SERVERS: [u32; 3] = [11, 12, 13];
 
