@@ -180,6 +180,21 @@ fn what_is_cancelled_is_not_counted_on() {
     assert!(coordinator.flights.is_empty() && coordinator.stats().lost == 0);
 }
 
+#[test]
+fn copy_of_a_cancelled_call_goes_to_no_server() {
+    let mut coordinator = coordinator(1);
+    coordinator.receive(ms(0), &request(1, CloneRepr::default()));
+    let asked = to(&sent(&mut coordinator));
+    let base = BaseRepr { gaid: 9, src: 5, src_incarnation: 7, seq: 1, ..BaseRepr::new(Kind::CloneCancel) };
+    coordinator.receive(ms(1), &frame(base, CloneRepr::default(), b""));
+    assert_eq!(to(&sent(&mut coordinator)), asked, "they are told");
+    for attempt in [0, 1] {
+        coordinator.receive(ms(2), &request(1, CloneRepr { attempt, ..CloneRepr::default() }));
+        assert_eq!(to(&sent(&mut coordinator)), [0; 0], "attempt {attempt}");
+    }
+    assert_eq!((coordinator.stats().ignored, &coordinator.load[..]), (2, &[0; 3][..]));
+}
+
 /// Found by `pathcall sim clone`, seed 20261129074.
 #[test]
 fn an_answer_that_lost_passes_in_no_part_after_its_call_was_cancelled() {
