@@ -5,7 +5,7 @@ use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
 use pathcall_endpoint::delegate::worker::{AbortReason, Work, WorkerEvent};
 use pathcall_endpoint::delegate::{Context, Peer};
 use pathcall_wire::Instant;
-use pathcall_wire::delegate::{Message, parse};
+use pathcall_wire::delegate::{Grant, Message, parse};
 
 use super::net::{MS, Net, Out, address, node};
 
@@ -123,4 +123,25 @@ fn aborted_call_is_forgotten_when_its_time_is_over() {
     let aborted_at: Instant = net.now;
     let remembered = |net: &Net| net.nodes[1].worker.next_deadline().map(|at| at.since(aborted_at));
     assert_eq!(remembered(&net), Some(MS * 33_000), "as long as the longest call may have requests on their way");
+}
+
+#[test]
+fn late_grant_takes_nothing_back() {
+    let mut net = Net::new(2);
+    let call = call(&mut net, CallOptions { credit: 4, ..SHORT() });
+    let work = begin(&mut net, 1);
+    let caller = net.nodes[0].peer;
+    // The first has overtaken the second.
+    for responses in [12, 8] {
+        let grant = Grant { call, context: work.execution, responses };
+        net.at(1, |node, now, out| node.worker.handle(now, caller, &Bytes::copy_from_slice(&grant.encode()), out));
+    }
+    net.at(1, |node, now, out| {
+        for item in 0..12_u8 {
+            node.worker.reply(now, work.execution, vec![item].into(), out).expect("at work");
+        }
+        node.worker.finish(now, work.execution, out).expect("at work");
+    });
+    net.rest();
+    assert_eq!((net.replies(call).len(), net.outcome(call)), (12, Some(Outcome::Complete)));
 }
