@@ -128,3 +128,24 @@ fn all_pairs_are_added_or_none() {
     assert_eq!(server.apply(Instant(0), &entry(b"y"), &pairs(-1), nop), Ok(Entered::Now));
     assert_eq!(values(&mut server, Instant(0)), [(Key::from("a"), 2), (Key::from("full"), i64::MAX - 1)]);
 }
+
+#[test]
+fn ids_of_a_forgotten_book_make_room_for_others() {
+    const BOOKS: u64 = 64;
+    let mut server = server();
+    let apply = |server: &mut MapServer, now, book, id: usize| {
+        let id = id.to_be_bytes();
+        let entry = Entry { book, nth: &Try::default(), id: &id, completed: &[] };
+        server.apply(now, &entry, &[(Key::from("a"), 1)], Modify::default())
+    };
+    // All that the books of an application remember together.
+    for book in 1..=BOOKS {
+        server.open_book(Instant(0), book).expect("room");
+        (0..IDS_MAX).for_each(|id| assert_eq!(apply(&mut server, Instant(0), book, id), Ok(Entered::Now)));
+    }
+    assert_eq!(apply(&mut server, Instant(0), BOOK, 1), Err(CallError::BooksFull));
+    let later = at(BOOK_KEPT);
+    server.open_book(later, BOOKS + 1).expect("room");
+    assert_eq!(apply(&mut server, later, BOOKS + 1, 1), Ok(Entered::Now));
+    assert_eq!(apply(&mut server, later, 1, 1), Err(CallError::Forgotten));
+}
