@@ -220,3 +220,21 @@ pub(super) fn announce(version: u32, registers: &[u32], shared: &mut Shared, out
     places.zip(registers).for_each(|(place, register)| place.copy_from_slice(&register.to_be_bytes()));
     shared.send_by_element(None, len, out);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_that_came_back_keeps_its_register_twice_as_long_each_time() {
+        assert!(Usage::default().may_lose(1), "it was given its register in place of nobody");
+        for (given, windows) in [(1, 1), (2, 2), (3, 4), (7, 64), (11, 1 << 10), (40, 1 << 10)] {
+            // Windows are counted around.
+            for given_in in [5, u32::MAX - 1] {
+                let usage = Usage { given, given_in, ..Usage::default() };
+                assert!(!usage.may_lose(given_in.wrapping_add(windows)), "{given} times, in window {given_in}");
+                assert!(usage.may_lose(given_in.wrapping_add(windows + 1)), "{given} times, in window {given_in}");
+            }
+        }
+    }
+}
