@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod hostile;
+
 fn at(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
 }
