@@ -171,6 +171,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn directory_has_a_bounded_number_of_nodes() {
+        let nodes = Nodes::new(7);
+        let join = |name: &str| nodes.join(entry(name, "10.0.0.1:1"));
+        let mut listings: Vec<_> = (0..NODES_MAX).map(|i| join(&format!("node-{i}")).unwrap()).collect();
+        let full = join("one more").unwrap_err();
+        assert_eq!(full.message(), "the directory has 16384 nodes, as many as it may");
+        assert_eq!(full.code(), tonic::Code::ResourceExhausted);
+        drop(join("node-7").expect("its name is there already"));
+        listings.pop();
+        drop(join("one more").expect("somebody has left"));
+        assert!(nodes.list().len() < NODES_MAX);
+    }
+
+    #[tokio::test]
     async fn nonsense_is_refused() {
         let nodes = Nodes::new(7);
         for (name, address, says) in [
