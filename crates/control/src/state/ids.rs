@@ -101,3 +101,22 @@ impl State {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Timing;
+    use super::*;
+
+    #[test]
+    fn ids_that_are_kept_are_bounded_and_further_holders_get_new_ones() {
+        const AHEAD: u32 = 1 << 20;
+        let mut state = State::new(Timing::default(), 77, 1);
+        for held in (AHEAD..).take(KEPT_MAX) {
+            assert_eq!(state.kept_or_next_id(Kind::Endpoint, held), Ok(held));
+        }
+        assert_eq!(state.kept_or_next_id(Kind::Endpoint, AHEAD - 1), Ok(1), "there is no room to keep another");
+        assert_eq!(state.kept_or_next_id(Kind::Application, AHEAD), Ok(AHEAD), "those of applications are apart");
+        state.let_go(Kind::Endpoint, AHEAD);
+        assert_eq!(state.kept_or_next_id(Kind::Endpoint, AHEAD - 1), Ok(AHEAD - 1));
+    }
+}
