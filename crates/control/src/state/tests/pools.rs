@@ -230,3 +230,30 @@ fn what_cannot_be_joined_says_why() {
     let call = world.join("kv", 65);
     assert_eq!(world.refusal(call), Some(Refusal::Full { what: "server of this pool", limit: 64 }));
 }
+
+#[test]
+fn pool_has_a_bounded_number_of_callers() {
+    let mut world = World::new();
+    let (_, first) = world.server("kv", 1);
+    let gaid = first.pool.as_ref().unwrap().gaid;
+    let known = world.follower(gaid, first.endpoint, 70);
+    // The table is filled directly, as that of an application is.
+    let pool = world.state.pools.get_mut(&gaid).unwrap();
+    pool.callers.extend((1..CALLERS_MAX as u32).map(|i| ((i, "10.5.0.1:1".to_owned()), 1_000_000 + i)));
+    let call = world.register_follower(gaid, first.endpoint, 71);
+    assert_eq!(world.endpoint(call), Some(Err(Refusal::Full { what: "caller", limit: CALLERS_MAX as u32 })));
+    assert_eq!(world.follower(gaid, first.endpoint, 70), known, "who is known takes no room");
+}
+
+#[test]
+fn controller_has_a_bounded_number_of_pools() {
+    let mut world = World::new();
+    for pool in 1..=POOLS_MAX as u32 {
+        let call = world.join(&format!("pool-{pool}"), pool);
+        assert_eq!(world.refusal(call), None);
+    }
+    let full = world.join("one more", 5_000);
+    assert_eq!(world.refusal(full), Some(Refusal::Full { what: "pool", limit: POOLS_MAX as u32 }));
+    let known = world.join("pool-7", 5_001);
+    assert_eq!(world.refusal(known), None, "a server more is no pool more");
+}
