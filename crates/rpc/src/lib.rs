@@ -16,13 +16,14 @@
 //! join and passes the rest on; `assemble` puts the reply together. Methods that servers may pass on are
 //! [`delegate`]'s, those that a pool of servers answers are `cloned`'s; a
 //! [`coordinator`] is what they are compared with. `application` groups methods by
-//! `AppName`, `deadline` watches the time, `names` numbers keys that are too long for a frame, `status` words the
+//! `AppName`, `deadline` and `awake` watch the time, `names` numbers keys that are too long for a frame, `status` words the
 //! failures.
 
 #![warn(missing_docs)]
 
 mod application;
 mod assemble;
+mod awake;
 pub mod channel;
 mod cloned;
 pub mod coordinator;

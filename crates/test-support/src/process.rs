@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything that these tests wait for takes.
-const LIMIT: Duration = Duration::from_secs(120);
+use crate::HANG;
+
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -57,7 +57,7 @@ pub fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = so() {
             return found;
         }
-        assert!(began.elapsed() < LIMIT, "{what}");
+        assert!(began.elapsed() < HANG, "{what}");
         // What other processes say of themselves is asked for: nobody tells when it changes.
         std::thread::sleep(PAUSE);
     }

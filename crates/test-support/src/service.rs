@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use crate::HANG;
 use crate::stubs::locks_server::{Locks, LocksServer};
 use crate::stubs::training_server::{Training, TrainingServer};
 use crate::stubs::words_server::{Words, WordsServer};
@@ -16,6 +18,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio_stream::{Stream, StreamExt};
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
+
+/// Pause between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a note must say for its handler never to answer.
 pub const FOR_EVER: &str = "for ever";
@@ -178,7 +183,12 @@ impl Running {
     }
 
     pub async fn start_with(pathcall: Server, port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        Self::start_at(pathcall, ([127, 0, 0, 1], port).into()).await
+    }
+
+    /// One that may come back at its address has that to itself ([`crate::loopback::own`]).
+    pub async fn start_at(pathcall: Server, address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Seen>::default();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -255,13 +265,19 @@ pub fn note(text: &str) -> Note {
 /// A request that is to be answered within `millis`.
 pub fn within<T>(millis: u64, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.set_timeout(std::time::Duration::from_millis(millis));
+    request.set_timeout(Duration::from_millis(millis));
     request
 }
 
 /// Waits until a condition that other tasks bring about holds; each turn lets them run.
+///
+/// # Panics
+/// When it never does.
 pub async fn until(mut condition: impl FnMut() -> bool) {
-    while !condition() {
-        tokio::task::yield_now().await;
-    }
+    let holds = async {
+        while !condition() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(HANG, holds).await.expect("the condition holds in the end");
 }

@@ -293,6 +293,7 @@ impl<P: Party> State<P> {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use pathcall_test_support::HANG;
     use tokio::sync::mpsc;
 
     use super::super::link::Sharing;
@@ -333,7 +334,6 @@ mod tests {
 
     #[tokio::test]
     async fn the_task_is_woken_for_frames_in_memory_unless_somebody_looks() {
-        const LIMIT: Duration = Duration::from_secs(10);
         let (mut element, endpoint) = (link(Sharing::Offer), link(Sharing::Seek));
         let (heard, mut hearing) = mpsc::unbounded_channel();
         let to = endpoint.local_addr();
@@ -348,7 +348,7 @@ mod tests {
             element.flush();
         };
         send(b"first");
-        assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"first");
+        assert_eq!(tokio::time::timeout(HANG, hearing.recv()).await.unwrap().unwrap(), b"first");
         for _ in 0..3 {
             // Until the task waits for frames alone: no timer has it look again.
             while shared.lock().armed.is_some() {
@@ -362,7 +362,7 @@ mod tests {
             assert!(shared.lock().armed.is_none());
             drop(looker);
             send(b"waited for");
-            assert_eq!(tokio::time::timeout(LIMIT, hearing.recv()).await.unwrap().unwrap(), b"waited for");
+            assert_eq!(tokio::time::timeout(HANG, hearing.recv()).await.unwrap().unwrap(), b"waited for");
         }
         shared.close();
         assert!(task.await.unwrap());

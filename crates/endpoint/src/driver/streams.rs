@@ -60,6 +60,8 @@ struct Inner {
     road: Road,
     local: SocketAddr,
     sink: Sink,
+    /// A peer that takes nothing for so long of what is written to it is gone.
+    stuck: Duration,
     /// Messages come from any thread, and tasks begin with them.
     runtime: Handle,
     peers: Mutex<Peers>,
@@ -118,8 +120,16 @@ impl Streams {
     /// # Errors
     /// What the system says; `AddrInUse` above all.
     pub async fn tcp(node: u64, addr: SocketAddr, sink: Sink) -> io::Result<Self> {
+        Self::tcp_stuck_after(STUCK, node, addr, sink).await
+    }
+
+    /// The same, and a peer is gone that takes nothing for `stuck` of what is written to it.
+    ///
+    /// # Errors
+    /// As [`Streams::tcp`].
+    pub async fn tcp_stuck_after(stuck: Duration, node: u64, addr: SocketAddr, sink: Sink) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
-        let streams = Self::new(node, Road::Tcp, listener.local_addr()?, sink);
+        let streams = Self::new(node, Road::Tcp, listener.local_addr()?, sink, stuck);
         streams.spawn(tcp::accept(streams.weak(), listener));
         Ok(streams)
     }
@@ -132,13 +142,13 @@ impl Streams {
     pub async fn quic(node: u64, addr: SocketAddr, tls: &quic::Tls, sink: Sink) -> io::Result<Self> {
         let quic = quic::Quic::bind(addr, tls)?;
         let (local, accepting) = (quic.local_addr()?, quic.endpoint());
-        let streams = Self::new(node, Road::Quic(quic), local, sink);
+        let streams = Self::new(node, Road::Quic(quic), local, sink, STUCK);
         streams.spawn(quic::accept(streams.weak(), accepting));
         Ok(streams)
     }
 
-    fn new(node: u64, road: Road, local: SocketAddr, sink: Sink) -> Self {
-        Self(Arc::new(Inner { node, road, local, sink, runtime: Handle::current(), peers: Mutex::default() }))
+    fn new(node: u64, road: Road, local: SocketAddr, sink: Sink, stuck: Duration) -> Self {
+        Self(Arc::new(Inner { node, road, local, sink, stuck, runtime: Handle::current(), peers: Mutex::default() }))
     }
 
     /// Where it listens.

@@ -8,6 +8,7 @@ use std::time::Instant as Clock;
 
 use pathcall_endpoint::driver::link::{Link, Looking, Sharing};
 use pathcall_shm::map::RING_BYTES;
+use pathcall_test_support::loopback;
 use pathcall_wire::Instant;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -18,8 +19,9 @@ fn sharing(address: SocketAddr, part: Sharing) -> Link {
     link
 }
 
+/// At an address that it may have again.
 fn element() -> Link {
-    sharing(LOCAL, Sharing::Offer)
+    sharing(loopback::own(), Sharing::Offer)
 }
 
 fn endpoint() -> Link {

@@ -60,7 +60,7 @@ impl Carry {
         };
         let rest = ReceiverStream::new(batches).map(|frames| CarryRequest { frames, ..CarryRequest::default() });
         let mut client = PeerClient::new(self.channel.clone());
-        let opened = tokio::time::timeout(OPEN_TIMEOUT, client.carry(tokio_stream::once(first).chain(rest))).await;
+        let opened = crate::awake::timeout(OPEN_TIMEOUT, client.carry(tokio_stream::once(first).chain(rest))).await;
         let mut stream = opened.map_err(|_| Status::deadline_exceeded("the server does not answer"))??.into_inner();
         tracing::info!(application = self.application, "UDP does not get through: frames go over HTTP/2");
         self.map.carry(Carrier::new(sender));

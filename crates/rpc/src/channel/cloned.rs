@@ -14,6 +14,7 @@ use tonic::body::Body;
 
 use super::Inner;
 use super::pool::{Pool, Session, State};
+use crate::awake;
 use crate::cloned::reply::{self, Reply};
 use crate::cloned::request;
 use crate::deadline::Deadline;
@@ -69,7 +70,7 @@ impl Inner {
         let answer = if session.has_heard() {
             asked.await
         } else {
-            match tokio::time::timeout(FIRST_ANSWER_MAX, &mut asked).await {
+            match awake::timeout(FIRST_ANSWER_MAX, &mut asked).await {
                 Ok(answer) => answer,
                 // Frames get through, and this is a slow call: its server says so, or others have had answers.
                 Err(_) if session.anything_came() => asked.await,

@@ -27,7 +27,7 @@ pub(super) async fn carry(
 ) -> Result<Response<Carried>, Status> {
     let mut closed = inner.closed.subscribe();
     let mut stream = request.into_inner();
-    let first = tokio::time::timeout(FIRST_TIMEOUT, stream.message()).await;
+    let first = crate::awake::timeout(FIRST_TIMEOUT, stream.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("nobody said whose frames are to be carried"))??;
     let CarryRequest { application, endpoint, incarnation, .. } =
         first.ok_or_else(|| Status::invalid_argument("the stream ended before it said whose frames it carries"))?;

@@ -23,7 +23,6 @@ use pathcall_proto::v1::{
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
@@ -32,6 +31,7 @@ use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::pool::Views;
 use super::registration::Controller;
+use crate::awake::Patience;
 use crate::status;
 use following::Following;
 use place::{Membership, Place};
@@ -217,7 +217,7 @@ impl Caller {
     }
 
     async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
-        let give_up = Instant::now() + PLACE_TIMEOUT;
+        let mut patience = Patience::new(PLACE_TIMEOUT);
         loop {
             let mut left = std::pin::pin!(hosted.left.notified());
             left.as_mut().enable();
@@ -226,7 +226,7 @@ impl Caller {
                 Err(error) => error,
             };
             let full = matches!(error, CallError::WorkersFull { .. });
-            if !full || timeout_at(give_up, left).await.is_err() {
+            if !full || patience.wait(left).await.is_err() {
                 return Err(status::of_join(&error));
             }
         }

@@ -7,7 +7,7 @@ use std::future::pending;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pathcall_proto::LAPSES_IN_MS;
 use pathcall_proto::v1::controller_client::ControllerClient;
@@ -21,6 +21,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::builder::BuildError;
 use super::hosted::Hosted;
+use crate::awake;
 
 /// A controller that has not answered after this time is taken for unreachable.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,8 +32,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Longest time that a server waits for the end of its predecessor's lease before it starts: longer than
 /// any grace of a controller.
 const LAPSE_MAX: Duration = Duration::from_secs(12);
-/// How long a predecessor may seem to be alive: that it has ended may be known after its successor asks.
-const ALIVE_MAX: Duration = Duration::from_secs(1);
+/// How often it is asked again while a predecessor seems to be alive: that it has ended may be known after its successor
+/// asks.
+const ALIVE_MAX: u32 = 10;
 /// Pauses between attempts to reach it: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -121,7 +123,7 @@ impl Controller {
 }
 
 async fn answered<T>(answer: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, answer).await {
+    match awake::timeout(ANSWER_TIMEOUT, answer).await {
         Ok(answer) => answer,
         Err(_) => Err(unanswered()),
     }
@@ -174,13 +176,14 @@ impl Owner {
     /// end. Whoever began without would not get the element: callers know an application by the id that
     /// it was started with. That a predecessor is gone the controller may hear a moment after its successor.
     async fn first_attempt(&self) -> Result<Streaming<ApplicationGrant>, Status> {
-        let (mut patience, began) = (LAPSE_MAX, Instant::now());
+        let (mut patience, mut alive) = (LAPSE_MAX, 0);
         loop {
             let error = match self.attempt().await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => error,
             };
-            if error.code() == Code::FailedPrecondition && began.elapsed() < ALIVE_MAX {
+            if error.code() == Code::FailedPrecondition && alive < ALIVE_MAX {
+                alive += 1;
                 tokio::time::sleep(PAUSE_MIN).await;
                 continue;
             }

@@ -1,7 +1,7 @@
 //! Messages by TCP: each with its length before it, 4 bytes.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +9,12 @@ use pathcall_wire::messages::Greeting;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Connection, DIAL, Outgoing, Remote, STUCK, Streams, UNDERWAY, Weak, underway};
+use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// Of a message, so much is made room for at a time.
@@ -29,6 +29,8 @@ const ASK: Duration = Duration::from_secs(10);
 /// The writing side of a connection.
 pub(super) struct Writer {
     stream: BufWriter<OwnedWriteHalf>,
+    /// The peer is gone when it takes nothing for so long.
+    stuck: Duration,
     /// Ends with the reading side.
     over: watch::Receiver<()>,
 }
@@ -48,10 +50,10 @@ pub(super) async fn accept(streams: Weak, listener: TcpListener) {
             continue;
         };
         let Some(owner) = streams.get() else { return };
-        let (hello, streams) = (owner.hello(), streams.clone());
+        let (hello, stuck, streams) = (owner.hello(), owner.0.stuck, streams.clone());
         owner.spawn(async move {
             // Whoever connects and says nothing, or nonsense, is gone.
-            let Ok(Ok((reader, writer))) = timeout(DIAL, greet(&hello, stream, from)).await else { return };
+            let Ok(Ok((reader, writer))) = timeout(DIAL, greet(&hello, stuck, stream, from)).await else { return };
             let Some(owner) = streams.get() else { return };
             owner.line_up(reader.remote.listens, Outgoing::Use(Connection::Tcp(writer)));
             drop(owner);
@@ -62,16 +64,34 @@ pub(super) async fn accept(streams: Weak, listener: TcpListener) {
 
 /// Makes a connection.
 pub(super) async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
-    let stream = TcpStream::connect(to).await?;
-    let (mut reader, writer) = greet(&streams.hello(), stream, to).await?;
+    let stream = connect(streams.local_addr().ip(), to).await?;
+    let (mut reader, writer) = greet(&streams.hello(), streams.0.stuck, stream, to).await?;
     // It is who takes connections there, whatever it says.
     reader.remote.listens = to;
     streams.spawn(reader.run(streams.weak()));
     Ok(writer)
 }
 
+/// Connects from the address that this node listens at, if it is one of the way there: the peer takes the node to be
+/// where the connection comes from, and a host may have several addresses.
+async fn connect(here: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
+    let there = to.ip();
+    let on_the_way = !here.is_unspecified() && here.is_loopback() == there.is_loopback();
+    if !on_the_way || here.is_ipv4() != there.is_ipv4() {
+        return TcpStream::connect(to).await;
+    }
+    let socket = if here.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.bind(SocketAddr::new(here, 0))?;
+    socket.connect(to).await
+}
+
 /// Says who this is and hears who that is.
-async fn greet(hello: &[u8; Greeting::LEN], stream: TcpStream, from: SocketAddr) -> io::Result<(Reader, Writer)> {
+async fn greet(
+    hello: &[u8; Greeting::LEN],
+    stuck: Duration,
+    stream: TcpStream,
+    from: SocketAddr,
+) -> io::Result<(Reader, Writer)> {
     stream.set_nodelay(true)?;
     // A host that has vanished says nothing, and nothing may be left to be written to it.
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(ASK).with_interval(ASK))?;
@@ -81,7 +101,7 @@ async fn greet(hello: &[u8; Greeting::LEN], stream: TcpStream, from: SocketAddr)
     read.read_exact(&mut heard).await?;
     let remote = Remote::of(&heard, from).ok_or(io::ErrorKind::InvalidData)?;
     let (ends, over) = watch::channel(());
-    Ok((Reader { stream: read, remote, _over: ends }, Writer { stream: BufWriter::new(write), over }))
+    Ok((Reader { stream: read, remote, _over: ends }, Writer { stream: BufWriter::new(write), stuck, over }))
 }
 
 impl Writer {
@@ -106,14 +126,14 @@ impl Writer {
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        let flushed = timeout(STUCK, self.stream.flush()).await;
+        let flushed = timeout(self.stuck, self.stream.flush()).await;
         self.taken(flushed)
     }
 
     /// Writes all of it, as long as the peer takes any.
     async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = timeout(STUCK, self.stream.write(bytes)).await;
+            let written = timeout(self.stuck, self.stream.write(bytes)).await;
             match self.taken(written)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 written => bytes = &bytes[written..],

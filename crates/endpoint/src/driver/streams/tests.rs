@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
+use pathcall_test_support::HANG;
+
 use super::*;
 
 const FREE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_message_leaves_though_a_connection_comes_behind_it() {
@@ -20,7 +21,7 @@ async fn a_message_leaves_though_a_connection_comes_behind_it() {
     node.line_up(to, Outgoing::Message(Bytes::from_static(b"message"), Bytes::new()));
     node.line_up(to, Outgoing::Use(second));
     loop {
-        match timeout(LIMIT, arrived.recv()).await.expect("in time").expect("an event") {
+        match timeout(HANG, arrived.recv()).await.expect("in time").expect("an event") {
             Event::Underway { .. } => {}
             Event::Arrived { message, .. } => return assert_eq!(message, "message"),
             other => panic!("{other:?}"),

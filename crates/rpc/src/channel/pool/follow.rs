@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
@@ -20,6 +20,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::super::transport::Transport;
 use super::{Session, State, Terms, lock, sum};
+use crate::awake::{self, Patience};
 use crate::cloned::table;
 
 /// A server that has not answered after this time is not followed.
@@ -169,17 +170,16 @@ impl Follower {
     /// Follows the first that lets it, trying for as long as any of them lives; `None`: none does for long.
     async fn somebody(&mut self, me: Me) -> Option<(PoolView, Streaming<PoolView>)> {
         let mut pause = PAUSE_MIN;
-        let mut heard = Instant::now();
-        while heard.elapsed() < ALONE_MAX {
-            match self.anybody(me).await {
+        let mut alone = Patience::new(ALONE_MAX);
+        loop {
+            match alone.wait(self.anybody(me)).await.ok()? {
                 Ok(following) => return Some(following),
-                Err(error) if lives(&error) => heard = Instant::now(),
+                Err(error) if lives(&error) => alone = Patience::new(ALONE_MAX),
                 Err(_) => {}
             }
-            tokio::time::sleep(pause).await;
+            alone.wait(tokio::time::sleep(pause)).await.ok()?;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        None
     }
 
     /// Follows the first that lets it: those that were not followed last before the one that was. If none does,
@@ -263,7 +263,7 @@ async fn follow(transport: &Transport, me: Me) -> Result<(PoolView, Streaming<Po
         let view = stream.message().await?;
         view.map(|view| (view, stream)).ok_or_else(|| Status::unavailable("the server ended the stream"))
     };
-    match tokio::time::timeout(FOLLOW_TIMEOUT, first).await {
+    match awake::timeout(FOLLOW_TIMEOUT, first).await {
         Ok(outcome) => outcome,
         Err(_) => Err(Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs()))),
     }

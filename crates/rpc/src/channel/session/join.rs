@@ -23,6 +23,7 @@ use super::super::carry::Carry;
 use super::super::transport::Transport;
 use super::Session;
 use crate::application::Application;
+use crate::awake;
 use crate::names::Known;
 
 /// A server that has not answered a join after this time is taken for unavailable.
@@ -81,7 +82,7 @@ impl Join<'_> {
         let mut reach = session.handle.reach();
         let answers = reach.wait_for(|reach| *reach == Reach::Answers);
         let limit = UDP_TIMEOUT[usize::from(self.transport.udp_blocked())];
-        tokio::time::timeout(limit, answers).await.is_ok_and(|answers| answers.is_ok())
+        awake::timeout(limit, answers).await.is_ok_and(|answers| answers.is_ok())
     }
 
     async fn request(&self, udp_port: u16, incarnation: u32) -> Result<(JoinGrant, Streaming<JoinGrant>), Status> {
@@ -98,7 +99,7 @@ impl Join<'_> {
             let grant = stream.message().await?;
             grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the server ended the join"))
         };
-        match tokio::time::timeout(JOIN_TIMEOUT, first).await {
+        match awake::timeout(JOIN_TIMEOUT, first).await {
             Ok(outcome) => outcome.map_err(|error| self.refused(&error)),
             Err(_) => Err(Status::unavailable(format!(
                 "{} did not answer the join of {} in {} s",

@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use pathcall_proto::v1::{EndpointGrant, JoinGrant, RegisterEndpointRequest, ReleaseEndpointRequest};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Status;
 
 use super::super::hosted::{Hosted, Serving};
 use super::super::registration::{ANSWER_TIMEOUT, Controller, unanswered};
+use crate::awake;
 
 /// A caller's place in an application; it is given back when it is dropped, however far it got.
 #[derive(Debug)]
@@ -49,7 +49,9 @@ impl Place {
         let asking = controller.clone();
         let answer = tokio::spawn(async move { asking.registered(request).await });
         let registering = self.registering.insert(Registering { controller, gaid, answer });
-        let Ok(answer) = timeout(ANSWER_TIMEOUT, &mut registering.answer).await else { return Err(unanswered()) };
+        let Ok(answer) = awake::timeout(ANSWER_TIMEOUT, &mut registering.answer).await else {
+            return Err(unanswered());
+        };
         self.registering = None;
         answer.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
     }
