@@ -4,7 +4,7 @@ use crate::common::{FakeElement, Scratch, TIMING, application, client, controlle
 use pathcall_control::Config;
 use pathcall_control::client::{Contact, Controller, Standing};
 use pathcall_proto::v1::{ApplicationGrant, LookupRequest, RegisterElementRequest, StatusRequest};
-use tokio::net::TcpListener;
+use pathcall_test_support::loopback;
 
 #[tokio::test]
 async fn a_registration_lives_as_long_as_its_handle() {
@@ -40,7 +40,7 @@ async fn a_registration_lives_as_long_as_its_handle() {
 #[tokio::test]
 async fn a_controller_that_comes_back_is_found_again() {
     let store = Scratch::new("client");
-    let running = start(store.config()).await;
+    let running = start_at(loopback::own(), store.config()).await;
     let (addr, element) = (running.addr(), FakeElement::start(1).await);
     let controller = Controller::new(&running.url()).unwrap();
     let of_element = controller.register_element(element.registration());
@@ -64,9 +64,7 @@ async fn a_controller_that_comes_back_is_found_again() {
 
 #[tokio::test]
 async fn a_server_may_start_before_its_controller() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    drop(listener);
+    let addr = loopback::own();
     let controller = Controller::new(&format!("http://{addr}")).unwrap();
     let unreachable = controller.connect().await.unwrap_err().to_string();
     assert!(unreachable.starts_with(&format!("no controller answers at http://{addr} (")), "{unreachable}");

@@ -7,6 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::thread;
+use std::time::Instant;
 
 use pathcall_endpoint::driver::link::{Link, LinkStats, Looking, Sharing};
 use pathcall_proto::v1::CountersReply;
@@ -187,7 +188,12 @@ impl Plane {
     fn new(link: Link, kernel: Option<(Kernel, Link)>, config: &Config) -> Self {
         let (kernel, slow) = kernel.unzip();
         let Config { size, congestion_bytes, busy_poll, .. } = *config;
-        Self { link, slow, switch: Switch::new(size, congestion_bytes, kernel), polling: Polling::new(busy_poll) }
+        Self {
+            link,
+            slow,
+            switch: Switch::new(size, congestion_bytes, kernel),
+            polling: Polling::new(Instant::now(), busy_poll),
+        }
     }
 
     /// Works until no command can come any more.
@@ -210,7 +216,7 @@ impl Plane {
                 command(&mut self);
             }
             let found = self.forward(Looking::IfReady);
-            self.polling.woken(found);
+            self.polling.woken(Instant::now(), found);
             if self.link.is_blocked() {
                 // Only the runtime's own turn finds out that the socket can be written to again.
                 tokio::task::yield_now().await;
@@ -222,9 +228,13 @@ impl Plane {
     /// Works on what comes as long as it is worth looking for it without waiting.
     fn poll(&mut self, commands: &mpsc::Receiver<Command>) {
         // A full send buffer needs the runtime, too.
-        while commands.is_empty() && !commands.is_closed() && !self.link.is_blocked() && self.polling.looks() {
+        while commands.is_empty()
+            && !commands.is_closed()
+            && !self.link.is_blocked()
+            && self.polling.looks(Instant::now())
+        {
             if self.forward(Looking::Anyway) {
-                self.polling.found();
+                self.polling.found(Instant::now());
             } else if self.polling.is_late() {
                 thread::yield_now();
             }

@@ -32,16 +32,15 @@ pub(crate) struct Polling {
 
 impl Polling {
     /// One that never waits, if `always`.
-    pub(crate) fn new(always: bool) -> Self {
-        let now = Instant::now();
+    pub(crate) fn new(now: Instant, always: bool) -> Self {
         Self { always, credit: CREDIT_MAX, found: now, looked: now, waiting: now, respite: now }
     }
 
     /// The thread was woken, by a frame or by something else.
-    pub(crate) fn woken(&mut self, by_frame: bool) {
-        self.looked = Instant::now();
+    pub(crate) fn woken(&mut self, now: Instant, by_frame: bool) {
+        self.looked = now;
         if by_frame {
-            self.found = self.looked;
+            self.found = now;
             if self.found - self.waiting < LOOK_MAX {
                 self.credit = CREDIT_MAX.min(self.credit + 1);
             }
@@ -49,10 +48,9 @@ impl Polling {
     }
 
     /// A look found a frame.
-    pub(crate) fn found(&mut self) {
+    pub(crate) fn found(&mut self, now: Instant) {
         self.credit = CREDIT_MAX.min(self.credit + 1);
-        self.found = Instant::now();
-        self.looked = self.found;
+        (self.found, self.looked) = (now, now);
     }
 
     /// Whether nothing came for so long that somebody else may have the processor for a moment.
@@ -61,8 +59,7 @@ impl Polling {
     }
 
     /// Whether to look (again) or to wait.
-    pub(crate) fn looks(&mut self) -> bool {
-        let now = Instant::now();
+    pub(crate) fn looks(&mut self, now: Instant) -> bool {
         if self.always {
             self.looked = now;
             return true;
@@ -82,65 +79,64 @@ impl Polling {
 mod tests {
     use super::*;
 
-    /// Time passes for the thread.
-    fn later(polling: &mut Polling, by: Duration) {
-        for time in [&mut polling.found, &mut polling.looked, &mut polling.waiting, &mut polling.respite] {
-            *time -= by;
-        }
-    }
+    const SHORT: Duration = Duration::from_micros(1);
 
     #[test]
     fn a_thread_looks_for_a_moment_and_then_waits() {
-        let mut polling = Polling::new(false);
-        polling.woken(true);
-        assert!(polling.looks());
-        later(&mut polling, LOOK_MAX + Duration::from_micros(1));
-        assert!(!polling.looks());
+        let now = Instant::now();
+        let mut polling = Polling::new(now, false);
+        polling.woken(now, true);
+        assert!(polling.looks(now));
+        assert!(polling.looks(now + LOOK_MAX));
+        assert!(!polling.looks(now + LOOK_MAX + SHORT));
     }
 
     #[test]
     fn looks_in_vain_end_the_looking_and_short_waits_begin_it_again() {
-        let mut polling = Polling::new(false);
+        let mut now = Instant::now();
+        let mut polling = Polling::new(now, false);
         for _ in 0..CREDIT_MAX {
-            polling.woken(true);
-            assert!(polling.looks());
-            later(&mut polling, LOOK_MAX + Duration::from_micros(1));
-            assert!(!polling.looks());
-            later(&mut polling, Duration::from_secs(1));
+            polling.woken(now, true);
+            assert!(polling.looks(now));
+            now += LOOK_MAX + SHORT;
+            assert!(!polling.looks(now));
+            now += Duration::from_secs(1);
         }
-        polling.woken(true);
-        assert!(!polling.looks(), "nothing comes soon");
-        polling.woken(true);
-        assert!(polling.looks(), "it came at once");
+        polling.woken(now, true);
+        assert!(!polling.looks(now), "nothing comes soon");
+        polling.woken(now, true);
+        assert!(polling.looks(now), "it came at once");
     }
 
     #[test]
     fn a_command_says_nothing_about_the_machine() {
-        let mut polling = Polling::new(false);
-        later(&mut polling, Duration::from_secs(1));
-        polling.woken(false);
-        assert!(!polling.looks());
-        polling.woken(true);
-        assert!(polling.looks());
+        let mut now = Instant::now();
+        let mut polling = Polling::new(now, false);
+        now += Duration::from_secs(1);
+        polling.woken(now, false);
+        assert!(!polling.looks(now));
+        polling.woken(now, true);
+        assert!(polling.looks(now));
     }
 
     #[test]
     fn a_busy_machine_is_left_alone() {
-        let mut polling = Polling::new(false);
-        polling.woken(true);
-        later(&mut polling, INTERRUPTED + Duration::from_micros(1));
-        assert!(!polling.looks());
-        polling.woken(true);
-        assert!(!polling.looks());
-        later(&mut polling, RESPITE);
-        polling.woken(true);
-        assert!(polling.looks());
+        let mut now = Instant::now();
+        let mut polling = Polling::new(now, false);
+        polling.woken(now, true);
+        now += INTERRUPTED + SHORT;
+        assert!(!polling.looks(now));
+        polling.woken(now, true);
+        assert!(!polling.looks(now));
+        now += RESPITE;
+        polling.woken(now, true);
+        assert!(polling.looks(now));
     }
 
     #[test]
     fn a_busy_polling_thread_never_waits() {
-        let mut polling = Polling::new(true);
-        later(&mut polling, Duration::from_secs(1));
-        assert!(polling.looks());
+        let now = Instant::now();
+        let mut polling = Polling::new(now, true);
+        assert!(polling.looks(now + Duration::from_secs(1)));
     }
 }

@@ -1,11 +1,11 @@
 //! Calls to a pool through an element on real sockets: cloned to two servers, answered once.
 
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 use crate::common::{World, config, world, world_of};
 use pathcall_element::Config;
 use pathcall_proto::v1::{CountersReply, EndpointEntry, InstallPoolRequest, SetEndpointsRequest, TokenKey};
+use pathcall_test_support::HANG;
 use pathcall_wire::clone::{CLONE, ORIGINAL, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneFrame, CloneRepr, Flags, Kind, MAX_FRAME};
 use tokio::net::UdpSocket;
@@ -18,8 +18,6 @@ const CALLER: u32 = 31;
 const SERVERS: [u32; 2] = [41, 42];
 const INCARNATION: u32 = 4;
 const KEY: [u64; 2] = [7, 8];
-/// Longest wait for anything that must come: reached only when a test fails.
-const WAIT: Duration = Duration::from_secs(10);
 
 /// A caller or a server; its frames are signed if they are to be.
 struct Party {
@@ -41,7 +39,7 @@ impl Party {
 
     async fn receive(&self) -> CloneFrame<Vec<u8>> {
         let mut bytes = vec![0; MAX_FRAME];
-        let len = timeout(WAIT, self.socket.recv(&mut bytes)).await.expect("a frame should come").unwrap();
+        let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("a frame should come").unwrap();
         bytes.truncate(len);
         assert!(self.key.is_none_or(|key| key.has_signed(&bytes)), "it leaves signed");
         CloneFrame::new_checked(bytes).unwrap()

@@ -1,11 +1,12 @@
 //! The control service, and starting and stopping.
 
-use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world};
+use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world, world_of};
 use pathcall_element::{Config, run};
 use pathcall_proto::v1::{
     ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,
     RemoveRequest, ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
 };
+use pathcall_test_support::loopback;
 use pathcall_wire::{Kind, MapFlags};
 use tonic::Code;
 
@@ -151,9 +152,9 @@ async fn configurations_that_cannot_work_are_refused() {
 
 #[tokio::test]
 async fn shutdown_frees_both_ports() {
-    let mut world = world().await;
+    let (data, control) = (loopback::own(), loopback::own());
+    let mut world = world_of(Config { data, control, ..config() }).await;
     world.counters().await;
-    let (data, control) = (world.element.data_addr(), world.element.control_addr());
     world.element.shutdown().await;
     let again = run(Config { data, control, ..config() }).await.unwrap();
     assert_eq!((again.data_addr(), again.control_addr()), (data, control));

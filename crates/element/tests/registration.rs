@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::common::{World, config, world_of};
 use pathcall_element::{Config, Registration, run};
@@ -13,6 +12,7 @@ use pathcall_proto::v1::{
     RegisterApplicationRequest, RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointReply,
     ReleaseEndpointRequest, SetEndpointsRequest, StatusReply, StatusRequest,
 };
+use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::clone::{emit, switch_id};
 use pathcall_wire::{BaseRepr, CloneFrame, CloneRepr, Kind, MAX_FRAME};
 use tokio::net::{TcpListener, UdpSocket};
@@ -22,8 +22,6 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
-
-const WAIT: Duration = Duration::from_secs(20);
 
 type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 type Grants = mpsc::Sender<Result<ElementGrant, Status>>;
@@ -100,23 +98,20 @@ async fn controller(addr: SocketAddr) -> (SocketAddr, FakeController) {
 }
 
 async fn until(registration: &mut watch::Receiver<Registration>, expected: Registration) {
-    tokio::time::timeout(WAIT, registration.wait_for(|state| *state == expected)).await.expect("in time").unwrap();
+    tokio::time::timeout(HANG, registration.wait_for(|state| *state == expected)).await.expect("in time").unwrap();
 }
 
 #[tokio::test]
 async fn an_element_registers_again_whenever_its_controller_comes_back() {
-    // A port that nobody listens on yet.
-    let addr = {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        listener.local_addr().unwrap()
-    };
+    // Nobody listens there yet.
+    let addr = loopback::own();
     let element = run(Config { controller: Some(format!("http://{addr}")), ..config() }).await.unwrap();
     let mut registration = element.registration();
     assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "it serves without");
 
     for element_id in [1, 2] {
         let (_, mut controller) = controller(addr).await;
-        let asked = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+        let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
         let (request, grants) = asked;
         assert_eq!(request.boot_id, element.boot_id());
         assert_eq!(request.data_address, element.data_addr().to_string());
@@ -145,7 +140,7 @@ async fn the_number_that_the_controller_gives_is_the_switch_id() {
     let pool = InstallPoolRequest { boot_id, gaid: POOL, version: 1, servers: vec![41], token_key: None };
     world.control.install_pool(pool).await.unwrap();
     let (caller, server) = (party(&mut world, POOL, 31).await, party(&mut world, POOL, 41).await);
-    let (_, grants) = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+    let (_, grants) = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
     let base = BaseRepr { gaid: POOL, epoch: 1, src: 31, src_incarnation: 1, ..BaseRepr::new(Kind::CloneRequest) };
     let mut frame = [0; MAX_FRAME];
     let len = emit(&base, &CloneRepr { parts: 1, ..CloneRepr::default() }, b"a question", &mut frame);
@@ -164,7 +159,7 @@ async fn the_number_that_the_controller_gives_is_the_switch_id() {
                 }
             }
         };
-        tokio::time::timeout(WAIT, carried).await.expect("frames carry it");
+        tokio::time::timeout(HANG, carried).await.expect("frames carry it");
     }
     world.element.shutdown().await;
 }
@@ -188,7 +183,7 @@ async fn the_advertised_address_is_what_the_controller_is_told() {
     let controller_url = Some(format!("http://{addr}"));
     let element = run(Config { data: all, control: all, advertise, controller: controller_url, ..config() });
     let element = element.await.unwrap();
-    let asked = tokio::time::timeout(WAIT, controller.registrations.recv()).await.expect("in time").unwrap();
+    let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
     assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));
     assert_eq!(asked.0.control_address, format!("http://192.0.2.9:{}", element.control_addr().port()));
 }
@@ -207,7 +202,7 @@ async fn a_controller_that_cannot_be_reached_is_reported_once() {
     let element = run(Config { controller: Some(controller), ..config() }).await.unwrap();
     // A try makes up to two connections: these are three tries at least.
     for _ in 0..8 {
-        drop(tokio::time::timeout(WAIT, listener.accept()).await.expect("another try").unwrap());
+        drop(tokio::time::timeout(HANG, listener.accept()).await.expect("another try").unwrap());
     }
     element.shutdown().await;
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

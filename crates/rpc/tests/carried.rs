@@ -8,6 +8,7 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{CarryRequest, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::HANG;
 use pathcall_test_support::service::{Running, counts, gradient, int_fp, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -18,12 +19,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-/// Longer than any of these tests takes.
-const LIMIT: Duration = Duration::from_secs(60);
-
 /// A server that leaves its UDP ports free on the wall's address.
 async fn behind_the_wall() -> Running {
-    let pathcall = Server::builder(&PATHCALL).data_address(([127, 0, 0, 1], 0).into());
+    // Its locks stay with their holders while the machine stands still.
+    let pathcall = Server::builder(&PATHCALL).data_address(([127, 0, 0, 1], 0).into()).lock_lease(HANG);
     Running::start_with(pathcall.build().await.unwrap(), 0).await
 }
 
@@ -96,7 +95,7 @@ async fn blocked_from_the_start(to_server: bool, to_caller: bool) {
 /// At the same time: each waits for seconds until it has given UDP up.
 #[tokio::test]
 async fn udp_is_blocked_one_way_or_both() {
-    let blocked = |to_server, to_caller| tokio::time::timeout(LIMIT, blocked_from_the_start(to_server, to_caller));
+    let blocked = |to_server, to_caller| tokio::time::timeout(HANG, blocked_from_the_start(to_server, to_caller));
     let (both, to_server, to_caller) = tokio::join!(blocked(true, true), blocked(true, false), blocked(false, true));
     both.and(to_server).and(to_caller).unwrap();
 }
@@ -106,7 +105,7 @@ async fn a_wall_without_a_block_carries_nothing() {
     let server = behind_the_wall().await;
     let wall = Wall::before(&server).await;
     let (behind, before) = (wall.channel().await, server.channel().await);
-    tokio::time::timeout(LIMIT, all_kinds(&behind, &before)).await.unwrap();
+    tokio::time::timeout(HANG, all_kinds(&behind, &before)).await.unwrap();
     for app in behind.stats().applications {
         assert_eq!((app.carried.open, app.carried.frames_out), (0, 0), "{}", app.name);
     }
@@ -172,17 +171,17 @@ async fn blocked_in_mid_call(to_server: bool, to_caller: bool) {
 
 #[tokio::test]
 async fn udp_is_cut_in_mid_call() {
-    tokio::time::timeout(LIMIT, blocked_in_mid_call(true, true)).await.unwrap();
+    tokio::time::timeout(HANG, blocked_in_mid_call(true, true)).await.unwrap();
 }
 
 #[tokio::test]
 async fn answers_are_cut_in_mid_call() {
-    tokio::time::timeout(LIMIT, blocked_in_mid_call(false, true)).await.unwrap();
+    tokio::time::timeout(HANG, blocked_in_mid_call(false, true)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_stream_is_a_member_s_own_and_its_frames_are_hostile() {
-    tokio::time::timeout(LIMIT, hostile_streams()).await.unwrap();
+    tokio::time::timeout(HANG, hostile_streams()).await.unwrap();
 }
 
 async fn hostile_streams() {

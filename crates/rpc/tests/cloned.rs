@@ -1,5 +1,6 @@
 //! Calls that a pool of servers answers, through the stubs that tonic generates.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use pathcall_control::Place;
@@ -11,12 +12,16 @@ use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::HANG;
 use pathcall_test_support::service::{Running, note, start_plain, until, within};
-use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, micros};
+use pathcall_test_support::store::{Member, Pool, STORE, calls, micros};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Request};
+
+/// A call that nobody answers is sent again after this time, or later.
+const REPEATED_AFTER: Duration = Duration::from_millis(2);
 
 #[tokio::test]
 async fn every_scheme_gives_the_same_answers() {
@@ -65,9 +70,9 @@ async fn a_hedged_call_is_answered_by_another_server() {
             member.kept.began.notified().await;
         }
     };
-    timeout(LIMIT, both).await.expect("it goes to the other one when the first takes long");
+    timeout(HANG, both).await.expect("it goes to the other one when the first takes long");
     pool.members[1].kept.gate.send_replace(true);
-    assert_eq!(timeout(LIMIT, held).await.unwrap().unwrap().unwrap().into_inner().text, "held");
+    assert_eq!(timeout(HANG, held).await.unwrap().unwrap().unwrap().into_inner().text, "held");
     pool.members[0].kept.gate.send_replace(true);
 }
 
@@ -75,20 +80,20 @@ async fn a_hedged_call_is_answered_by_another_server() {
 async fn a_hedged_handler_has_the_time_that_is_left() {
     let pool = Pool::start(2).await;
     let mut client = pool.client().await;
-    let held = tokio::spawn(async move { client.hedged(within(5_000, note("held"))).await });
+    let held = tokio::spawn(async move { client.hedged(within(80_000, note("held"))).await });
     let both = async {
         for member in &pool.members {
             member.kept.began.notified().await;
         }
     };
-    timeout(LIMIT, both).await.expect("it goes to the other one when the first takes long");
+    timeout(HANG, both).await.expect("it goes to the other one when the first takes long");
     let left: Vec<_> = pool.members.iter().map(|member| micros(&member.kept.left.lock().unwrap()[0])).collect();
     // The delay is 20 ms; what nobody is known to work on is sent again after 16. A busy machine takes more of the time.
-    assert!(left.iter().all(|left| *left <= 5_000_000) && left.iter().any(|left| *left <= 4_985_000), "{left:?}");
+    assert!(left.iter().all(|left| *left <= 80_000_000) && left.iter().any(|left| *left <= 79_985_000), "{left:?}");
     for member in &pool.members {
         member.kept.gate.send_replace(true);
     }
-    timeout(LIMIT, held).await.unwrap().unwrap().unwrap();
+    timeout(HANG, held).await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -98,20 +103,35 @@ async fn what_is_not_fatal_at_one_server_is_asked_of_the_next() {
     let gets = || pool.members.iter().map(Member::gets).sum::<u64>();
     for call in 0..12 {
         let refuses = format!("refuse {}", pool.members[call % 3].address);
-        let reply = timeout(LIMIT, client.tried(note(&refuses))).await.expect("nobody waits for the delay").unwrap();
-        assert_eq!(reply.into_inner().text, refuses);
+        loop {
+            let began = Instant::now();
+            match timeout(HANG, client.tried(note(&refuses))).await.expect("an answer") {
+                Ok(reply) => break assert_eq!(reply.into_inner().text, refuses),
+                // Those who stand still are taken for lost, and the refusal for the last word: after a while, not at once.
+                Err(refused) => assert!(began.elapsed() > REPEATED_AFTER, "{:?}: {refused}", began.elapsed()),
+            }
+        }
     }
     assert!(gets() > 12, "some were refused first");
     // The last word of all that may be asked, with all that it says; a handler that panics is one that failed.
     for (text, code, asked) in
         [("fail", Code::Aborted, 3), ("panic", Code::Internal, 3), ("deny", Code::PermissionDenied, 1)]
     {
-        let before = gets();
-        let status = timeout(LIMIT, client.tried(note(text))).await.expect("at once").unwrap_err();
-        assert_eq!((status.code(), gets() - before), (code, asked), "{text}");
-        if code == Code::Aborted {
-            assert_eq!((status.message(), status.details()), ("as told", &b"details"[..]));
-        }
+        let again = async {
+            loop {
+                let before = gets();
+                let status = client.tried(note(text)).await.unwrap_err();
+                assert_eq!(status.code(), code, "{text}");
+                if code == Code::Aborted {
+                    assert_eq!((status.message(), status.details()), ("as told", &b"details"[..]));
+                }
+                // Who stands still is asked once more, or another one in its place.
+                if gets() - before == asked {
+                    break;
+                }
+            }
+        };
+        timeout(HANG, again).await.unwrap_or_else(|_| panic!("{text}: asked {asked} times"));
     }
 }
 
@@ -142,11 +162,27 @@ async fn a_deadline_ends_the_call_and_its_handler() {
     let pool = Pool::start(1).await;
     let mut client = pool.client().await;
     client.get(note("hello")).await.unwrap();
-    let began = Instant::now();
-    let status = client.get(within(200, note("held"))).await.unwrap_err();
-    assert_eq!(status.code(), Code::DeadlineExceeded);
-    assert!(began.elapsed() >= Duration::from_millis(200));
-    timeout(LIMIT, pool.members[0].kept.dropped.notified()).await.expect("the handler is dropped");
+    let mut millis = 200;
+    loop {
+        let began = Instant::now();
+        let (status, begun) = {
+            let mut held = pin!(client.get(within(millis, note("held"))));
+            tokio::select! {
+                biased;
+                () = pool.members[0].kept.began.notified() => (held.await.unwrap_err(), true),
+                held = &mut held => (held.unwrap_err(), false),
+            }
+        };
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert!(began.elapsed() >= Duration::from_millis(millis));
+        if begun {
+            break;
+        }
+        // A machine that stood still had not got so far.
+        millis *= 2;
+        assert!(millis < 100_000, "no handler in {millis} ms");
+    }
+    timeout(HANG, pool.members[0].kept.dropped.notified()).await.expect("the handler is dropped");
     client.get(note("hello")).await.unwrap();
 }
 
@@ -162,7 +198,7 @@ async fn a_call_that_is_dropped_drops_its_handler() {
             () = pool.members[0].kept.began.notified() => {}
         }
     }
-    timeout(LIMIT, pool.members[0].kept.dropped.notified()).await.expect("its handler is dropped, too");
+    timeout(HANG, pool.members[0].kept.dropped.notified()).await.expect("its handler is dropped, too");
     client.get(note("hello")).await.unwrap();
 }
 
@@ -242,9 +278,9 @@ async fn workers_are_as_many_as_the_option_says_and_others_wait() {
     }
     let server = &pool.members[0];
     let held = until(|| server.gets() >= 5 && server.pathcall.pool_stats().unwrap().waiting == 2);
-    timeout(LIMIT, held).await.expect("four are at work, and two wait");
+    timeout(HANG, held).await.expect("four are at work, and two wait");
     server.kept.gate.send_replace(true);
-    timeout(LIMIT, tasks.join_all()).await.expect("all are answered");
+    timeout(HANG, tasks.join_all()).await.expect("all are answered");
 }
 
 #[tokio::test]
@@ -253,10 +289,18 @@ async fn a_coordinator_queues_what_its_servers_have_no_worker_for() {
     let coordinator = Coordinator::start(&pool.members[0].uri(), "127.0.0.1:0".parse().unwrap(), 4).await.unwrap();
     let builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::Coordinator);
     let channel = builder.coordinator(coordinator.address()).connect().await.unwrap();
-    calls(&StoreClient::new(channel), 200).await;
-    let stats = coordinator.stats();
-    // On a busy machine calls go past it that it keeps for long.
-    assert!(stats.requests > 0 && stats.cloned > 0 && stats.queued > 0, "{stats:?}");
+    // Calls go past it that it keeps for long, on a machine that stands still.
+    let client = StoreClient::new(channel);
+    let by_coordinator = async {
+        loop {
+            calls(&client, 200).await;
+            let stats = coordinator.stats();
+            if stats.requests > 0 && stats.cloned > 0 && stats.queued > 0 {
+                break;
+            }
+        }
+    };
+    timeout(HANG, by_coordinator).await.unwrap_or_else(|_| panic!("{:?}", coordinator.stats()));
 }
 
 /// A request as it travels, made by hand.
@@ -283,11 +327,13 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
         addresses: said.servers.iter().map(|server| server.data_address.parse().unwrap()).collect(),
         ..Table::default()
     };
+    // Sent once: what is done is counted.
     let config = CallerConfig::new(view.endpoint, 9, table.pool.clone(), 1);
+    let config = CallerConfig { retry_min: 2 * HANG, retry_max: 2 * HANG, ..config };
     let caller = CallerHandle::spawn(config, table, None, link);
     let ask = async |request: Vec<u8>| {
-        let ask = Ask { request: request.into(), options: Options::default() };
-        let reply = timeout(LIMIT, caller.ask(ask)).await.unwrap().unwrap().reply;
+        let ask = Ask { request: request.into(), options: Options { deadline: 2 * HANG, ..Options::default() } };
+        let reply = timeout(HANG, caller.ask(ask)).await.unwrap().unwrap().reply;
         String::from_utf8_lossy(&reply).into_owned()
     };
     let done = ask(sealed("/rpctest.Store/Get", b"")).await;
@@ -320,7 +366,7 @@ async fn one_method_does_not_spend_what_another_has() {
             calls(&client, 100).await;
         }
     };
-    timeout(LIMIT, spent).await.expect("one method spends what it has");
+    timeout(HANG, spent).await.expect("one method spends what it has");
     let (mut client, before) = (client, channel.stats().pool);
     for _ in 0..50 {
         client.shortest(note("call")).await.unwrap();
@@ -338,14 +384,20 @@ async fn the_budget_is_kept() {
     let channel = channel.connect().await.unwrap();
     let began = Instant::now();
     let client = StoreClient::new(channel.clone());
-    for _ in 0..30 {
-        calls(&client, 100).await;
-    }
+    let mut made = 0.0;
+    let spent = async {
+        // On a slow machine time pays for more.
+        while made < 3000.0 || channel.stats().pool.refused == 0 {
+            calls(&client, 100).await;
+            made += 100.0;
+        }
+    };
+    timeout(HANG, spent).await.expect("it is spent");
     let stats = channel.stats().pool;
     let extra = stats.twice + stats.repeated + stats.hedged;
     // The share of the calls, what it begins with, and what time pays for.
-    let allowed = 0.05 * 3000.0 + 500.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
-    assert!(stats.refused > 0 && (extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
+    let allowed = 0.05 * made + 500.0 + 100.0 * began.elapsed().as_secs_f64() + 1.0;
+    assert!((extra as f64) <= allowed, "{extra} of {allowed}: {stats:?}");
     let done: u64 = pool.members.iter().map(Member::gets).sum();
-    assert!(done as f64 <= 3000.0 + allowed, "{done}");
+    assert!(done as f64 <= made + allowed, "{done} for {made}");
 }

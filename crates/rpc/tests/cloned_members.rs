@@ -6,8 +6,9 @@ use pathcall_control::Place;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_test_support::service::{note, until};
-use pathcall_test_support::store::{LIMIT, Member, Pool, STORE, calls, controller};
+use pathcall_test_support::store::{Member, Pool, STORE, calls, controller};
 use pathcall_test_support::stubs::store_client::StoreClient;
+use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -26,7 +27,7 @@ async fn calls_go_on_when_the_named_server_is_killed() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, put).await.expect("another server is found");
+    timeout(HANG, put).await.expect("another server is found");
     let long = "y".repeat(1 << 20);
     assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
 }
@@ -56,7 +57,7 @@ async fn servers_come_and_go() {
         async move { calls(&client, 300).await }
     });
     pool.members.remove(0).kill();
-    timeout(LIMIT, calling).await.unwrap().unwrap();
+    timeout(HANG, calling).await.unwrap().unwrap();
     pool.settled().await;
     calls(&client, 30).await;
 }
@@ -65,12 +66,11 @@ async fn servers_come_and_go() {
 async fn the_controller_may_fail_and_come_back() {
     let directory = tempfile::tempdir().unwrap();
     let file = Place::File(directory.path().join("store"));
-    let mut pool = Pool::start_with(2, file.clone(), |options| options).await;
+    let address = loopback::own();
+    let mut pool = Pool::start_at(address, 2, file.clone(), |options| options).await;
     let client = pool.client().await;
     calls(&client, 20).await;
-    let stopped = pool.controller.take().unwrap();
-    let address = stopped.addr();
-    stopped.shutdown().await;
+    pool.controller.take().unwrap().shutdown().await;
     calls(&client, 100).await;
     pool.controller = Some(controller(address, file).await);
     calls(&client, 100).await;
@@ -101,7 +101,7 @@ async fn servers_may_fail_while_the_controller_is_away() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(LIMIT, put).await.expect("gRPC calls go to one that lives");
+    timeout(HANG, put).await.expect("gRPC calls go to one that lives");
     calls(&client, 100).await;
     assert_eq!(channel.stats().cloned_calls, 220, "all by frames");
 }
@@ -126,7 +126,7 @@ async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
             calls(&client, 10).await;
         }
     };
-    timeout(LIMIT, learns).await.expect("callers hear of who came");
+    timeout(HANG, learns).await.expect("callers hear of who came");
     // What was cloned to it before may still be on its way.
     let left_alone = async {
         loop {
@@ -137,7 +137,7 @@ async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
             }
         }
     };
-    timeout(LIMIT, left_alone).await.expect("who is not in the pool any more gets no calls");
+    timeout(HANG, left_alone).await.expect("who is not in the pool any more gets no calls");
     assert_eq!(channel.stats().plain_calls, 0);
 }
 

@@ -14,6 +14,7 @@ use pathcall_rpc::Server;
 use pathcall_test_support::service::{Running, counts, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::{HANG, loopback};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -33,7 +34,7 @@ pub(crate) struct Book {
     pub(crate) endpoints: Vec<RegisterEndpointRequest>,
     pub(crate) released: Vec<ReleaseEndpointRequest>,
     /// Ends of the streams that applications hold.
-    pub(crate) streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
+    streams: Vec<mpsc::Sender<Result<ApplicationGrant, Status>>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -131,6 +132,13 @@ impl FakeController {
         address
     }
 
+    /// The stream by which an application that registered last hears of its grants.
+    pub(crate) fn stream_of(&self, name: &str) -> mpsc::Sender<Result<ApplicationGrant, Status>> {
+        let book = self.book();
+        let last = book.registered.iter().rposition(|request| request.name == name).expect("it has registered");
+        book.streams[last].clone()
+    }
+
     pub(crate) fn book(&self) -> std::sync::MutexGuard<'_, Book> {
         self.0.lock().unwrap()
     }
@@ -218,7 +226,7 @@ async fn a_port_in_use_is_said() {
 
 #[tokio::test]
 async fn a_controller_that_is_away_is_found_again() {
-    let away = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let away = loopback::own();
     let pathcall = Server::builder(&PATHCALL).controller(format!("http://{away}")).build().await.unwrap();
     let server = Running::start_with(pathcall, 0).await;
     let mut words = WordsClient::new(server.channel().await);
@@ -226,7 +234,8 @@ async fn a_controller_that_is_away_is_found_again() {
 
     let controller = FakeController::default();
     controller.start(&away.to_string()).await;
-    until(|| controller.book().registered.len() == 6).await;
+    let named = |app: &str| controller.book().registered.iter().any(|request| request.name == app);
+    until(|| PATHCALL.methods.iter().all(|method| named(method.app))).await;
     let asked = |app: &str| {
         let request = controller.book().registered.iter().find(|request| request.name == app).cloned().unwrap();
         (request.rows, request.held.map(|held| held.in_software))
@@ -280,7 +289,7 @@ async fn with_memory_a_caller_is_registered_and_released() {
 
     // The memory moves: those who come now work past the element.
     let moved = ApplicationGrant { gaid: 4, epoch: 8, endpoint: 104, memory: None, token_key: None };
-    let sender = controller.book().streams[3].clone();
+    let sender = controller.stream_of("T-SUM");
     sender.send(Ok(moved)).await.unwrap();
     until(|| server.pathcall.stats().iter().all(|application| !application.element)).await;
     let mut stream = peer.join(request).await.unwrap().into_inner();
@@ -301,16 +310,19 @@ async fn an_element_that_does_not_answer_is_named_and_its_next_start_taken_at_on
     let mut words = WordsClient::new(server.channel().await);
     let asked = || controller.book().registered.iter().rfind(|request| request.name == "T-WORDS").cloned().unwrap();
     // What goes to it is answered by the server when it has not been for a while.
-    while asked().silent.is_empty() {
-        words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    }
+    let silent = async {
+        while asked().silent.is_empty() {
+            words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+        }
+    };
+    tokio::time::timeout(HANG, silent).await.expect("it is silent");
     let asked = asked();
     assert_eq!((asked.silent, asked.rows), (vec![5], 1024));
 
     let memory = Some(MemoryGrant { boot_id: 6, ..memory });
     let HeldGrant { gaid, endpoint, epoch, .. } = asked.held.unwrap();
     let anew = ApplicationGrant { gaid, epoch: epoch + 2, endpoint, memory, token_key: None };
-    let stream = controller.book().streams.last().unwrap().clone();
+    let stream = controller.stream_of("T-WORDS");
     stream.send(Ok(anew)).await.unwrap();
     until(|| server.pathcall.stats().iter().any(|a| a.name == "T-WORDS" && a.element)).await;
 }

@@ -1,16 +1,12 @@
 //! Calls whose callers, or runtimes, are gone.
 
-use std::time::Duration;
-
+use pathcall_test_support::HANG;
 use pathcall_test_support::service::{FOR_EVER, Running, counts, names, within};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::Code;
-
-/// Longest wait for anything that must come: reached only when a test fails.
-const LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
 fn a_channel_whose_runtime_is_gone_says_so() {
@@ -19,8 +15,9 @@ fn a_channel_whose_runtime_is_gone_says_so() {
     let channel = first.block_on(server.channel());
     let mut words = WordsClient::new(channel);
     first.block_on(words.reduce(counts(&[("a", 1)], ""))).unwrap();
-    first.shutdown_background();
-    let late = async { timeout(LIMIT, words.reduce(counts(&[("a", 1)], ""))).await };
+    // All of it: its threads have ended.
+    first.shutdown_timeout(HANG);
+    let late = async { timeout(HANG, words.reduce(counts(&[("a", 1)], ""))).await };
     assert_eq!(second.block_on(late).expect("it does not wait").unwrap_err().code(), Code::Unavailable);
 }
 
@@ -37,5 +34,8 @@ async fn a_lock_whose_caller_never_hears_of_it_is_given_back() {
         }
     }
     // It waits for as long as the first one has it.
-    LocksClient::new(second).lock(within(10_000, names(&["door"], ""))).await.expect("it was given back");
+    LocksClient::new(second)
+        .lock(within(HANG.as_millis() as u64, names(&["door"], "")))
+        .await
+        .expect("it was given back");
 }

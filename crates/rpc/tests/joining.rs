@@ -1,6 +1,6 @@
 //! How callers become members of an application, and cease to be.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::shadow::element;
 use bytes::Bytes;
@@ -17,10 +17,12 @@ use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, TokenKey};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 use tonic::Code;
 use tower::Service;
 
@@ -114,15 +116,15 @@ async fn fencing_tokens_grow_from_server_to_server_within_a_second() {
 
 #[tokio::test]
 async fn a_server_that_comes_back_is_joined_again() {
-    let server = Running::start().await;
+    let address = loopback::own();
+    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
     let channel = server.channel().await;
     let mut words = WordsClient::new(channel.clone());
     words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    let port = server.address.port();
     // Graceful: it ends although the channel holds its stream.
     server.stop().await;
 
-    let server = Running::start_with(Server::builder(&PATHCALL).build().await.unwrap(), port).await;
+    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
     // The loss is noticed as the stream's end, which may come after the first call is on its way.
     let mut outcome = words.reduce(counts(&[("a", 2)], "")).await;
     if let Err(error) = &outcome {
@@ -158,7 +160,7 @@ async fn a_call_in_flight_ends_with_its_server() {
 
 #[tokio::test]
 async fn nobody_there_is_said_at_once() {
-    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gone = loopback::own();
     let error = Channel::connect(format!("http://{gone}"), &PATHCALL).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("no gRPC server answers at http://{gone}/:")), "{error}");
     assert!(error.contains("refused"), "{error}");
@@ -172,7 +174,7 @@ async fn nobody_there_is_said_at_once() {
 
     // It comes up later.
     let pathcall = Server::builder(&PATHCALL).build().await.unwrap();
-    let _server = Running::start_with(pathcall, gone.port()).await;
+    let _server = Running::start_at(pathcall, gone).await;
     WordsClient::new(lazy).reduce(counts(&[("a", 1)], "")).await.unwrap();
 }
 
@@ -182,6 +184,8 @@ async fn calls_that_wait_for_a_join_in_vain_fail_with_it() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri = format!("http://{}", silent.local_addr().unwrap());
     let channel = Channel::connect(uri, &PATHCALL).await.unwrap();
+    // Nobody else does anything from here on: time passes as soon as all wait.
+    tokio::time::pause();
     let began = Instant::now();
     let mut calls = JoinSet::new();
     for _ in 0..4 {
@@ -256,16 +260,22 @@ async fn callers_whose_numbers_run_out_join_anew_and_nothing_is_lost() {
     let server = Running::start_with(builder.build().await.unwrap(), 0).await;
     let channel = short(&server).await;
     let mut words = WordsClient::new(channel.clone());
-    for _ in 0..100 {
-        words.reduce(counts(&[("a", 1)], "")).await.unwrap();
-    }
-    let stats = channel.stats();
-    let by_element: u64 = stats.applications.iter().map(|application| application.map.lanes_element).sum();
-    assert!(joins(&channel, "T-WORDS") > 5 && by_element > 5, "{stats:?}");
+    let by_element =
+        || channel.stats().applications.iter().map(|application| application.map.lanes_element).sum::<u64>();
+    let calls = async {
+        let mut calls = 0;
+        // The server answers for an element that is taken for silent.
+        while calls < 100 || joins(&channel, "T-WORDS") <= 5 || by_element() <= 5 {
+            words.reduce(counts(&[("a", 1)], "")).await.unwrap();
+            calls += 1;
+        }
+        calls
+    };
+    let calls = timeout(HANG, calls).await.expect("it joins anew, and by the element");
     channel.close().await.unwrap();
     until(|| members(&server.pathcall, "T-WORDS") == 0).await;
     let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
-    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", 100)])));
+    assert_eq!(words.query(wanted).await.unwrap().into_inner().kvs, Some(str_int(&[("a", calls)])));
 }
 
 #[tokio::test]
@@ -293,7 +303,9 @@ async fn workers_whose_numbers_run_out_join_anew_between_their_calls() {
 
 #[tokio::test]
 async fn who_holds_locks_joins_anew_when_they_are_given_back() {
-    let server = Running::start().await;
+    // None is lost while the machine stands still.
+    let builder = Server::builder(&PATHCALL).lock_lease(HANG);
+    let server = Running::start_with(builder.build().await.unwrap(), 0).await;
     let channel = short(&server).await;
     let mut locks = LocksClient::new(channel.clone());
     locks.lock(names(&["held"], "")).await.unwrap();

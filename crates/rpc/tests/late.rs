@@ -5,20 +5,20 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::shadow::element;
-use pathcall_control::Place;
+use pathcall_control::{Place, Timing};
 use pathcall_proto::v1::LookupRequest;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_rpc::{Channel, Server};
 use pathcall_test_support::service::{Running, counts, str_int};
-use pathcall_test_support::store::controller;
+use pathcall_test_support::store::{TIMING, controller, controller_with};
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use pathcall_test_support::{HANG, loopback};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 const FREE: &str = "127.0.0.1:0";
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// The default, and frames that carry tokens, whose key callers know already.
 const SIGNED: [bool; 2] = [false, true];
@@ -41,7 +41,7 @@ async fn until_by_element(channel: &Channel) -> i64 {
         }
         added
     };
-    timeout(LIMIT, by_element).await.expect("the element is used")
+    timeout(HANG, by_element).await.expect("the element is used")
 }
 
 async fn value(channel: &Channel) -> i64 {
@@ -53,7 +53,7 @@ async fn value(channel: &Channel) -> i64 {
 #[tokio::test]
 async fn an_application_that_begins_without_the_controller() {
     for signed in SIGNED {
-        let away = std::net::TcpListener::bind(FREE).unwrap().local_addr().unwrap();
+        let away = loopback::own();
         let server = server(&format!("http://{away}"), signed).await;
         let channel = server.channel().await;
         WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.expect("in software");
@@ -71,8 +71,8 @@ async fn an_application_that_begins_without_the_controller() {
 async fn a_caller_begins_without_the_controller(keeps: bool, signed: bool) {
     let folder = tempfile::tempdir().unwrap();
     let store = |n: u32| Place::File(folder.path().join(format!("store-{}.redb", if keeps { 0 } else { n })));
-    let first = controller(FREE.parse().unwrap(), store(0)).await;
-    let address: SocketAddr = first.url().trim_start_matches("http://").parse().unwrap();
+    let address = loopback::own();
+    let first = controller(address, store(0)).await;
     let _element = element(&first, [FREE.parse().unwrap(); 2]).await;
     let server = server(&first.url(), signed).await;
     let before = server.channel().await;
@@ -124,7 +124,9 @@ async fn way_to(there: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
 
 #[tokio::test]
 async fn a_server_that_the_controller_has_given_up_meanwhile() {
-    let controller = controller(FREE.parse().unwrap(), Place::Memory).await;
+    // The end of its lease is waited for; nobody else's begins.
+    let timing = Timing { grace: Duration::from_millis(300), ..TIMING };
+    let controller = controller_with(FREE.parse().unwrap(), Place::Memory, timing).await;
     let _element = element(&controller, [FREE.parse().unwrap(); 2]).await;
     let (address, way) = way_to(controller.url().trim_start_matches("http://").parse().unwrap()).await;
     let server = server(&format!("http://{address}"), false).await;
@@ -139,7 +141,7 @@ async fn a_server_that_the_controller_has_given_up_meanwhile() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(LIMIT, heard).await.expect("its grace ends, or it comes back");
+        timeout(HANG, heard).await.expect("its grace ends, or it comes back");
     }
     // What the element lets pass until all have heard of the other epoch seems to be its work.
     for _ in 0..200 {

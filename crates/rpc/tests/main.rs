@@ -8,6 +8,7 @@ mod cloned_members;
 mod cloned_unreached;
 mod controller;
 mod cut;
+mod deadlines;
 mod delegated;
 mod forsaken;
 mod joining;

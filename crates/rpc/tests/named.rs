@@ -5,6 +5,7 @@ use std::path::Path;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_rpc::channel::journal::JournalError;
 use pathcall_rpc::{CALL_ID, Channel, Server};
+use pathcall_test_support::loopback;
 use pathcall_test_support::service::{FOR_EVER, Running, counts, gradient, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -101,18 +102,18 @@ async fn a_call_whose_answer_nobody_saw_is_not_done_again() {
 async fn a_server_that_does_not_know_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let (journal, copy) = (folder.path().join("journal"), folder.path().join("copy"));
-    let server = Running::start().await;
+    let address = loopback::own();
+    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
     let channel = journalled(&server, &journal).await;
     let mut words = WordsClient::new(channel.clone());
     words.reduce(with_id("first", one(""))).await.unwrap();
     // As after a kill before the last note.
     let bytes = std::fs::read(&journal).unwrap();
     std::fs::write(&copy, &bytes[..bytes.len() - 1]).unwrap();
-    let port = server.address.port();
     drop((words, channel));
     server.stop().await;
 
-    let server = Running::start_with(Server::builder(&PATHCALL).build().await.unwrap(), port).await;
+    let server = Running::start_at(Server::builder(&PATHCALL).build().await.unwrap(), address).await;
     let channel = journalled(&server, &copy).await;
     let mut words = WordsClient::new(channel.clone());
     let error = words.reduce(with_id("first", one(""))).await.unwrap_err();

@@ -7,11 +7,12 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::Transport;
 use pathcall_rpc::delegate::otel::Spans;
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use tonic::Request;
 
-use crate::delegated::house::{House, LIMIT, all, wish};
+use crate::delegated::house::{House, all, wish};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
@@ -31,7 +32,7 @@ async fn spans(names: &[&str], traceparent: Option<&str>, expected: usize) -> Ve
     let exported = || exporter.get_finished_spans().expect("it has not been shut down");
     let began = std::time::Instant::now();
     while exported().len() < expected {
-        assert!(began.elapsed() < LIMIT, "{:?}", exported());
+        assert!(began.elapsed() < HANG, "{:?}", exported());
         tokio::task::yield_now().await;
     }
     exported()

@@ -1,20 +1,18 @@
 //! Callers whose registration with the controller fails, or takes long.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::controller::FakeController;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{ApplicationGrant, JoinGrant, JoinRequest, MemoryGrant, ReleaseEndpointRequest};
 use pathcall_rpc::Server;
+use pathcall_test_support::HANG;
 use pathcall_test_support::service::{Running, until};
 use pathcall_test_support::stubs::PATHCALL;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::Streaming;
 use tonic::transport::Channel;
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// A server by an element that nobody is, of a controller that is none.
 async fn server(controller: &FakeController) -> (Running, PeerClient<Channel>) {
@@ -34,7 +32,7 @@ fn request() -> JoinRequest {
 }
 
 async fn next(stream: &mut Streaming<JoinGrant>) -> JoinGrant {
-    timeout(LIMIT, stream.message()).await.expect("in time").unwrap().unwrap()
+    timeout(HANG, stream.message()).await.expect("in time").unwrap().unwrap()
 }
 
 #[tokio::test]
@@ -45,7 +43,7 @@ async fn a_member_that_can_not_be_registered_anew_works_by_the_element_once_it_c
     let first = next(&mut stream).await;
     assert_ne!(first.element_address, "");
     controller.book().away = true;
-    let sender = controller.book().streams[3].clone();
+    let sender = controller.stream_of("T-SUM");
     let memory = controller.book().memory.clone();
     let other = ApplicationGrant { gaid: first.gaid, epoch: 8, endpoint: first.server, memory, token_key: None };
     sender.send(Ok(other)).await.unwrap();
@@ -59,7 +57,7 @@ async fn a_member_that_can_not_be_registered_anew_works_by_the_element_once_it_c
     assert!(with.epoch > 8, "the element has had nothing of it in that epoch");
     assert_eq!(with.endpoint, first.endpoint);
     drop(stream);
-    timeout(LIMIT, until(|| !controller.book().released.is_empty())).await.expect("it has left");
+    timeout(HANG, until(|| !controller.book().released.is_empty())).await.expect("it has left");
 }
 
 #[tokio::test]
@@ -69,12 +67,12 @@ async fn a_caller_that_leaves_while_it_is_registered_leaves_nothing_behind() {
     let answer = Arc::<Notify>::default();
     controller.book().slow = Some(Arc::clone(&answer));
     let joining = tokio::spawn(async move { peer.join(request()).await.map(drop) });
-    timeout(LIMIT, until(|| controller.book().endpoints.len() == 1)).await.expect("it is asked");
+    timeout(HANG, until(|| controller.book().endpoints.len() == 1)).await.expect("it is asked");
     joining.abort();
     let gone = || server.pathcall.stats().iter().all(|application| application.members == 0);
-    timeout(LIMIT, until(gone)).await.expect("the server knows");
+    timeout(HANG, until(gone)).await.expect("the server knows");
     answer.notify_one();
-    timeout(LIMIT, until(|| !controller.book().released.is_empty())).await.expect("it is given back");
+    timeout(HANG, until(|| !controller.book().released.is_empty())).await.expect("it is given back");
     assert_eq!(controller.book().released, [ReleaseEndpointRequest { gaid: 4, endpoint: 1000, server: 0 }]);
 }
 
@@ -91,5 +89,5 @@ async fn what_is_answered_too_late_is_given_back_when_the_caller_leaves() {
     answer.notify_waiters();
     drop(stream);
     let released = |endpoint| controller.book().released.iter().any(|release| release.endpoint == endpoint);
-    timeout(LIMIT, until(|| released(1000) && released(grant.endpoint))).await.expect("both are given back");
+    timeout(HANG, until(|| released(1000) && released(grant.endpoint))).await.expect("both are given back");
 }

@@ -1,10 +1,10 @@
 //! Applications as processes: what they say, what their results hash to, their servers.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
+use crate::loopback;
 use crate::process::program;
 
 /// Command of a program: by its path, or by its name where `cargo test` builds it beside the tests.
@@ -36,24 +36,10 @@ pub fn digest(application: &str, arguments: &[&str]) -> String {
     digest.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
-/// Addresses of this host for UDP that were free just now.
-///
-/// # Panics
-/// When there are none.
+/// Addresses of this host that nobody else has: for TCP and for UDP.
 #[must_use]
-pub fn free_udp(count: usize) -> Vec<String> {
-    let taken = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a free port")).collect::<Vec<_>>();
-    taken.iter().map(|socket| socket.local_addr().expect("bound").to_string()).collect()
-}
-
-/// The same for TCP.
-///
-/// # Panics
-/// When there are none.
-#[must_use]
-pub fn free_tcp(count: usize) -> Vec<String> {
-    let taken = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect::<Vec<_>>();
-    taken.iter().map(|listener| listener.local_addr().expect("bound").to_string()).collect()
+pub fn addresses(count: usize) -> Vec<String> {
+    (0..count).map(|_| loopback::own().to_string()).collect()
 }
 
 /// A process that is killed, as by `kill -9`, with its test.
@@ -115,18 +101,18 @@ impl Drop for Running {
     }
 }
 
-/// `serve --name NAME --servers LIST MORE` of an application for each name, on free ports and ready; and the list.
+/// `serve --name NAME --servers LIST MORE` of an application for each name, ready; and the list.
 ///
 /// # Panics
 /// When one does not start, or does not say that it is ready.
 pub fn servers(application: &str, names: &[&str], more: &[&str]) -> (Vec<Running>, String) {
-    let list: Vec<String> = names.iter().zip(free_tcp(names.len())).map(|(name, at)| format!("{name}={at}")).collect();
+    let list: Vec<String> = names.iter().zip(addresses(names.len())).map(|(name, at)| format!("{name}={at}")).collect();
     let list = list.join(",");
     let start = |name: &&str| {
         let arguments = ["serve", "--name", name, "--servers", &list];
         let mut server = Running::start(command(application).args(arguments).args(more));
         let ready = server.line();
-        assert!(ready.starts_with("ready http://127.0.0.1:"), "{name}: {ready:?}");
+        assert!(ready.starts_with("ready http://127."), "{name}: {ready:?}");
         server
     };
     (names.iter().map(start).collect(), list)

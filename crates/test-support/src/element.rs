@@ -4,6 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use pathcall_element::Registration;
 
+use crate::HANG;
+use crate::store::TIMING;
+
 const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Has `test` run beside a controller and an element that it knows, in this process; `test` is told where the
@@ -13,7 +16,8 @@ const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// When they don't start, and as `test` does.
 pub async fn by_element<T: Send + 'static>(test: impl FnOnce(&str) -> T + Send + 'static) -> T {
     let listener = pathcall_control::bind(FREE).await.expect("a free port");
-    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("serves");
+    let config = pathcall_control::Config { timing: TIMING, keep_alive: HANG, ..Default::default() };
+    let controller = pathcall_control::serve(listener, config).await.expect("serves");
     let config = pathcall_element::Config {
         data: FREE,
         control: FREE,

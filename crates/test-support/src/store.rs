@@ -214,7 +214,12 @@ impl Pool {
     }
 
     pub async fn start_with(servers: usize, store: Place, change: fn(Options) -> Options) -> Self {
-        let controller = controller("127.0.0.1:0".parse().unwrap(), store).await;
+        Self::start_at(([127, 0, 0, 1], 0).into(), servers, store, change).await
+    }
+
+    /// One whose controller may come back at its address has that to itself ([`crate::loopback::own`]).
+    pub async fn start_at(address: SocketAddr, servers: usize, store: Place, change: fn(Options) -> Options) -> Self {
+        let controller = controller(address, store).await;
         let url = controller.url();
         let mut pool = Self { controller: Some(controller), url, members: Vec::new() };
         for _ in 0..servers {

@@ -12,6 +12,7 @@ use pathcall_control::{Config, Handle, Place, Timing};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_server::{Element, ElementServer};
 use pathcall_proto::v1::*;
+use pathcall_test_support::{HANG, loopback};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
@@ -19,12 +20,9 @@ use tonic::transport::Channel;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Short leases, so that tests that wait for their end are short.
-pub(crate) const TIMING: Timing = Timing {
-    grace: Duration::from_millis(150),
-    restart_grace: Duration::from_secs(20),
-    confirm: Duration::from_secs(5),
-};
+/// Short leases, so that tests that wait for their end are short: none begins while its owner's stream lasts. Nobody else
+/// is given up on a machine that stands still.
+pub(crate) const TIMING: Timing = Timing { grace: Duration::from_millis(150), restart_grace: HANG, confirm: HANG };
 
 /// What an element has been told.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -59,9 +57,9 @@ struct Shared {
 struct Service(Arc<Shared>);
 
 impl FakeElement {
-    /// An element at a free port.
+    /// An element at an address that it has to itself: another may start there.
     pub(crate) async fn start(boot_id: u64) -> Self {
-        Self::start_at(boot_id, "127.0.0.1:0".parse().unwrap()).await
+        Self::start_at(boot_id, loopback::own()).await
     }
 
     /// An element at this address.
@@ -210,7 +208,7 @@ impl Element for Service {
 
 /// A controller with its own store in memory.
 pub(crate) async fn controller() -> Handle {
-    start(Config { timing: TIMING, ..Config::default() }).await
+    start(Config { timing: TIMING, keep_alive: HANG, ..Config::default() }).await
 }
 
 /// A controller at a free port.
@@ -261,7 +259,7 @@ pub(crate) async fn next<T>(stream: &mut Streaming<T>) -> T {
 
 /// Fails instead of hanging.
 pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), what).await.expect("nothing happened for 20 s")
+    tokio::time::timeout(HANG, what).await.expect("nothing happened for long")
 }
 
 /// A file name of its own for each test; the file is removed at the end.
@@ -279,7 +277,7 @@ impl Scratch {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config { store: self.place(), timing: TIMING, ..Config::default() }
+        Config { store: self.place(), timing: TIMING, keep_alive: HANG }
     }
 
     pub(crate) fn path(&self) -> &Path {

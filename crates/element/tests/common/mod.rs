@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use pathcall_element::{Config, Handle};
 use pathcall_program::Size;
@@ -11,6 +10,7 @@ use pathcall_proto::v1::{
     CountersReply, CountersRequest, ElementApplication, EndpointEntry, InstallRequest, ReadRegistersRequest,
     SetEndpointsRequest, SetGroupRequest,
 };
+use pathcall_test_support::HANG;
 use pathcall_wire::base::flip;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr};
@@ -26,9 +26,6 @@ pub(crate) const WIDTH: usize = pathcall_wire::KEYED_WIDTH;
 pub(crate) const BANK: usize = pathcall_wire::KEYED_LANES;
 pub(crate) const ROWS: u32 = 16;
 pub(crate) const SLOTS_EACH: u32 = 4;
-
-/// Longest wait for anything that must come: reached only when a test fails.
-const WAIT: Duration = Duration::from_secs(10);
 
 /// What an element is tested with: free ports, little memory.
 pub(crate) fn config() -> Config {
@@ -132,7 +129,7 @@ impl Host {
     /// The next frame that comes.
     pub(crate) async fn receive(&self) -> MapFrame<Vec<u8>> {
         let mut bytes = vec![0; 65_536];
-        let len = timeout(WAIT, self.socket.recv(&mut bytes)).await.expect("a frame should come").unwrap();
+        let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("a frame should come").unwrap();
         bytes.truncate(len);
         MapFrame::new_checked(bytes).unwrap()
     }

@@ -273,6 +273,8 @@ impl<T: Copy> Flow<T> {
             let Some(entry) = self.ring[place(seq)].as_mut() else { continue };
             entry.deadline = entry.deadline.max(patience);
             if entry.deadline <= now {
+                // Whoever stood still itself, a process that was stopped, a machine that slept, has neither asked nor heard.
+                entry.heard = now.min(entry.heard + now.since(entry.deadline));
                 entry.queued = true;
                 self.lost.push_back(seq);
                 if entry.holds == 0 {

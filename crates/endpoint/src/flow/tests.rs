@@ -95,6 +95,25 @@ fn nobody_answers_and_the_item_is_given_up() {
 }
 
 #[test]
+fn a_flow_that_stood_still_gives_up_nothing_that_was_not_asked_about() {
+    let timing = Timing::default();
+    for still in [1_000, 4_900, 5_000, 60_000] {
+        let mut flow = Flow::new(timing);
+        let seq = flow.send(at(0), 'x');
+        let now = at(still);
+        assert_eq!(flow.due(now), Some(Due::Again(seq, 'x')), "{still} ms");
+        assert!(flow.unheard(now, seq) <= timing.rto_max, "{:?} of {still} ms", flow.unheard(now, seq));
+        // Nobody answers from then on.
+        let mut last = now;
+        while let Some(Due::Again(..)) | None = flow.due(last) {
+            last = flow.deadline().expect("in flight");
+        }
+        let asked = last - now;
+        assert!((timing.give_up - timing.rto_max..=timing.give_up + timing.rto_max).contains(&asked), "{asked:?}");
+    }
+}
+
+#[test]
 fn a_held_item_is_asked_about_for_ever_and_ever_more_slowly() {
     let mut flow = Flow::new(Timing::default());
     flow.send(at(0), ());

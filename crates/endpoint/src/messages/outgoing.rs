@@ -181,6 +181,8 @@ impl Outgoing {
 
     /// Says hello, until it is answered.
     fn greet(&mut self, now: Instant, config: &Config, out: &mut impl FnMut(SocketAddr, &[u8])) -> State {
+        // Whoever stood still itself has neither asked nor heard.
+        self.began = now.min(self.began + now.since(self.hello));
         if now.since(self.began) >= config.timing.give_up {
             return State::Over;
         }

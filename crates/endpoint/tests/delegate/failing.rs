@@ -279,20 +279,22 @@ fn begun(net: &mut Net, index: usize) -> Context {
 
 #[test]
 fn a_process_that_stood_still_takes_nobody_for_dead() {
-    let mut net = Net::new(2);
-    let call = call(&mut net, SHORT());
-    let execution = begun(&mut net, 1);
-    net.pass(MS * 25);
-    // Both are stopped for longer than anything is waited for; what they look at first is the time.
-    net.now = net.now + MS * 10_000;
-    net.pass(MS * 40);
-    assert_eq!(net.outcome(call), None, "it is worked on");
-    net.at(1, |node, now, out| {
-        node.worker.reply(now, execution, Bytes::from_static(b"late"), out).expect("at work");
-        node.worker.finish(now, execution, out).expect("at work");
-    });
-    net.rest();
-    assert_eq!(net.outcome(call), Some(Outcome::Complete));
+    for still in (1..400).chain([10_000]) {
+        let mut net = Net::new(2);
+        let call = call(&mut net, SHORT());
+        let execution = begun(&mut net, 1);
+        net.pass(MS * 25);
+        // Both are stopped, for longer than anything is waited for as well; what they look at first is the time.
+        net.now = net.now + MS * still;
+        net.pass(MS * 40);
+        assert_eq!(net.outcome(call), None, "it is worked on after {still} ms");
+        net.at(1, |node, now, out| {
+            node.worker.reply(now, execution, Bytes::from_static(b"late"), out).expect("at work");
+            node.worker.finish(now, execution, out).expect("at work");
+        });
+        net.rest();
+        assert_eq!(net.outcome(call), Some(Outcome::Complete), "{still} ms");
+    }
 }
 
 #[test]

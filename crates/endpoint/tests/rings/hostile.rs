@@ -90,11 +90,11 @@ async fn who_has_an_address_after_another_gets_the_frames_to_it() {
     let mut element = element();
     // Early is what comes within a second, on whatever machine: one that stood still begins again.
     let (first, _peer, _map) = loop {
+        let began = Instant::now();
         let (first, peer, map) = hostile_at(loopback::own(), &mut element).await;
-        let made = Instant::now();
         first.send_to(b"early", element.local_addr()).await.unwrap();
         answer(&mut element, b"early").await;
-        if made.elapsed() < Duration::from_millis(900) {
+        if began.elapsed() < Duration::from_millis(900) {
             break (first, peer, map);
         }
         drop((peer, map));

@@ -164,36 +164,47 @@ mod tests {
     use std::future::poll_fn;
 
     use pathcall_endpoint::driver::node::{Node, NodeConfig};
+    use tokio::sync::oneshot;
 
     use super::*;
 
-    const PATIENT: Duration = Duration::from_secs(1);
-
-    /// What comes of a call that fails, and takes longer than its caller is patient when it is made again.
+    /// What comes of a call that fails, and whose caller's patience ends while it is made again.
     async fn takes_long(deadline: Option<Duration>) -> Next {
         let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
         let (caller, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        let ((begins, begun), (ends, end)) = (oneshot::channel(), oneshot::channel());
         let handler = tokio::spawn(async move {
             requests.receive().await.fail(&delegate::Status::new(delegate::Status::UNAVAILABLE, "not yet"));
             let request = requests.receive().await;
-            sleep(3 * PATIENT).await;
-            // Its caller may have given it up.
-            let _ = request.reply(Bytes::from_static(b"late")).await;
-            let _ = request.seal().map(|sealed| sealed.release());
+            let _ = begins.send(());
+            end.await.expect("the test goes on");
+            request.reply(Bytes::from_static(b"late")).await.expect("wanted");
+            request.seal().expect("wanted").release();
         });
         let ping_period = Duration::from_millis(20);
         let options = CallOptions { once: true, ping_period, deadline, ..CallOptions::default() };
         let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
         let mut ongoing = Ongoing::new(call, &options, None);
-        ongoing.again.until = Instant::now().checked_add(PATIENT);
+        tokio::select! {
+            next = poll_fn(|cx| ongoing.poll_next(cx)) => return next,
+            begun = begun => begun.expect("it is made again"),
+        }
+        ongoing.again.until = Some(Instant::now());
+        // What has a deadline is not answered before it.
+        let ends = match deadline {
+            Some(_) => Some(ends),
+            None => ends.send(()).map(|()| None).expect("it is worked on"),
+        };
         let next = poll_fn(|cx| ongoing.poll_next(cx)).await;
         handler.abort();
+        drop(ends);
         next
     }
 
     #[tokio::test]
     async fn patience_is_no_deadline() {
-        let (unlimited, limited) = tokio::join!(takes_long(None), takes_long(Some(2 * PATIENT)));
+        let deadline = Some(Duration::from_millis(300));
+        let (unlimited, limited) = tokio::join!(takes_long(None), takes_long(deadline));
         assert!(matches!(&unlimited, Next::Item(item) if item == "late"), "{unlimited:?}");
         let late = matches!(&limited, Next::Ended { status, .. } if status.code() == Code::DeadlineExceeded);
         assert!(late, "{limited:?}");

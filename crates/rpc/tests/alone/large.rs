@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pathcall_rpc::delegate::{Call, CallOptions, Handlers, NodeConfig, Transport};
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::DocsFetch;
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL};
@@ -13,7 +14,6 @@ use tokio::time::timeout;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const ITEMS: usize = 1_600;
 const ITEM_BYTES: usize = 64 << 10;
 /// What both ends may take together: the items of the call's credit, as many that wait, and some of the allocator's.
@@ -56,7 +56,7 @@ async fn a_hundred_megabytes_take_little_memory() {
         let before = peak();
         let stream = client.fetch(Note { text: "item ".to_owned() }).await.expect("it begins");
         let (mut stream, mut items) = (stream.into_inner(), 0);
-        while let Some(note) = timeout(LIMIT, stream.message()).await.expect("in time").expect("complete") {
+        while let Some(note) = timeout(HANG, stream.message()).await.expect("in time").expect("complete") {
             let digit = b'0' + (items % 10) as u8;
             assert!(note.text.len() == 5 + ITEM_BYTES && note.text.as_bytes()[5] == digit, "item {items}");
             items += 1;

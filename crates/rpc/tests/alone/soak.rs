@@ -12,6 +12,7 @@ use pathcall_rpc::delegate::{
 };
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::{Note, Wish};
+use pathcall_test_support::{HANG, loopback};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::runtime::Handle;
@@ -24,10 +25,6 @@ mod process;
 
 use process::Process;
 
-/// A call that takes so long hangs.
-const HANGS: Duration = Duration::from_secs(20);
-/// What is left after calls is gone by then: servers keep what they know for two time-outs.
-const QUIET: Duration = Duration::from_secs(15);
 /// Callers at one time, by each transport.
 const CALLERS: u64 = 12;
 /// Memory that may come and go: allocators keep some for each thread, nodes remember aborted calls for a while.
@@ -90,7 +87,8 @@ struct House {
 impl House {
     async fn new(transport: Transport) -> Self {
         let config = NodeConfig { transport: transport.clone(), ..NodeConfig::default() };
-        let stores = vec![Process::start(config.clone(), store).await, Process::start(config.clone(), store).await];
+        let at = || NodeConfig { listen: loopback::own(), ..config.clone() };
+        let stores = vec![Process::start(at(), store).await, Process::start(at(), store).await];
         let directory = Directory::of([("store-a", stores[0].1.address()), ("store-b", stores[1].1.address())]);
         let lookup = async |wish: Wish, call: Call<Note>| {
             for name in wish.names {
@@ -125,7 +123,7 @@ impl House {
             match take(&mut replies, usize::MAX).await.1 {
                 Ok(()) => return,
                 // Sessions with servers that died are noticed by what is sent in them.
-                Err(status) => assert!(began.elapsed() < HANGS, "{status}"),
+                Err(status) => assert!(began.elapsed() < HANG, "{status}"),
             }
         }
     }
@@ -174,7 +172,7 @@ async fn calls(client: Client, seed: u64, stop: Arc<AtomicBool>, tally: Arc<Tall
         if kind == 5 {
             replies.abort();
         }
-        let (mut got, ended) = timeout(HANGS, take(&mut replies, usize::MAX)).await.expect("it does not hang");
+        let (mut got, ended) = timeout(HANG, take(&mut replies, usize::MAX)).await.expect("it does not hang");
         match ended {
             Ok(()) => {
                 let mut expected = BTreeMap::new();
@@ -219,7 +217,15 @@ async fn run(houses: &mut [House], time: Duration, seed: u64, tally: &Arc<Tally>
         }
     }
     let (began, mut pause) = (Instant::now(), interval(Duration::from_millis(250)));
-    while began.elapsed() < time {
+    // On a machine that stands still fewer calls are made in the same time.
+    let made = || [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
+    let [complete, failed, given_up] = made();
+    let enough = || {
+        let [now_complete, now_failed, now_given_up] = made();
+        now_complete > complete + 50 && now_failed > failed + 10 && now_given_up > given_up + 10
+    };
+    while began.elapsed() < time || !enough() {
+        assert!(began.elapsed() < time + HANG, "{tally:?}");
         pause.tick().await;
         for house in houses.iter_mut() {
             house.restart(tally.restarts.fetch_add(1, Ordering::Relaxed) as usize % 3 % 2).await;
@@ -235,7 +241,7 @@ async fn run(houses: &mut [House], time: Duration, seed: u64, tally: &Arc<Tally>
     let began = Instant::now();
     while houses.iter().map(House::known).sum::<usize>() > 0 {
         let known: Vec<usize> = houses.iter().map(House::known).collect();
-        assert!(began.elapsed() < QUIET, "calls and requests that are still known: {known:?}");
+        assert!(began.elapsed() < HANG, "calls and requests that are still known: {known:?}");
         // What is known expires by time, which nobody tells.
         sleep(Duration::from_millis(20)).await;
     }
@@ -246,7 +252,7 @@ async fn nothing_is_left_of_calls_whatever_becomes_of_them() {
     if !crate::alone("soak::nothing_is_left_of_calls_whatever_becomes_of_them") {
         return;
     }
-    let seconds = std::env::var("PATHCALL_SOAK_S").ok().map(|text| text.parse().expect("seconds")).unwrap_or(6);
+    let seconds = std::env::var("PATHCALL_SOAK_S").ok().map(|text| text.parse().expect("seconds")).unwrap_or(4);
     let time = Duration::from_secs(seconds);
     let mut houses = vec![House::new(Transport::Flows).await, House::new(Transport::Tcp).await];
     let tally = Arc::default();
@@ -257,14 +263,11 @@ async fn nothing_is_left_of_calls_whatever_becomes_of_them() {
     // Connections of servers that died, and tasks that were told to end, take a moment to.
     let began = Instant::now();
     let flat = |end: Has| end.descriptors <= warm.descriptors + SLACK && end.tasks <= warm.tasks + SLACK;
-    while !flat(end) && began.elapsed() < QUIET {
+    while !flat(end) && began.elapsed() < HANG {
         sleep(Duration::from_millis(20)).await;
         end = Has::now();
     }
     println!("{tally:?}\nwarm {warm:?}\nend  {end:?}");
     assert!(flat(end), "warm {warm:?}, in the end {end:?}");
     assert!(end.memory < warm.memory + SLACK_BYTES, "warm {warm:?}, in the end {end:?}");
-    let [complete, failed, given_up] =
-        [&tally.complete, &tally.failed, &tally.given_up].map(|it| it.load(Ordering::Relaxed));
-    assert!(complete > 50 && failed > 10 && given_up > 10, "{tally:?}");
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::{Call, CallOptions, Directory, Handlers, Serving, Transport};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-use super::house::{House, LIMIT, all, serve, wish};
+use super::house::{House, all, serve, wish};
 
 /// A client that is patient: tests share processors.
 async fn client(url: String) -> DocsClient<Channel> {
@@ -89,9 +90,9 @@ async fn who_replies_after_an_abort_is_told_that_nobody_wants_it() {
     let index = Handlers::new().handle::<DocsLookup, _, _>(lookup).start().await.expect("starts");
     let mut client = client(serve(Some(index.clone())).await).await;
     let stream = client.lookup(wish(["x"])).await.expect("it begins");
-    timeout(LIMIT, began.recv()).await.expect("in time").expect("it begins");
+    timeout(HANG, began.recv()).await.expect("in time").expect("it begins");
     drop(stream);
-    let results = timeout(LIMIT, told.recv()).await.expect("in time").expect("it is told");
+    let results = timeout(HANG, told.recv()).await.expect("in time").expect("it is told");
     for result in results {
         let status = result.expect_err("nobody wants it");
         assert_eq!((status.code(), status.message()), (Code::Cancelled, "nobody wants the result any more"));
@@ -141,5 +142,5 @@ async fn a_handler_that_panics_ends_its_call_though_others_have_it() {
     let (_, ended) = all(client.fetch(Note { text: String::new() }).await).await;
     let status = ended.expect_err("it panicked");
     assert_eq!((status.code(), status.message()), (Code::Internal, "the handler panicked"));
-    assert_eq!(timeout(LIMIT, hears.recv()).await, Ok(Some(true)), "what it left behind hears of it");
+    assert_eq!(timeout(HANG, hears.recv()).await, Ok(Some(true)), "what it left behind hears of it");
 }

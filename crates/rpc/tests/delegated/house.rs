@@ -1,11 +1,11 @@
 //! An index and stores, on free ports of the loopback.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pathcall_rpc::delegate::{Call, Directory, Handlers, NodeConfig, Serving, Target, Transport};
 use pathcall_rpc::server::builder::Builder;
 use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::docs_server::{Docs, DocsServer};
@@ -15,8 +15,6 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
-
-pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// What handlers share with their test.
 #[derive(Debug, Default)]
@@ -153,7 +151,7 @@ pub async fn all(stream: Result<Response<Streaming<Note>>, Status>) -> (Vec<Stri
     let mut stream = stream.expect("it begins").into_inner();
     let mut texts = Vec::new();
     loop {
-        match timeout(LIMIT, stream.message()).await.expect("in time") {
+        match timeout(HANG, stream.message()).await.expect("in time") {
             Ok(Some(note)) => texts.push(note.text),
             Ok(None) => {
                 texts.sort();

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use pathcall_rpc::delegate::{Handlers, NodeConfig, Serving, StartError};
+use pathcall_test_support::HANG;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
 
-/// Longer than any of this takes.
-const LIMIT: Duration = Duration::from_secs(20);
+/// Pause between two attempts.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// A server with a runtime of its own, all of which ends at once.
 pub struct Process(Option<Runtime>);
 
@@ -20,7 +23,7 @@ impl Process {
                 match set_up(Handlers::new().node(config.clone())).start().await {
                     Ok(serving) => return serving,
                     // The system takes its time to free the port.
-                    Err(StartError::Node { .. }) if began.elapsed() < LIMIT => tokio::task::yield_now().await,
+                    Err(StartError::Node { .. }) if began.elapsed() < HANG => sleep(LOOK).await,
                     Err(error) => panic!("{error}"),
                 }
             }

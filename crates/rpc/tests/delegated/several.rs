@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use pathcall_rpc::delegate::{CallOptions, Client, Directory, Node, NodeConfig, Replies, Target, Transport};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::Note;
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
 use tokio::time::timeout;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-use super::house::{House, LIMIT, wish};
+use super::house::{House, wish};
 
 async fn client(house: &House, transport: Transport) -> Client {
     let config = NodeConfig { transport, ..NodeConfig::default() };
@@ -27,7 +28,7 @@ fn note(text: &str) -> Note {
 async fn all(mut replies: Replies<Note>) -> (Vec<String>, Result<(), Status>) {
     let mut texts = Vec::new();
     loop {
-        match timeout(LIMIT, replies.message()).await.expect("in time") {
+        match timeout(HANG, replies.message()).await.expect("in time") {
             Ok(Some(note)) => texts.push(note.text),
             Ok(None) => {
                 texts.sort();
@@ -54,7 +55,7 @@ async fn several(transport: Transport) {
     let (texts, ended) = all(replies).await;
     ended.expect("complete");
     assert_eq!(texts, ["a", "b", "for me", "x", "y"]);
-    let traced = timeout(LIMIT, trace.finished()).await.expect("in time").expect("traced");
+    let traced = timeout(HANG, trace.finished()).await.expect("in time").expect("traced");
     let roots = traced.tree.spans.iter().filter(|(depth, _)| *depth == 0).count();
     assert_eq!((roots, traced.tree.spans.len(), traced.tree.whole), (3, 5, true), "{traced}");
 }
@@ -75,7 +76,7 @@ async fn more_are_sent_while_it_is_in_progress() {
     let client = client(&house, Transport::Flows).await;
     let call = client.call::<Note>().request::<DocsFetch>("store-a", &note("many")).expect("known");
     let mut replies = call.begin().expect("room");
-    timeout(LIMIT, replies.message()).await.expect("in time").expect("a reply");
+    timeout(HANG, replies.message()).await.expect("in time").expect("a reply");
     // It waits for replies to be taken: it can't be over.
     replies.send::<DocsFetch>("store-b", &note("one more")).expect("in progress");
     assert_eq!(replies.send::<DocsFetch>("nobody", &note("")).expect_err("unknown").code(), Code::Unavailable);
@@ -104,7 +105,7 @@ async fn one_that_fails_fails_the_call_and_stops_the_others() {
     assert_eq!((status.code(), status.message()), (Code::NotFound, "no such document"));
     // If it was begun at all.
     if timeout(Duration::ZERO, house.seen.began.notified()).await.is_ok() {
-        timeout(LIMIT, house.seen.dropped.notified()).await.expect("the other handler is dropped");
+        timeout(HANG, house.seen.dropped.notified()).await.expect("the other handler is dropped");
     }
 }
 
@@ -115,13 +116,13 @@ async fn it_is_given_up_by_time_or_by_hand() {
     let client = client(&house, Transport::Flows).await.options(options);
     let call = || client.call::<Note>().request::<DocsFetch>("store-a", &note("for ever")).expect("known");
     let replies = call().timeout(Duration::from_secs(1)).begin().expect("room");
-    timeout(LIMIT, house.seen.began.notified()).await.expect("the handler is there");
+    timeout(HANG, house.seen.began.notified()).await.expect("the handler is there");
     let status = all(replies).await.1.expect_err("late");
     assert_eq!(status.code(), Code::DeadlineExceeded);
-    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+    timeout(HANG, house.seen.dropped.notified()).await.expect("the handler is dropped");
     let replies = call().begin().expect("room");
-    timeout(LIMIT, house.seen.began.notified()).await.expect("the handler is there");
+    timeout(HANG, house.seen.began.notified()).await.expect("the handler is there");
     replies.abort();
     assert_eq!(all(replies).await.1.expect_err("aborted").code(), Code::Cancelled);
-    timeout(LIMIT, house.seen.dropped.notified()).await.expect("the handler is dropped");
+    timeout(HANG, house.seen.dropped.notified()).await.expect("the handler is dropped");
 }

@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use pathcall_rpc::Channel;
 use pathcall_rpc::delegate::{Handlers, Trace, Traced, Transport};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::{Note, PATHCALL};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tonic::{Code, Request};
 
-use super::house::{House, LIMIT, all, serve, serve_by, wish};
+use super::house::{House, all, serve, serve_by, wish};
 
 const LOOKUP: &str = "/rpctest.Docs/Lookup";
 const FETCH: &str = "/rpctest.Docs/Fetch";
 
 async fn finished(trace: Trace) -> Option<Traced> {
-    timeout(LIMIT, trace.finished()).await.expect("in time")
+    timeout(HANG, trace.finished()).await.expect("in time")
 }
 
 /// Depths and methods, in the tree's order.
@@ -59,7 +60,7 @@ async fn a_call_that_fails_or_is_dropped_has_what_is_known_of_it() {
     let mut request = Request::new(wish(["for ever"]));
     let trace = Trace::of(&mut request);
     let stream = client.lookup(request).await.expect("it begins");
-    timeout(LIMIT, house.seen.began.notified()).await.expect("the last handler is there");
+    timeout(HANG, house.seen.began.notified()).await.expect("the last handler is there");
     drop(stream);
     let traced = finished(trace).await.expect("traced");
     assert_eq!((traced.status, traced.tree.whole), (Code::Cancelled, false));
@@ -78,7 +79,7 @@ async fn a_channel_has_all_of_its_calls_traced_if_it_is_to() {
         let mut request = Request::new(wish(names.clone()));
         request.metadata_mut().insert("traceparent", parent.parse().expect("text"));
         all(client.lookup(request).await).await.1.expect("complete");
-        let traced = timeout(LIMIT, told.recv()).await.expect("in time").expect("a trace");
+        let traced = timeout(HANG, told.recv()).await.expect("in time").expect("a trace");
         assert_eq!((traced.tree.spans.len(), traced.tree.whole), (1 + names.len(), true));
         assert_eq!(traced.traceparent.as_deref(), Some(parent));
     }
@@ -92,7 +93,7 @@ async fn a_server_traces_the_calls_that_it_makes_for_plain_stubs() {
     let url = serve_by(|builder| builder.handlers(house.index.clone()).traces(traces)).await;
     let channel = tonic::transport::Endpoint::from_shared(url).expect("a URL").connect().await.expect("connects");
     all(DocsClient::new(channel).lookup(wish(["x"])).await).await.1.expect("complete");
-    let traced = timeout(LIMIT, told.recv()).await.expect("in time").expect("a trace");
+    let traced = timeout(HANG, told.recv()).await.expect("in time").expect("a trace");
     assert_eq!(shape(&traced), [(0, LOOKUP), (1, FETCH)]);
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pathcall_test_support::application::{Running, free_tcp, free_udp};
+use pathcall_test_support::application::{Running, addresses};
 
 const CHAIN: &str = env!("CARGO_BIN_EXE_chain");
 
@@ -34,7 +34,7 @@ fn the_simulator_judges() {
 
 #[test]
 fn a_node_that_is_killed_is_left_out() {
-    let (node, listen) = (free_udp(3), free_tcp(4));
+    let (node, listen) = (addresses(3), addresses(4));
     let members: Vec<_> = (0..3).map(|i| format!("{}/{}", node[i], listen[i])).collect();
     let (lease, master) = (["--lease", "1000"], format!("http://{}", listen[3]));
     let mut of_master = vec!["master", "--listen", &listen[3]];

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pathcall_test_support::application::{Running, free_udp};
+use pathcall_test_support::application::{Running, addresses};
 
 const CHORD: &str = env!("CARGO_BIN_EXE_chord");
 
@@ -31,7 +31,7 @@ fn the_demo_finds_all_owners() {
 
 #[test]
 fn all_nodes_find_the_same_owner() {
-    let nodes = free_udp(4);
+    let nodes = addresses(4);
     let servers: Vec<_> = (0..4).map(|index| Server::start(index, &nodes.join(","))).collect();
     for key in ["a", "b", "c"] {
         let owners = servers.iter().map(|server| {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use pathcall_test_support::application::{Running, free_udp};
+use pathcall_test_support::application::{Running, addresses};
 
 const GRAPH: &str = env!("CARGO_BIN_EXE_graph");
 
@@ -33,7 +33,7 @@ fn the_demo_compares_all_answers() {
 
 #[test]
 fn servers_and_callers_can_be_processes() {
-    let nodes = free_udp(3);
+    let nodes = addresses(3);
     let servers: Vec<_> = (0..3).map(|index| Server::start(index, &nodes.join(","))).collect();
     let urls: Vec<_> = servers.iter().map(|server| &*server.1).collect();
     let urls = urls.join(",");

@@ -103,7 +103,7 @@ impl Worker {
             ..Execution::idle(now, context, call, id, reply)
         };
         let mut execution = Box::new(execution);
-        execution.arm(&mut self.alarms);
+        execution.arm(now, &mut self.alarms);
         self.queued.enters(&execution);
         self.executions.insert(context, execution);
         self.by_request.insert((call, id), context);

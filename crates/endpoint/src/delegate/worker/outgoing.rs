@@ -13,6 +13,10 @@ use super::alarms::Alarms;
 use super::execution::{Form, Outgoing, Phase};
 use super::{AbortReason, Execution, Worker, WorkerConfig, WorkerEvent, is_crowded};
 
+/// How often work is looked at until its caller counts as gone: by so many parts of that time a standstill of this node
+/// is known.
+const LOOKS: u32 = 4;
+
 impl Worker {
     /// A message that will never arrive: who waits for it is told, if that is possible.
     pub(super) fn not_delivered(&mut self, now: Instant, to: SocketAddr, message: &[u8], out: &mut dyn Outbox) {
@@ -78,16 +82,14 @@ impl Worker {
     pub(super) fn due(&mut self, now: Instant, id: Context, at: Instant) {
         let Some(execution) = self.executions.get_mut(&id).filter(|e| e.timer == Some(at)) else { return };
         execution.timer = None;
+        if execution.in_progress() && !execution.once {
+            // This node stood still itself for so long, and has not heard whether anybody asked meanwhile.
+            execution.expires = execution.expires + now.since(at);
+        }
         let (late, expired) = (execution.deadline.is_some_and(|at| at <= now), execution.expires <= now);
         if execution.in_progress() && late && !execution.once {
             self.abort(now, id, AbortReason::Deadline);
         } else if execution.in_progress() && expired && !execution.once {
-            let again = execution.gc_time() / 4;
-            if now.since(execution.expires) > again {
-                // This node stood still itself, and has not heard whether anybody asked meanwhile.
-                execution.expires = now + again;
-                return execution.arm(&mut self.alarms);
-            }
             // A caller that waits for it would have asked (DPC §4.4.4).
             self.abort(now, id, AbortReason::Orphaned);
         } else if expired && !execution.in_progress() {
@@ -99,7 +101,7 @@ impl Worker {
         if execution.expires <= now {
             execution.expires = now + execution.gc_time();
         }
-        execution.arm(&mut self.alarms);
+        execution.arm(now, &mut self.alarms);
     }
 
     /// Forgets an execution.
@@ -169,12 +171,15 @@ impl Execution {
         // What is done once is known until its call has ended.
         let kept = matches!(phase, Phase::Sealed | Phase::Recorded);
         self.expires = if kept { Instant(u64::MAX) } else { now + self.gc_time() };
-        self.arm(alarms);
+        self.arm(now, alarms);
     }
 
-    /// Has itself looked at in time.
-    pub(super) fn arm(&mut self, alarms: &mut Alarms) {
-        let next = self.deadline.filter(|_| self.in_progress()).into_iter().fold(self.expires, Instant::min);
+    /// Has itself looked at in time; what is worked on for its caller now and then before: who comes too late for that
+    /// stood still.
+    pub(super) fn arm(&mut self, now: Instant, alarms: &mut Alarms) {
+        let look = (!self.once).then(|| now + self.gc_time() / LOOKS);
+        let sooner = self.deadline.into_iter().chain(look).filter(|_| self.in_progress());
+        let next = sooner.fold(self.expires, Instant::min);
         if next.0 != u64::MAX {
             alarms.timers.set(&mut self.timer, self.context, next);
         }

@@ -62,6 +62,8 @@ impl Lines {
         let Some(((flow, seq), frame)) = self.frames.iter_mut().find(|(_, frame)| frame.at <= now) else {
             return Ok(None);
         };
+        // Whoever stood still itself has neither asked nor heard.
+        frame.heard = now.min(frame.heard + now.since(frame.at));
         if now.since(frame.heard) >= config.timing.give_up {
             return Err(());
         }

@@ -169,13 +169,15 @@ impl KeyedTruth {
             };
             parked.returning = true;
             let (owner, tag, grants) = (parked.owner, parked.tag | LOCK_PARKED, lock.grants);
-            if now.since(back.since) >= self.timing.give_up {
+            // Whoever stood still itself has neither asked nor heard.
+            let since = now.min(back.since + now.since(back.at));
+            if now.since(since) >= self.timing.give_up {
                 self.lines.idle.remove(&id);
                 events.push_back(Event::ElementSilent);
                 continue;
             }
             let pause = (back.pause * 2).clamp(self.timing.rto_min, self.timing.rto_max);
-            self.lines.idle.insert(id, Return { at: now + pause, pause, ..back });
+            self.lines.idle.insert(id, Return { at: now + pause, pause, since, ..back });
             ask_free(0, row, (owner, tag), grants, shared, out);
         }
     }

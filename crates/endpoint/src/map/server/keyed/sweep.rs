@@ -64,6 +64,8 @@ impl Sweep {
         if now < self.deadline {
             return true;
         }
+        // Whoever stood still itself has neither asked nor heard.
+        self.heard = now.min(self.heard + now.since(self.deadline));
         if now.since(self.heard) >= self.timing.give_up {
             return false;
         }
