@@ -29,7 +29,7 @@ const OVERLOAD: f64 = 1.15;
 const CEILING_TIME: Duration = Duration::from_secs(6);
 const CEILING_DEADLINE: Duration = Duration::from_secs(60);
 const TIME: Duration = Duration::from_secs(3);
-const TIME_QUICK: Duration = Duration::from_millis(300);
+const TIME_QUICK: Duration = Duration::from_millis(150);
 const WARM: Duration = Duration::from_millis(200);
 /// Where schemes stand beside random.
 const LOAD_OF_ROWS: f64 = 0.3;

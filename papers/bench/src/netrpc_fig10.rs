@@ -27,6 +27,7 @@ fn run(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let (values, calls) = (bench.size(VALUES, VALUES_QUICK), bench.size(CALLS, 1));
+    let losses = bench.size(&LOSSES[..], &LOSSES[3..]);
     let limit = mbits(RATE)? * VALUES_SHARE;
     let mut hops = vec![Hop::User, Hop::Nothing];
     if has_xdp(bench) {
@@ -41,7 +42,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     for hop in hops {
         let whole = stage(hop, "0%")?;
         let whole = (Workers::start(&whole, WORKERS)?, whole);
-        for loss in LOSSES {
+        for loss in losses {
             let lossy = stage(hop, loss)?;
             let lossy = (Workers::start(&lossy, WORKERS)?, lossy);
             let case = format!("{loss} lost, {}", hop.name());

@@ -7,7 +7,7 @@
 //! A figure is a function that gets a [`Bench`] and calls [`Bench::compare`] once for each pair of
 //! ways to do the same work. Each way is a closure that does the work once, checks its result, and
 //! returns what it measured. Turns alternate, so that both see the same noise; one turn each, which
-//! does not count, warms up.
+//! does not count, warms up, but where a figure only has to be made.
 
 mod curves;
 mod panels;
@@ -154,7 +154,7 @@ impl Bench {
         mut peer: impl FnMut() -> Result<[f64; N]>,
     ) -> Result<()> {
         let name = metrics.first().map_or_else(String::new, |m| format!("{}, beside {}", m.case, m.peer_name));
-        let Settings { reps, reps_asked, only, ref case, .. } = self.settings;
+        let Settings { reps, reps_asked, quick, only, ref case, .. } = self.settings;
         if !name.contains(case) {
             return Ok(());
         }
@@ -167,8 +167,10 @@ impl Bench {
             Ok((one(Side::Ours, &mut ours)?, one(Side::Peer, &mut peer)?))
         };
         let begun = Instant::now();
-        turn(0, reps)?;
-        let reps = if reps_asked { reps } else { fewer(reps, begun.elapsed()) };
+        if !quick {
+            turn(0, reps)?;
+        }
+        let reps = if quick || reps_asked { reps } else { fewer(reps, begun.elapsed()) };
         let turns = (1..=reps).map(|at| turn(at, reps)).collect::<Result<Vec<_>>>()?;
         if only.is_some() {
             return Ok(());

@@ -47,7 +47,7 @@ const BUDGET: f64 = 1.0;
 const BURST: f64 = 2.0 * 500.0;
 const PER_SECOND: f64 = 2.0 * 100.0;
 const TIME: Duration = Duration::from_secs(4);
-const TIME_QUICK: Duration = Duration::from_millis(300);
+const TIME_QUICK: Duration = Duration::from_millis(150);
 const WARM: Duration = Duration::from_millis(300);
 const OBJECTS_QUICK: u64 = 1_000;
 /// Megabytes that a store may take.
