@@ -91,3 +91,15 @@ fn a_key_is_shown_nowhere() {
         assert!(!shown.contains(part), "{part} in {shown}");
     }
 }
+
+#[test]
+fn key_that_a_joining_server_does_not_want_is_no_other_servers() {
+    let mut world = World::new();
+    world.input(Input::Key(KEYS[0]));
+    let plain = world.join("plain", 1);
+    assert_eq!(world.pool_grants(plain)[0].pool.as_ref().unwrap().token_key, None);
+    let wants = JoinPoolRequest { authenticate: true, ..super::pools::joining("signed", 2) };
+    let call = world.call();
+    world.input(Input::JoinPool(call, wants));
+    assert_eq!(world.refusal(call), Some(Refusal::NoKey("signed".into())));
+}
