@@ -388,3 +388,22 @@ fn a_removal_is_settled_by_its_last_confirmation_only() {
     assert_eq!(world.elements[0].applications[&1].row_base, 0);
     world.assert_tables_are_as_recorded();
 }
+
+#[test]
+fn application_that_was_removed_twice_is_stale_until_the_last_removal_is_confirmed() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 64);
+    let (_, grant) = world.owner("MR-1", 5, 100);
+    // Its memory is given back, had again and given back, while the element confirms nothing.
+    for rows in [0, 100, 0] {
+        world.register(application("MR-1", 5, rows));
+    }
+    let stale = |world: &World| world.state.snapshot().elements[0].stale_applications.clone();
+    while world.elements[0].queue.len() > 1 {
+        assert!(world.deliver(0));
+        assert_eq!(stale(&world), [grant.gaid], "it may be there again: {:?}", world.elements[0].queue);
+    }
+    assert!(world.deliver(0));
+    assert_eq!(stale(&world), [0; 0]);
+    world.assert_tables_are_as_recorded();
+}
