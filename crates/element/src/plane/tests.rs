@@ -7,6 +7,7 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, Kind, LINEAR_LANES, MapFlags, MapRepr, TokenKey};
 
 use super::*;
+use crate::switch::{ENDPOINTS_MAX, READ_LANES_MAX};
 
 const GAID: u32 = 1;
 const SERVER: u32 = 1;
@@ -145,6 +146,58 @@ async fn a_long_queue_marks_what_passes_and_a_short_one_does_not() {
         }
         assert_eq!(marks, vec![marked; queued as usize]);
     }
+}
+
+#[tokio::test]
+async fn element_forwards_to_a_bounded_number_of_endpoints() {
+    let hosts = link();
+    let mut plane = plane(hosts.local_addr(), usize::MAX);
+    let addr = hosts.local_addr();
+    let entry = |endpoint| (Endpoint { endpoint, incarnation: 1, gaid: GAID, slot_base: 0, slots: 0 }, addr);
+    let switch = plane.switch();
+    // Three are there.
+    let others: Vec<_> = (1_000..).take(ENDPOINTS_MAX - 3).map(entry).collect();
+    switch.set_endpoints(&others).expect("there is room");
+    assert_eq!(switch.set_endpoints(&[entry(999)]), Err(Refused::Endpoints { endpoint: 999 }));
+    switch.set_endpoints(&[entry(1_000)]).expect("it is there already");
+    switch.remove_endpoints(&[1_000]).expect("it is there");
+    switch.set_endpoints(&[entry(999)]).expect("one has gone");
+}
+
+#[tokio::test]
+async fn endpoint_that_was_removed_is_sent_nothing() {
+    let mut hosts = link();
+    let mut plane = plane(hosts.local_addr(), usize::MAX);
+    let everybody = [SERVER, WORKERS[0], WORKERS[1]];
+    assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), everybody);
+    plane.switch().remove_endpoints(&[SERVER]).expect("it is there");
+    assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), WORKERS);
+    for flags in [0, Flags::CROSS] {
+        let mut frame = frame(WORKERS[0], 0, 1);
+        let mut base = Base::new_checked(&mut frame[..]).unwrap();
+        base.set_flags(base.flags() | flags);
+        hosts.queue(plane.link.local_addr(), &frame);
+        hosts.flush();
+        plane.link.readable().await.unwrap();
+        plane.forward(Looking::IfReady);
+        assert_eq!(plane.link.stats().frames_out, 0);
+    }
+    plane.switch().remove(GAID).expect("it is there");
+    assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), [0; 0], "an application takes its endpoints along");
+}
+
+#[test]
+fn reply_with_registers_is_bounded() {
+    const WIDE: u32 = LINEAR_LANES as u32;
+    let rows = READ_LANES_MAX as u32 / WIDE;
+    let lanes = 2 * READ_LANES_MAX as usize;
+    let mut switch = Switch::new(Size { rows: 2 * rows as usize, lanes, slots: 1 }, usize::MAX, None);
+    let area = Application { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
+    switch.install(area, None).expect("there is room");
+    let reply = switch.read_registers(1, 0, rows).expect("as many as a reply takes");
+    assert_eq!((reply.width, reply.values.len() as u64), (WIDE, READ_LANES_MAX));
+    let lanes = READ_LANES_MAX + u64::from(WIDE);
+    assert_eq!(switch.read_registers(1, 0, rows + 1), Err(Refused::ReadSize { lanes }));
 }
 
 #[tokio::test]
