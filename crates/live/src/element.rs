@@ -12,6 +12,7 @@
 //! in force when the next is made.
 
 mod drive;
+mod links;
 
 use std::io;
 use std::net::SocketAddr;

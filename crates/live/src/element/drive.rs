@@ -10,14 +10,13 @@ use pathcall_function::live::{self, Controller};
 use pathcall_function::place::ServerId;
 use pathcall_function::scale::Event as Change;
 use pathcall_function::split::Event;
-use pathcall_proto::v1::{
-    ChangeGroupReply, ChangeGroupRequest, FunctionServer, FunctionStatusReply, ServerHello, ServerTask,
-};
+use pathcall_proto::v1::{ChangeGroupReply, ChangeGroupRequest, FunctionServer, FunctionStatusReply, ServerHello};
 use pathcall_xdp::function::{Lost, Root, XdpFunction};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tonic::Status;
 
+use super::links::{Links, Tasks};
 use super::waiting;
 use crate::interface::mac_text;
 use crate::service::{Command, Offer, Taken};
@@ -36,23 +35,7 @@ pub(super) struct Drive {
     digest: u64,
     events: CounterId,
     name: String,
-    servers: Vec<Server>,
-    /// The number of the last connection.
-    connections: u64,
-}
-
-/// What leads to a server.
-#[derive(Debug, Default)]
-struct Server {
-    now: Option<Connection>,
-    /// It has said hello, and the controller has not taken it for another than before yet.
-    next: Option<Connection>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    number: u64,
-    tasks: mpsc::Sender<Result<ServerTask, Status>>,
+    links: Links,
 }
 
 impl Drive {
@@ -63,8 +46,8 @@ impl Drive {
         (digest, events): (u64, CounterId),
         name: String,
     ) -> Self {
-        let servers = controller.devices().iter().map(|_| Server::default()).collect();
-        Self { _roots: roots, controller, function, ready, digest, events, name, servers, connections: 0 }
+        let links = Links::new(controller.devices().len());
+        Self { _roots: roots, controller, function, ready, digest, events, name, links }
     }
 
     /// Until it is told to stop.
@@ -102,14 +85,7 @@ impl Drive {
         self.controller.run(self.function.now_us(), &mut self.function);
         while let Some(output) = self.controller.poll() {
             match output {
-                live::Output::Tell(server, task) => {
-                    let Some(server) = self.servers.get_mut(usize::from(server)) else { continue };
-                    let Some(connection) = &server.now else { continue };
-                    // Who takes in nothing is lost, and will begin anew.
-                    if connection.tasks.try_send(Ok(words::task_out(task))).is_err() {
-                        server.now = None;
-                    }
-                }
+                live::Output::Tell(server, task) => self.links.tell(server, words::task_out(task)),
                 live::Output::Event(change) => self.changed(&change),
             }
         }
@@ -121,15 +97,11 @@ impl Drive {
         match change {
             Change::Up(server) => {
                 tracing::info!(function = self.name, server = name(*server), "a server is there");
-                if let Some(server) = self.servers.get_mut(usize::from(*server)) {
-                    server.now = server.next.take();
-                }
+                self.links.up(*server);
             }
             Change::Down { server, flows } => {
                 tracing::warn!(function = self.name, server = name(*server), flows, "a server is dead");
-                if let Some(server) = self.servers.get_mut(usize::from(*server)) {
-                    server.now = None;
-                }
+                self.links.down(*server);
             }
             Change::Changed { version, servers } => {
                 let servers: Vec<_> = servers.iter().map(|server| name(*server)).collect();
@@ -165,27 +137,18 @@ impl Drive {
                 drop(taken.send(self.hello(&hello, tasks)));
             }
             Command::Word(from, word) => {
-                if self.is_current(from) {
+                if self.links.is_current(from) {
                     self.controller.heard(self.function.now_us(), from.server, word);
                 }
             }
-            Command::Gone(from) => {
-                if self.is_current(from) {
-                    self.servers[usize::from(from.server)].now = None;
-                }
-            }
+            Command::Gone(from) => self.links.gone(from),
             Command::Change(request, answer) => drop(answer.send(self.change(&request))),
             Command::Status(answer) => drop(answer.send(self.status())),
             Command::Stop => {}
         }
     }
 
-    fn is_current(&self, from: Taken) -> bool {
-        let now = self.servers.get(usize::from(from.server)).and_then(|server| server.now.as_ref());
-        now.is_some_and(|connection| connection.number == from.connection)
-    }
-
-    fn hello(&mut self, hello: &ServerHello, tasks: mpsc::Sender<Result<ServerTask, Status>>) -> Result<Taken, Status> {
+    fn hello(&mut self, hello: &ServerHello, tasks: Tasks) -> Result<Taken, Status> {
         let id = self.server(&hello.name)?;
         if hello.digest != self.digest {
             let what = "runs another function than the element: start both with the same file and the same options";
@@ -197,12 +160,10 @@ impl Drive {
             let said = format!("server {name} is at {theirs}, the topology says {}", mac_text(mac));
             return Err(Status::failed_precondition(said));
         }
-        self.connections += 1;
-        let connection = Connection { number: self.connections, tasks };
-        self.servers[usize::from(id)] = Server { now: None, next: Some(connection) };
+        let taken = self.links.begins(id, tasks);
         self.controller.began(self.function.now_us(), id);
         self.due();
-        Ok(Taken { server: id, connection: self.connections })
+        Ok(taken)
     }
 
     fn server(&self, name: &str) -> Result<ServerId, Status> {
