@@ -373,3 +373,18 @@ impl Worker {
 fn receiving(source: io::Error) -> Error {
     Error::System { doing: "receiving requests", source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_is_final_and_a_controller_that_is_not_reached_is_called_again() {
+        for code in [Code::NotFound, Code::FailedPrecondition, Code::InvalidArgument, Code::Unimplemented] {
+            assert!(is_final(&Status::new(code, "another function")), "{code:?}");
+        }
+        for code in [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::Internal] {
+            assert!(!is_final(&Status::new(code, "connection refused")), "{code:?}");
+        }
+    }
+}
