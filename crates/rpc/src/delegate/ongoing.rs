@@ -201,6 +201,35 @@ mod tests {
         next
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_attempts_double_up_to_the_time_out() {
+        let ms = Duration::from_millis;
+        let (pause, pause_max) = (ms(20), ms(100));
+        let until = Instant::now().checked_add(ms(500));
+        let mut again = Again { once: true, until, deadline: None, pause, pause_max, sleep: None, end: None };
+        let lost = Outcome::Failed(CallFailure::Lost { millis: 1 });
+        let mut pauses = Vec::new();
+        while again.is_due(&lost) {
+            let began = Instant::now();
+            again.sleep.take().expect("it pauses").await;
+            pauses.push(began.elapsed());
+        }
+        // The next one would end when nobody is patient any more.
+        assert_eq!(pauses, [20, 40, 80, 100, 100, 100].map(ms));
+        again.until = None;
+        for (outcome, due) in [
+            (Outcome::Failed(CallFailure::Unconfirmed { millis: 1 }), true),
+            (Outcome::Failed(CallFailure::Server(delegate::Status::new(delegate::Status::UNAVAILABLE, ""))), true),
+            (Outcome::Failed(CallFailure::Server(delegate::Status::new(delegate::Status::INTERNAL, ""))), false),
+            (Outcome::Failed(CallFailure::Deadline), false),
+            (Outcome::Failed(CallFailure::TooLarge(1)), false),
+            (Outcome::Complete, false),
+        ] {
+            assert_eq!(again.is_due(&outcome), due, "{outcome:?}");
+        }
+        assert!(!Again { once: false, ..again }.is_due(&lost), "it may take effect twice");
+    }
+
     #[tokio::test]
     async fn patience_is_no_deadline() {
         let deadline = Some(Duration::from_millis(300));
