@@ -104,3 +104,41 @@ impl http_body::Body for Replies {
         self.over
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pathcall_endpoint::driver::node::NodeConfig;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn request_has_the_shorter_of_its_stubs_and_its_channels_times() {
+        let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        let (caller, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        for (stubs, channels, expected) in [
+            (Some(60 * MINUTE), Some(MINUTE), Some(MINUTE)),
+            (Some(MINUTE), Some(60 * MINUTE), Some(MINUTE)),
+            (None, Some(MINUTE), Some(MINUTE)),
+            (Some(MINUTE), None, Some(MINUTE)),
+            (None, None, None),
+        ] {
+            let habits = Habits { options: CallOptions { deadline: channels, ..CallOptions::default() }, traces: None };
+            let body = frame::close(frame::begin()).expect("an empty message");
+            let request = http::Request::post("/a.B/C").body(Body::new(http_body_util::Full::new(body)));
+            let (request, deadline) = (request.expect("a request"), Deadline::after(stubs));
+            let response = respond(&caller, server.address(), &habits, request, deadline, || ()).await;
+            let time = requests.receive().await.time();
+            // The rest of it has passed on the way.
+            let right = match (time, expected) {
+                (Some(time), Some(expected)) => time <= expected && time > expected / 2,
+                (time, expected) => time == expected,
+            };
+            assert!(right, "{time:?} of {stubs:?} and {channels:?}");
+            drop(response);
+        }
+    }
+}
