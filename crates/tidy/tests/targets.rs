@@ -137,15 +137,13 @@ fn modules(file: &str, tracked: &BTreeSet<String>, all: &mut BTreeSet<String>) {
     }
 }
 
-/// The packages of this workspace.
-const OURS: [&str; 3] = ["apps/", "crates/", "examples/"];
-/// Those of both.
+/// Where packages of either workspace are.
 const ALL: [&str; 4] = ["apps/", "crates/", "examples/", "papers/"];
 
 /// A library that is built for tests which it does not have is built twice for nothing.
 #[test]
 fn target_without_tests_says_so() {
-    let wrong = targets(&OURS).into_iter().filter(|target| target.test && !target.has_tests());
+    let wrong = targets(&ALL).into_iter().filter(|target| target.test && !target.has_tests());
     let wrong: Vec<String> =
         wrong.map(|Target { manifest, root, .. }| format!("{manifest}: test = false, as {root} has none")).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -163,7 +161,7 @@ fn target_that_says_it_has_no_tests_has_none() {
 /// Looking for blocks to run takes as long as building a library; and a block that is not run goes stale.
 #[test]
 fn library_says_whether_its_documentation_is_run() {
-    let libraries = targets(&OURS).into_iter().filter(|target| target.library);
+    let libraries = targets(&ALL).into_iter().filter(|target| target.library);
     let wrong = libraries.filter(|target| target.doctest != target.has_doc_tests());
     let wrong: Vec<String> =
         wrong.map(|target| format!("{}: doctest = {}", target.manifest, target.has_doc_tests())).collect();
