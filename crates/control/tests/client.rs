@@ -1,6 +1,6 @@
 //! The helper that keeps servers and elements registered.
 
-use crate::common::{FakeElement, Scratch, TIMING, application, client, controller, start, start_at, within};
+use crate::common::{FakeElement, Scratch, TIMING, application, client, controller, start_at, within};
 use pathcall_control::Config;
 use pathcall_control::client::{Contact, Controller, Standing};
 use pathcall_proto::v1::{ApplicationGrant, LookupRequest, RegisterElementRequest, StatusRequest};

@@ -250,7 +250,7 @@ pub async fn controller(address: SocketAddr, store: Place) -> Handle {
 
 pub async fn controller_with(address: SocketAddr, store: Place, timing: Timing) -> Handle {
     let listener = pathcall_control::bind(address).await.unwrap();
-    let config = Config { store, timing, keep_alive: HANG, ..Config::default() };
+    let config = Config { store, timing, keep_alive: HANG };
     pathcall_control::serve(listener, config).await.unwrap()
 }
 

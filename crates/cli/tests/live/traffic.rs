@@ -63,11 +63,21 @@ impl fmt::Display for Counted {
     }
 }
 
+/// Says that threads are to end, also where a test fails: they would go on without what they need.
+#[derive(Default)]
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Programs that go on until it ends.
 pub struct Traffic {
     inside: Node,
     outside: String,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
     /// Addresses that connections are from.
     block: Arc<AtomicUsize>,
     fetched: Arc<AtomicUsize>,
@@ -80,11 +90,11 @@ impl Traffic {
     /// Begins with pages and names.
     pub fn start(bed: &Bed) -> Self {
         let (inside, outside) = (bed.inside.clone(), bed.outside.address().to_string());
-        let (stop, block) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (stop, block) = (Stop::default(), Arc::new(AtomicUsize::new(0)));
         let begin = |one: fn(&Node, &str, &str, usize) -> Result<(), String>| {
             let passed = Arc::new(AtomicUsize::new(0));
             let (inside, outside, stop, count) =
-                (inside.clone(), outside.clone(), Arc::clone(&stop), Arc::clone(&passed));
+                (inside.clone(), outside.clone(), Arc::clone(&stop.0), Arc::clone(&passed));
             let block = Arc::clone(&block);
             let thread = std::thread::spawn(move || {
                 let mut broken = Vec::new();
@@ -138,7 +148,7 @@ impl Traffic {
     }
 
     pub fn end(mut self) -> Counted {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.0.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             self.counted.broken.extend(thread.join().expect("a thread of ours"));
         }

@@ -177,7 +177,7 @@ impl KeyedTruth {
                 continue;
             }
             let pause = (back.pause * 2).clamp(self.timing.rto_min, self.timing.rto_max);
-            self.lines.idle.insert(id, Return { at: now + pause, pause, since, ..back });
+            self.lines.idle.insert(id, Return { at: now + pause, pause, since });
             ask_free(0, row, (owner, tag), grants, shared, out);
         }
     }
