@@ -39,12 +39,12 @@ enum Runner {
 const ELSEWHERE: [(&str, Runner); 11] = [
     ("demo", Runner::Ci),
     ("test", Runner::Ci),
-    ("fuzz", Runner::Ci),
     ("package", Runner::Ci),
     ("papers", Runner::Ci),
     ("sim", Runner::Test),
     ("mutants", Runner::Feature("pathcall-sim/mutants")),
     ("xdp", Runner::Feature("pathcall-xdp/planted")),
+    ("fuzz", Runner::Hand("fuzzes for hours; tests of crates/fuzzing play samples through the same targets")),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
     ("doc", Runner::Hand("documents all crates, for minutes; clippy looks for what is not documented")),
     ("soak", Runner::Hand("more of what make sim and make test do")),
