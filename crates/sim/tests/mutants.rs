@@ -8,18 +8,33 @@ use pathcall_wire::Mutant;
 const SEEDS: u64 = 2_000;
 
 /// Rare ones, with a seed within these that showed each: it is tried first, and all if it does so no more.
-const RARE: [(Mutant, u64); 11] = [
+const RARE: [(Mutant, u64); 26] = [
     (Mutant::ClaimOfCleared, 1784),
     (Mutant::ClaimTwice, 1384),
     (Mutant::ElementApplication, 1188),
+    (Mutant::ShadowGuessed, 974),
     (Mutant::LocksAtOnce, 761),
+    (Mutant::VoteRenumbered, 520),
     (Mutant::LeaseWithoutDrift, 456),
-    (Mutant::VoteRenumbered, 428),
     (Mutant::InlineUnmarked, 371),
     (Mutant::BareSummed, 371),
     (Mutant::LeaseNotChecked, 340),
     (Mutant::GrantOfOldSession, 340),
     (Mutant::BackupForAnybody, 284),
+    (Mutant::AckTooSoon, 216),
+    (Mutant::VotesUnsettled, 216),
+    (Mutant::WindowUnbounded, 190),
+    (Mutant::ServerEpoch, 186),
+    (Mutant::VoteRepeats, 137),
+    (Mutant::RecordIgnored, 136),
+    (Mutant::CommitsForgotten, 136),
+    (Mutant::RepeatCommitted, 136),
+    (Mutant::VoteForgotten, 136),
+    (Mutant::RepeatTakesLock, 128),
+    (Mutant::MappingRestamped, 112),
+    (Mutant::CancelledLockKept, 102),
+    (Mutant::RowsNotMoved, 96),
+    (Mutant::BegunUnannounced, 76),
 ];
 
 fn caught(mutant: Mutant) -> Report {
