@@ -89,7 +89,7 @@ fuzz:
 PUBLISHED = $(foreach manifest,$(shell grep -L '^publish = false' crates/*/Cargo.toml), \
   -p $(shell grep -m1 -o '"pathcall[a-z0-9-]*"' $(manifest)))
 package:
-	CARGO_TARGET_DIR=$(abspath $(OUT)) $(CARGO) package $(PUBLISHED)
+	CARGO_TARGET_DIR=$(abspath $(OUT)) CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) package $(PUBLISHED)
 
 # The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
 PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)
