@@ -50,14 +50,19 @@ pub fn pathcall() -> Command {
     Command::new(program("pathcall"))
 }
 
-/// Waits until it is so.
-pub fn until<T>(what: &str, mut so: impl FnMut() -> Option<T>) -> T {
+/// Waits until it is so, for [`HANG`] at most.
+pub fn until<T>(what: &str, so: impl FnMut() -> Option<T>) -> T {
+    until_within(HANG, what, so)
+}
+
+/// Waits until it is so, for `limit` at most.
+pub fn until_within<T>(limit: Duration, what: &str, mut so: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = so() {
             return found;
         }
-        assert!(began.elapsed() < HANG, "{what}");
+        assert!(began.elapsed() < limit, "{what}");
         // What other processes say of themselves is asked for: nobody tells when it changes.
         std::thread::sleep(PAUSE);
     }

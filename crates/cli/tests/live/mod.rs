@@ -12,7 +12,7 @@ use bed::Bed;
 use pathcall_test_support::process::until;
 use pathcall_testbed::root_tests;
 use photos::Photos;
-use traffic::Traffic;
+use traffic::{ANSWER_S, Traffic};
 
 #[test]
 fn snat_passes_connections_while_servers_come_and_go() {
@@ -25,7 +25,7 @@ fn snat_passes_connections_while_servers_come_and_go() {
     bed.change("add-server", "s1");
     bed.change("add-server", "s2");
     bed.until_group(&["s1", "s2"]);
-    let mut traffic = Traffic::start(&bed);
+    let mut traffic = Traffic::start(&bed, ANSWER_S);
 
     // A server more, then one less, each in the middle of long connections and of many short ones.
     bed.serve("s3");
@@ -88,7 +88,7 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
         bed.change("add-server", name);
     }
     bed.until_group(&["s1", "s2"]);
-    let traffic = Traffic::start(&bed);
+    let traffic = Traffic::start(&bed, ANSWER_S);
     traffic.until_short(5);
     let service = Photos::start(&bed);
     let [photos, plain] = [&["--front", &service.front][..], &["--plain"]].map(|way| service.call(way));

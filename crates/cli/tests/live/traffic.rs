@@ -5,12 +5,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use pathcall_testbed::Node;
 use serde_json::Value;
 
 use super::bed::{BLOCKS, Bed, address};
-use pathcall_test_support::process::until;
+use pathcall_test_support::process::until_within;
 
 pub const HTTP: u16 = 8000;
 pub const DNS: u16 = 53;
@@ -22,6 +23,10 @@ pub const ANSWER: &str = "203.0.113.9";
 const PAGE: &[u8] = include_bytes!("../../../../functions/snat.p4c");
 /// Of a long connection: enough for a change in its middle.
 const SECONDS: &str = "4";
+/// Longest time that an answer takes where nothing is lost, on a machine that stands still.
+pub const ANSWER_S: u32 = 60;
+/// Many such answers, one after the other, of which some are lost.
+const SHORT_MAX: Duration = Duration::from_secs(10 * ANSWER_S as u64);
 
 /// What was counted.
 #[derive(Debug, Default)]
@@ -87,11 +92,11 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Begins with pages and names.
-    pub fn start(bed: &Bed) -> Self {
+    /// Begins with pages and names; one that takes longer than `answer_s` seconds is broken.
+    pub fn start(bed: &Bed, answer_s: u32) -> Self {
         let (inside, outside) = (bed.inside.clone(), bed.outside.address().to_string());
         let (stop, block) = (Stop::default(), Arc::new(AtomicUsize::new(0)));
-        let begin = |one: fn(&Node, &str, &str, usize) -> Result<(), String>| {
+        let begin = |one: fn(&Node, &str, &str, usize, u32) -> Result<(), String>| {
             let passed = Arc::new(AtomicUsize::new(0));
             let (inside, outside, stop, count) =
                 (inside.clone(), outside.clone(), Arc::clone(&stop.0), Arc::clone(&passed));
@@ -102,7 +107,7 @@ impl Traffic {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    match one(&inside, &outside, &address(block.load(Ordering::Relaxed), at), at) {
+                    match one(&inside, &outside, &address(block.load(Ordering::Relaxed), at), at, answer_s) {
                         Ok(()) => drop(count.fetch_add(1, Ordering::Relaxed)),
                         Err(why) => broken.push(why),
                     }
@@ -121,7 +126,8 @@ impl Traffic {
     pub fn until_short(&self, more: usize) {
         for count in [&self.fetched, &self.resolved] {
             let before = count.load(Ordering::Relaxed);
-            until("short connections do not pass", || (count.load(Ordering::Relaxed) >= before + more).then_some(()));
+            let passed = || (count.load(Ordering::Relaxed) >= before + more).then_some(());
+            until_within(SHORT_MAX, "short connections do not pass", passed);
         }
     }
 
@@ -193,20 +199,20 @@ impl Long {
 
 /// One page, whole.
 pub fn fetch(bed: &Bed, at: usize) -> Result<(), String> {
-    page(&bed.inside, &bed.outside.address().to_string(), &address(BLOCKS - 1, at), at)
+    page(&bed.inside, &bed.outside.address().to_string(), &address(BLOCKS - 1, at), at, ANSWER_S)
 }
 
-fn page(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), String> {
+fn page(inside: &Node, outside: &str, from: &str, at: usize, answer_s: u32) -> Result<(), String> {
     let mut command = inside.command("curl");
-    command.args(["--silent", "--show-error", "--max-time", "60", "--interface", from]);
+    command.args(["--silent", "--show-error", "--max-time", &answer_s.to_string(), "--interface", from]);
     let got = said(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
     if got == PAGE { Ok(()) } else { Err(format!("curl {at}: another page of {} bytes", got.len())) }
 }
 
-fn name(inside: &Node, outside: &str, from: &str, at: usize) -> Result<(), String> {
+fn name(inside: &Node, outside: &str, from: &str, at: usize, answer_s: u32) -> Result<(), String> {
     let mut command = inside.command("dig");
     // One question: a second would hide that the first was lost.
-    command.args(["+short", "+tries=1", "+time=60", "-b", from, &format!("@{outside}")]);
+    command.args(["+short", "+tries=1", &format!("+time={answer_s}"), "-b", from, &format!("@{outside}")]);
     let got = said(command.arg(format!("n{at}.pathcall.test")))?;
     let got = String::from_utf8_lossy(&got).trim().to_owned();
     if got == ANSWER { Ok(()) } else { Err(format!("dig {at}: {got:?}")) }
