@@ -5,6 +5,7 @@ mod mistakes;
 mod run;
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -33,9 +34,13 @@ fn functions(name: &str) -> String {
         .to_string()
 }
 
-/// A folder of one test.
+/// A folder of one test, without what an earlier run left.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("function").join(name);
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => panic!("{}: {error}", folder.display()),
+        _ => {}
+    }
     std::fs::create_dir_all(&folder).expect("a folder");
     folder
 }
