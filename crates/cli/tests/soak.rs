@@ -21,10 +21,8 @@ use serde_json::Value;
 use crate::apart::LIMIT;
 use crate::live::bed::Bed;
 use crate::live::photos::Photos;
-use crate::live::traffic::Traffic;
+use crate::live::traffic::{HASTY_S, Traffic};
 
-/// Longest time for an answer: those that are lost with who is killed must not hold up the next.
-const ANSWER_S: u32 = 5;
 /// Between two looks at what others say of themselves.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Kinds of victims, and calls, that there are at least, however long that takes.
@@ -163,7 +161,7 @@ impl Soak {
             bed.change("add-server", name);
         }
         bed.until_group(&GROUP);
-        let (traffic, photos) = (Traffic::start(&bed, ANSWER_S), Photos::start(&bed));
+        let (traffic, photos) = (Traffic::start(&bed, HASTY_S), Photos::start(&bed));
         let (random, tally) = (StdRng::seed_from_u64(seed), Tally::default());
         let mut soak = Self { traffic, photos, application: None, bed, random, tally };
         soak.start_one(Victim::Application);

@@ -70,23 +70,36 @@ fn it_says_and_draws_what_all_together_came_to_and_leaves_nothing() {
 #[test]
 fn messages_go_both_ways_and_are_answered_as_the_records_were() {
     let folder = tempfile::tempdir().expect("a folder");
+    // Where the machine stands still a way is left for a while: then it shows in another run.
+    let shown = (0..8).any(|_| goes_both_ways(folder.path()));
+    assert!(shown, "hardly any message goes one of the ways");
+    let svg = std::fs::read_to_string(folder.path().join("place.svg")).expect("a picture");
+    let lines: Vec<usize> =
+        svg.split("points=\"").skip(1).filter_map(|line| Some(line.split_once('"')?.0.matches(',').count())).collect();
+    assert!(lines.iter().filter(|points| **points > 40).count() >= 2, "{lines:?}");
+}
+
+/// Whether the demonstration has messages go both ways, and says why.
+fn goes_both_ways(folder: &Path) -> bool {
     let mark = format!("place{}", std::process::id());
-    let output = demo(&mark, folder.path()).args(["--only", "place"]).output().expect("it runs");
+    let output = demo(&mark, folder).args(["--only", "place"]).output().expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
     let rows = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let rows: Vec<_> = rows.filter(|row| row.len() == 7 && row[1] == "right").collect();
     let names: Vec<_> = rows.iter().map(|row| row[0]).collect();
     assert_eq!(names, ["processor", "accelerator", "both"], "{said}");
     let [processor, accelerator] = [5, 6].map(|at| rows[2][at].parse::<u64>().expect("a number"));
+    assert!(processor + accelerator <= 10_000, "{said}");
+    let whys = [
+        "a write, went to the processor: it can be done nowhere else",
+        "a check, went to the accelerator: it ",
+        "a check, went to the processor: it ",
+    ];
     // One in 50 is a write, which the processor alone does.
-    assert!(processor + accelerator == 10_000 && processor > 200 && accelerator > 100, "{said}");
-    // Which of the last requests are explained depends on which came last.
-    assert!(said.contains("went to the processor: it ") || said.contains("went to the accelerator: it "), "{said}");
-    let svg = std::fs::read_to_string(folder.path().join("place.svg")).expect("a picture");
-    let lines: Vec<usize> =
-        svg.split("points=\"").skip(1).filter_map(|line| Some(line.split_once('"')?.0.matches(',').count())).collect();
-    assert!(lines.iter().filter(|points| **points > 40).count() >= 2, "{lines:?}");
+    let both = processor + accelerator == 10_000 && processor > 200 && accelerator > 100;
+    both && whys.iter().all(|why| said.contains(why))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use bed::Bed;
 use pathcall_test_support::process::until;
 use pathcall_testbed::root_tests;
 use photos::Photos;
-use traffic::{ANSWER_S, Traffic};
+use traffic::{HASTY_S, PATIENT_S, Traffic};
 
 #[test]
 fn snat_passes_connections_while_servers_come_and_go() {
@@ -25,7 +25,7 @@ fn snat_passes_connections_while_servers_come_and_go() {
     bed.change("add-server", "s1");
     bed.change("add-server", "s2");
     bed.until_group(&["s1", "s2"]);
-    let mut traffic = Traffic::start(&bed, ANSWER_S);
+    let mut traffic = Traffic::start(&bed, PATIENT_S);
 
     // A server more, then one less, each in the middle of long connections and of many short ones.
     bed.serve("s3");
@@ -73,7 +73,7 @@ fn snat_passes_connections_while_servers_come_and_go() {
     println!("missed after {:?}", began.elapsed());
     bed.until_group(&["s3"]);
     for at in 0..8 {
-        traffic::fetch(&bed, at).expect("s3 is there");
+        traffic::fetch(&bed, at, PATIENT_S).expect("s3 is there");
     }
 }
 
@@ -88,7 +88,7 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
         bed.change("add-server", name);
     }
     bed.until_group(&["s1", "s2"]);
-    let traffic = Traffic::start(&bed, ANSWER_S);
+    let traffic = Traffic::start(&bed, PATIENT_S);
     traffic.until_short(5);
     let service = Photos::start(&bed);
     let [photos, plain] = [&["--front", &service.front][..], &["--plain"]].map(|way| service.call(way));
@@ -124,9 +124,9 @@ fn a_server_whose_interface_was_down_goes_on_and_one_without_ends() {
     bed.serve("s1");
     bed.change("add-server", "s1");
     bed.until_group(&["s1"]);
-    traffic::fetch(&bed, 0).expect("s1 is there");
+    traffic::fetch(&bed, 0, PATIENT_S).expect("s1 is there");
     bed.blink("s1");
-    until("requests are not answered any more", || traffic::fetch(&bed, 1).ok());
+    until("requests are not answered any more", || traffic::fetch(&bed, 1, HASTY_S).ok());
     bed.unplug("s1");
     let mut process = bed.servers.remove("s1").expect("it serves");
     let ended = until("it does not end", || process.0.try_wait().expect("a child of ours"));

@@ -21,12 +21,14 @@ pub const IPERF: [u16; 4] = [5201, 5202, 5203, 5204];
 pub const ANSWER: &str = "203.0.113.9";
 /// The page that is fetched, as it lies on this machine.
 const PAGE: &[u8] = include_bytes!("../../../../functions/snat.p4c");
+/// How long a page or a name is waited for where all are to come: longer than the machine stands still.
+pub const PATIENT_S: u32 = 60;
+/// The same where some are lost for good, and the next ones are to come.
+pub const HASTY_S: u32 = 5;
+/// Longest wait for several of them, one after the other.
+const SHORT_MAX: Duration = Duration::from_secs(10 * PATIENT_S as u64);
 /// Of a long connection: enough for a change in its middle.
 const SECONDS: &str = "4";
-/// Longest time that an answer takes where nothing is lost, on a machine that stands still.
-pub const ANSWER_S: u32 = 60;
-/// Many such answers, one after the other, of which some are lost.
-const SHORT_MAX: Duration = Duration::from_secs(10 * ANSWER_S as u64);
 
 /// What was counted.
 #[derive(Debug, Default)]
@@ -92,8 +94,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Begins with pages and names; one that takes longer than `answer_s` seconds is broken.
-    pub fn start(bed: &Bed, answer_s: u32) -> Self {
+    /// Begins with pages and names, each of which is waited for so long.
+    pub fn start(bed: &Bed, patience_s: u32) -> Self {
         let (inside, outside) = (bed.inside.clone(), bed.outside.address().to_string());
         let (stop, block) = (Stop::default(), Arc::new(AtomicUsize::new(0)));
         let begin = |one: fn(&Node, &str, &str, usize, u32) -> Result<(), String>| {
@@ -107,7 +109,7 @@ impl Traffic {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    match one(&inside, &outside, &address(block.load(Ordering::Relaxed), at), at, answer_s) {
+                    match one(&inside, &outside, &address(block.load(Ordering::Relaxed), at), at, patience_s) {
                         Ok(()) => drop(count.fetch_add(1, Ordering::Relaxed)),
                         Err(why) => broken.push(why),
                     }
@@ -198,21 +200,21 @@ impl Long {
 }
 
 /// One page, whole.
-pub fn fetch(bed: &Bed, at: usize) -> Result<(), String> {
-    page(&bed.inside, &bed.outside.address().to_string(), &address(BLOCKS - 1, at), at, ANSWER_S)
+pub fn fetch(bed: &Bed, at: usize, patience_s: u32) -> Result<(), String> {
+    page(&bed.inside, &bed.outside.address().to_string(), &address(BLOCKS - 1, at), at, patience_s)
 }
 
-fn page(inside: &Node, outside: &str, from: &str, at: usize, answer_s: u32) -> Result<(), String> {
+fn page(inside: &Node, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
     let mut command = inside.command("curl");
-    command.args(["--silent", "--show-error", "--max-time", &answer_s.to_string(), "--interface", from]);
+    command.args(["--silent", "--show-error", "--max-time", &patience_s.to_string(), "--interface", from]);
     let got = said(command.arg(format!("http://{outside}:{HTTP}/snat.p4c")))?;
     if got == PAGE { Ok(()) } else { Err(format!("curl {at}: another page of {} bytes", got.len())) }
 }
 
-fn name(inside: &Node, outside: &str, from: &str, at: usize, answer_s: u32) -> Result<(), String> {
+fn name(inside: &Node, outside: &str, from: &str, at: usize, patience_s: u32) -> Result<(), String> {
     let mut command = inside.command("dig");
     // One question: a second would hide that the first was lost.
-    command.args(["+short", "+tries=1", &format!("+time={answer_s}"), "-b", from, &format!("@{outside}")]);
+    command.args(["+short", "+tries=1", &format!("+time={patience_s}"), "-b", from, &format!("@{outside}")]);
     let got = said(command.arg(format!("n{at}.pathcall.test")))?;
     let got = String::from_utf8_lossy(&got).trim().to_owned();
     if got == ANSWER { Ok(()) } else { Err(format!("dig {at}: {got:?}")) }
