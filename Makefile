@@ -55,10 +55,10 @@ doc:
 
 # Faulty networks from seeds; every result is checked. A seed of all abilities at one time is as dear as one of each.
 SEEDS ?= 2000
-sim:
+sim: build
 	for ability in map delegate clone function place; do \
-	  $(CARGO) run --quiet $(WHOLE) --bin pathcall-sim -- $$ability --seeds $(SEEDS) || exit; done
-	$(CARGO) run --quiet $(WHOLE) --bin pathcall-sim -- all --seeds $$((($(SEEDS) + 9) / 10))
+	  $(OUT)/debug/pathcall-sim $$ability --seeds $(SEEDS) || exit; done
+	$(OUT)/debug/pathcall-sim all --seeds $$((($(SEEDS) + 9) / 10))
 
 # Mistakes planted in the code, one at a time: the simulator catches each, and so does the comparison of
 # executions those that are in the switch program. `make test` has them, too.
@@ -68,7 +68,7 @@ mutants:
 # The switch program in the kernel: held to the reference, and run as an element. `make test` has it, too.
 xdp: build
 	bpf/lacking
-	$(CARGO) test $(WHOLE) -p pathcall-xdp
+	$(CARGO) test -p pathcall-xdp --features planted
 	$(CARGO) test $(WHOLE) --test main xdp:: live:: kernel
 
 # The same as sim, more of it, for hours with SEEDS=1000000; then, for SOAK_S seconds each, delegated calls on servers
