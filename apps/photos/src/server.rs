@@ -132,8 +132,7 @@ pub enum Known<'a> {
 /// When there is no port, or the controller refuses it.
 pub async fn start(name: Name, at: SocketAddr, known: Known<'_>) -> Result<Running> {
     let (listener, url) = listen(at).await?;
-    let handlers =
-        hops::handlers(name).node(NodeConfig { listen: SocketAddr::new(at.ip(), 0), ..NodeConfig::default() });
+    let handlers = hops::handlers(name).node(NodeConfig::default().listen(SocketAddr::new(at.ip(), 0)));
     let handlers = match known {
         Known::At(controller) => handlers.controller(controller, name.text()),
         Known::Here(directory) => handlers.directory(directory.clone()),

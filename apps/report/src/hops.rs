@@ -88,7 +88,7 @@ pub struct Host {
 /// # Errors
 /// When a port is taken.
 pub async fn serve(name: &str, at: SocketAddr, handlers: Handlers, manifest: &'static Manifest) -> Result<Host> {
-    let node = NodeConfig { listen: at, ..NodeConfig::default() };
+    let node = NodeConfig::default().listen(at);
     let nodes::Host { url, serving } = nodes::host(manifest, handlers.node(node), at).await?;
     Ok(Host { place: Place { name: name.to_owned(), url, node: serving.address() }, serving })
 }
@@ -113,7 +113,7 @@ impl Caller {
     /// # Errors
     /// When this host has no such address, or a URL is none. A server that is not there fails the calls.
     pub async fn new(host: IpAddr, servers: &[Place], manifest: &'static Manifest) -> Result<Self> {
-        let config = NodeConfig { listen: SocketAddr::new(host, 0), ..NodeConfig::default() };
+        let config = NodeConfig::default().listen(SocketAddr::new(host, 0));
         let (node, _requests) = Node::start(&config).await.with_context(|| format!("no node at {host}"))?;
         let mut channels = BTreeMap::new();
         for server in servers {

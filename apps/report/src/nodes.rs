@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How applications call, unless they say otherwise.
 #[must_use]
 pub fn options() -> CallOptions {
-    CallOptions { timeout: TIMEOUT, ..CallOptions::default() }
+    CallOptions::default().timeout(TIMEOUT)
 }
 
 /// A server of such methods, and of nothing else. It runs as long as its runtime does.

@@ -23,7 +23,7 @@ impl ControllerArgs {
     pub(crate) async fn start(self) -> Result<Handle, Failure> {
         let listener = pathcall_control::bind(self.listen).await?;
         let store = self.store.map_or(Place::Memory, Place::File);
-        Ok(pathcall_control::serve(listener, Config { store, ..Config::default() }).await?)
+        Ok(pathcall_control::serve(listener, Config::default().store(store)).await?)
     }
 }
 

@@ -69,8 +69,16 @@ impl SocketArgs {
     async fn start_beside(self, controller: String, rooted: Vec<String>) -> Result<Handle, Failure> {
         let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
         let controller = Some(controller);
-        let mut config =
-            Config { data, control, advertise, controller, busy_poll, cpu, xdp, rooted, inline, ..Config::default() };
+        let mut config = Config::default()
+            .data(data)
+            .control(control)
+            .advertise(advertise)
+            .controller(controller)
+            .busy_poll(busy_poll)
+            .cpu(cpu)
+            .xdp(xdp)
+            .rooted(rooted)
+            .inline(inline);
         config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)

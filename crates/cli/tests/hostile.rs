@@ -39,7 +39,7 @@ impl Network {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = pathcall_control::bind(free).await.expect("a free port");
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
-        let config = pathcall_element::Config { data: free, control: free, ..Default::default() };
+        let config = pathcall_element::Config::default().data(free).control(free);
         let size = config.size;
         let element = pathcall_element::run(config).await.expect("starts");
 

@@ -28,6 +28,7 @@ const STREAMS_MAX: u32 = 16_384;
 
 /// What a controller is started with.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Config {
     /// Where registrations are kept.
     pub store: Place,
@@ -35,6 +36,30 @@ pub struct Config {
     pub timing: Timing,
     /// [`KEEP_ALIVE`].
     pub keep_alive: Duration,
+}
+
+/// Each field by a method.
+impl Config {
+    /// Sets [`Self::store`].
+    #[must_use]
+    pub fn store(mut self, store: Place) -> Self {
+        self.store = store;
+        self
+    }
+
+    /// Sets [`Self::timing`].
+    #[must_use]
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// Sets [`Self::keep_alive`].
+    #[must_use]
+    pub fn keep_alive(mut self, keep_alive: Duration) -> Self {
+        self.keep_alive = keep_alive;
+        self
+    }
 }
 
 impl Default for Config {

@@ -74,7 +74,7 @@ async fn a_server_may_start_before_its_controller() {
     let standing = within(owner.first()).await;
     assert_eq!(standing.grant, None);
     assert!(matches!(standing.contact, Contact::Unreachable(_)), "{standing:?}");
-    let running = start_at(addr, Config { timing: TIMING, ..Config::default() }).await;
+    let running = start_at(addr, Config::default().timing(TIMING)).await;
     let mut standing = owner.standing();
     within(standing.wait_for(|s| s.contact == Contact::Registered && s.grant.is_some())).await.unwrap();
     running.shutdown().await;

@@ -124,7 +124,7 @@ async fn a_restart_noticed_by_a_push_withdraws_the_memory() {
 #[tokio::test]
 async fn an_element_that_never_answers_holds_nobody_up() {
     let timing = Timing { confirm: Duration::from_millis(300), ..TIMING };
-    let controller = start(Config { timing, keep_alive: HANG, ..Config::default() }).await;
+    let controller = start(Config::default().timing(timing).keep_alive(HANG)).await;
     let element = FakeElement::start(1).await;
     element.mute(true);
     let mut client = client(&controller).await;
@@ -297,7 +297,7 @@ async fn what_is_wrong_at_the_start_is_said_in_a_line() {
     let free = pathcall_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let broken = pathcall_control::serve(free, garbage.config()).await.unwrap_err().to_string();
     assert!(broken.starts_with("store ") && broken.contains("can't be opened"), "{broken}");
-    let nowhere = Config { store: Place::File("/nonexistent/store".into()), ..Config::default() };
+    let nowhere = Config::default().store(Place::File("/nonexistent/store".into()));
     let free = pathcall_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let broken = pathcall_control::serve(free, nowhere).await.unwrap_err().to_string();
     assert!(broken.starts_with("store /nonexistent/store can't be opened: "), "{broken}");
@@ -307,7 +307,7 @@ async fn what_is_wrong_at_the_start_is_said_in_a_line() {
 #[tokio::test]
 async fn a_peer_that_is_cut_off_is_noticed() {
     let keep_alive = Duration::from_millis(200);
-    let controller = start(Config { timing: TIMING, keep_alive, ..Config::default() }).await;
+    let controller = start(Config::default().timing(TIMING).keep_alive(keep_alive)).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, to) = (listener.local_addr().unwrap(), controller.addr());
     let (cut, mut is_cut) = tokio::sync::oneshot::channel::<()>();

@@ -61,6 +61,7 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// What an element is started with.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Config {
     /// UDP address for frames; port 0 takes a free port.
     pub data: SocketAddr,
@@ -87,6 +88,93 @@ pub struct Config {
     pub rooted: Vec<String>,
     /// Whether the program in the kernel works on frames, too, that pass by on their way to an endpoint.
     pub inline: bool,
+}
+
+/// Each field by a method.
+impl Config {
+    /// Sets [`Self::data`].
+    #[must_use]
+    pub fn data(mut self, data: SocketAddr) -> Self {
+        self.data = data;
+        self
+    }
+
+    /// Sets [`Self::control`].
+    #[must_use]
+    pub fn control(mut self, control: SocketAddr) -> Self {
+        self.control = control;
+        self
+    }
+
+    /// Sets [`Self::controller`].
+    #[must_use]
+    pub fn controller(mut self, controller: Option<String>) -> Self {
+        self.controller = controller;
+        self
+    }
+
+    /// Sets [`Self::advertise`].
+    #[must_use]
+    pub fn advertise(mut self, advertise: Option<IpAddr>) -> Self {
+        self.advertise = advertise;
+        self
+    }
+
+    /// Sets [`Self::size`].
+    #[must_use]
+    pub fn size(mut self, size: Size) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// Sets [`Self::congestion_bytes`].
+    #[must_use]
+    pub fn congestion_bytes(mut self, congestion_bytes: usize) -> Self {
+        self.congestion_bytes = congestion_bytes;
+        self
+    }
+
+    /// Sets [`Self::busy_poll`].
+    #[must_use]
+    pub fn busy_poll(mut self, busy_poll: bool) -> Self {
+        self.busy_poll = busy_poll;
+        self
+    }
+
+    /// Sets [`Self::shared_memory`].
+    #[must_use]
+    pub fn shared_memory(mut self, shared_memory: bool) -> Self {
+        self.shared_memory = shared_memory;
+        self
+    }
+
+    /// Sets [`Self::cpu`].
+    #[must_use]
+    pub fn cpu(mut self, cpu: Option<usize>) -> Self {
+        self.cpu = cpu;
+        self
+    }
+
+    /// Sets [`Self::xdp`].
+    #[must_use]
+    pub fn xdp(mut self, xdp: Vec<String>) -> Self {
+        self.xdp = xdp;
+        self
+    }
+
+    /// Sets [`Self::rooted`].
+    #[must_use]
+    pub fn rooted(mut self, rooted: Vec<String>) -> Self {
+        self.rooted = rooted;
+        self
+    }
+
+    /// Sets [`Self::inline`].
+    #[must_use]
+    pub fn inline(mut self, inline: bool) -> Self {
+        self.inline = inline;
+        self
+    }
 }
 
 impl Default for Config {

@@ -123,7 +123,7 @@ fn and_with_the_program_in_the_kernel() {
     let Some(network) = network::Network::own() else { return };
     network.enter();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let reply = runtime.block_on(answered_once(Config { xdp: vec!["lo".to_owned()], ..config() }, None));
+    let reply = runtime.block_on(answered_once(config().xdp(vec!["lo".to_owned()]), None));
     assert_eq!(reply.element["xdp_slow"], 4, "all that left but what user space makes");
 }
 

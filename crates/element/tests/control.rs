@@ -1,7 +1,7 @@
 //! The control service, and starting and stopping.
 
 use crate::common::{BANK, EPOCH, GAID, ROWS, SERVER, WIDTH, application, config, keyed, world, world_of};
-use pathcall_element::{Config, run};
+use pathcall_element::run;
 use pathcall_proto::v1::{
     ElementApplication, EndpointEntry, InstallRequest, LastSeenRequest, ReadRegistersRequest, RemoveEndpointsRequest,
     RemoveRequest, ResetRegistersRequest, SetEndpointsRequest, SetGroupRequest,
@@ -123,12 +123,12 @@ async fn the_last_admitted_frame_is_remembered() {
 async fn ports_in_use_are_named_with_the_way_out() {
     let first = run(config()).await.unwrap();
     let data = first.data_addr();
-    let error = run(Config { data, ..config() }).await.unwrap_err().to_string();
+    let error = run(config().data(data)).await.unwrap_err().to_string();
     let expected = "another element may be running; choose another with --data";
     assert_eq!(error, format!("UDP port {} is in use on 127.0.0.1: {expected}", data.port()));
 
     let control = first.control_addr();
-    let error = run(Config { control, ..config() }).await.unwrap_err().to_string();
+    let error = run(config().control(control)).await.unwrap_err().to_string();
     let expected = "another element may be running; choose another with --control";
     assert_eq!(error, format!("TCP port {} is in use on 127.0.0.1: {expected}", control.port()));
 }
@@ -136,27 +136,27 @@ async fn ports_in_use_are_named_with_the_way_out() {
 #[tokio::test]
 async fn configurations_that_cannot_work_are_refused() {
     let elsewhere = "192.0.2.1:0".parse().unwrap();
-    let error = run(Config { data: elsewhere, ..config() }).await.unwrap_err().to_string();
+    let error = run(config().data(elsewhere)).await.unwrap_err().to_string();
     assert_eq!(error, "192.0.2.1 is not an address of this machine: choose one with --data");
 
     for got in ["", "localhost", "http://", "127.0.0.1:7700", "https://127.0.0.1:7700"] {
-        let error = run(Config { controller: Some(got.into()), ..config() }).await.unwrap_err().to_string();
+        let error = run(config().controller(Some(got.into()))).await.unwrap_err().to_string();
         let expected = "expected http://host:port, as in http://127.0.0.1:7700";
         assert_eq!(error, format!("controller address {got:?}: {expected}"));
     }
 
     let controller = Some("http://127.0.0.1:7700".to_owned());
-    let error = run(Config { data: "0.0.0.0:0".parse().unwrap(), controller, ..config() }).await.unwrap_err();
+    let error = run(config().data("0.0.0.0:0".parse().unwrap()).controller(controller)).await.unwrap_err();
     assert_eq!(error.to_string(), "0.0.0.0:0 (frames) is no address that others can reach: name one with --advertise");
 }
 
 #[tokio::test]
 async fn shutdown_frees_both_ports() {
     let (data, control) = (loopback::own(), loopback::own());
-    let mut world = world_of(Config { data, control, ..config() }).await;
+    let mut world = world_of(config().data(data).control(control)).await;
     world.counters().await;
     world.element.shutdown().await;
-    let again = run(Config { data, control, ..config() }).await.unwrap();
+    let again = run(config().data(data).control(control)).await.unwrap();
     assert_eq!((again.data_addr(), again.control_addr()), (data, control));
 }
 

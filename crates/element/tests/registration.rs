@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{World, config, world_of};
-use pathcall_element::{Config, Registration, run};
+use pathcall_element::{Registration, run};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointEntry, EndpointGrant, InstallPoolRequest, LookupReply, LookupRequest,
@@ -105,7 +105,7 @@ async fn until(registration: &mut watch::Receiver<Registration>, expected: Regis
 async fn an_element_registers_again_whenever_its_controller_comes_back() {
     // Nobody listens there yet.
     let addr = loopback::own();
-    let element = run(Config { controller: Some(format!("http://{addr}")), ..config() }).await.unwrap();
+    let element = run(config().controller(Some(format!("http://{addr}")))).await.unwrap();
     let mut registration = element.registration();
     assert_eq!(*registration.borrow_and_update(), Registration::Unknown, "it serves without");
 
@@ -135,7 +135,7 @@ async fn an_element_registers_again_whenever_its_controller_comes_back() {
 async fn the_number_that_the_controller_gives_is_the_switch_id() {
     const POOL: u32 = 9;
     let (addr, mut controller) = controller((Ipv4Addr::LOCALHOST, 0).into()).await;
-    let mut world = world_of(Config { controller: Some(format!("http://{addr}")), ..config() }).await;
+    let mut world = world_of(config().controller(Some(format!("http://{addr}")))).await;
     let boot_id = world.element.boot_id();
     let pool = InstallPoolRequest { boot_id, gaid: POOL, version: 1, servers: vec![41], token_key: None };
     world.control.install_pool(pool).await.unwrap();
@@ -181,7 +181,7 @@ async fn the_advertised_address_is_what_the_controller_is_told() {
     let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let advertise = Some(Ipv4Addr::new(192, 0, 2, 9).into());
     let controller_url = Some(format!("http://{addr}"));
-    let element = run(Config { data: all, control: all, advertise, controller: controller_url, ..config() });
+    let element = run(config().data(all).control(all).advertise(advertise).controller(controller_url));
     let element = element.await.unwrap();
     let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
     assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));
@@ -199,7 +199,7 @@ async fn a_controller_that_cannot_be_reached_is_reported_once() {
     // Somebody listens, but is no controller: each try is seen here.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let controller = format!("http://{}", listener.local_addr().unwrap());
-    let element = run(Config { controller: Some(controller), ..config() }).await.unwrap();
+    let element = run(config().controller(Some(controller))).await.unwrap();
     // A try makes up to two connections: these are three tries at least.
     for _ in 0..8 {
         drop(tokio::time::timeout(HANG, listener.accept()).await.expect("another try").unwrap());

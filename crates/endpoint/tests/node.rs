@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 /// A server that does what its requests say: `reply …`, `to ADDRESS: …`, several by `;`.
 async fn serve(transport: Transport) -> Node {
-    let config = NodeConfig { transport, ..NodeConfig::default() };
+    let config = NodeConfig::default().transport(transport);
     let (node, requests) = Node::start(&config).await.expect("starts");
     tokio::spawn(async move {
         loop {
@@ -54,7 +54,7 @@ async fn work(request: Request) {
 }
 
 async fn caller(transport: Transport) -> Node {
-    Node::start(&NodeConfig { transport, ..NodeConfig::default() }).await.expect("starts").0
+    Node::start(&NodeConfig::default().transport(transport)).await.expect("starts").0
 }
 
 /// All items of a call, and its end.
@@ -163,7 +163,7 @@ async fn all_who_wait_hear_that_a_request_is_over() {
 async fn replies_to_what_is_done_once_wait_for_nobody() {
     let (server, requests) = Node::start(&NodeConfig::default()).await.expect("starts");
     let caller = caller(Transport::Flows).await;
-    let options = CallOptions { once: true, ..CallOptions::default() };
+    let options = CallOptions::default().once(true);
     let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
     let request = timeout(HANG, requests.receive()).await.expect("in time");
     for _ in 0..100 {
@@ -230,7 +230,7 @@ async fn nothing_stays_of_calls_that_are_over() {
 
 #[tokio::test]
 async fn an_address_that_nobody_reaches_is_refused() {
-    let config = NodeConfig { listen: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
     let refused = Node::start(&config).await.expect_err("refused");
     assert!(refused.to_string().contains("0.0.0.0"), "{refused}");
 }
@@ -260,7 +260,7 @@ async fn a_node_that_has_nothing_to_do_does_nothing() {
 async fn a_call_that_may_be_made_again_leaves_nothing_when_it_is_dropped() {
     let caller = caller(Transport::Tcp).await;
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    let options = CallOptions { once: true, timeout: Duration::from_millis(100), ..CallOptions::default() };
+    let options = CallOptions::default().once(true).timeout(Duration::from_millis(100));
     let mut call = caller.call(options, [(nowhere, Bytes::new())]).expect("room");
     let failed = Reply::Ended(Outcome::Failed(CallFailure::Unreachable(nowhere)));
     assert_eq!(timeout(HANG, call.receive()).await.expect("in time"), failed);
@@ -308,14 +308,14 @@ async fn a_long_request_that_is_passed_on_may_take_longer_than_the_time_out() {
     let (reached, listen) = (loopback::own(), loopback::own());
     let listener = tokio::net::TcpListener::bind(reached).await.expect("a port");
     let (transport, reached) = (Transport::Tcp, Some(reached));
-    let config = NodeConfig { listen, transport, reached, ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(listen).transport(transport).reached(reached);
     let (far, requests) = Node::start(&config).await.expect("starts");
     tokio::spawn(slow_network(listener, listen));
     tokio::spawn(async move { work(requests.receive().await).await });
 
     let (caller, near) = (caller(Transport::Tcp).await, serve(Transport::Tcp).await);
     let (ping_period, limit) = (Duration::from_millis(60), Duration::from_millis(300));
-    let options = CallOptions { ping_period, timeout: limit, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(ping_period).timeout(limit);
     let long = "x".repeat(300 * SLOW);
     let what = format!("to {}: reply {long}", far.address());
     let began = Clock::now();

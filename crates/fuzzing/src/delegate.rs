@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) {
     let mut caller = Caller::new(config);
     let mut worker = Worker::new(WorkerConfig { executions_max: 1000, ..WorkerConfig::new(peer.node, address) });
     let (mut out, mut now, mut rest) = (Sent::default(), Instant(1 << 40), data);
-    let options = CallOptions { ping_period: Duration::from_millis(5), traced: true, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(Duration::from_millis(5)).traced(true);
     let call = caller.open(now, options).expect("room");
     caller.send(now, call, address, Bytes::new(), &mut out).expect("an open call");
     while let Some((len, after)) = rest.split_first_chunk::<2>() {

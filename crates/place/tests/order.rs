@@ -145,7 +145,7 @@ impl<S: proptest::strategy::Strategy<Value = Vec<Step>>> Strategy0 for S {}
 
 fn play(strategy: Strategy, wide: bool, steps: &[Step]) {
     let paths = paths(wide);
-    let config = Config { in_flight_max: 16, attempts_max: 3, ..Config::default() };
+    let config = Config::default().in_flight_max(16).attempts_max(3);
     let mut selector = Selector::new(&paths, strategy, config);
     let mut model = Model::default();
     let mut now = Instant(1);
@@ -269,7 +269,7 @@ fn a_write_follows_on_a_path_that_keeps_order_and_waits_on_one_that_does_not() {
 #[test]
 fn what_has_to_come_after_one_that_was_given_up_waits_until_that_is_over() {
     let paths = paths(true);
-    let mut selector = Selector::new(&paths, Strategy::Leo, Config { attempts_max: 2, ..Config::default() });
+    let mut selector = Selector::new(&paths, Strategy::Leo, Config::default().attempts_max(2));
     let of = |name: &str, address| Request { kind: paths.kind(name).expect("a type"), address, message: 0 };
     let now = Instant(1);
     let Decision::Go(first) = selector.select(now, &of("PUT", 7)) else { panic!("nothing is before it") };

@@ -16,7 +16,7 @@ const EBS: &str = include_str!("../models/applications/ebs.yaml");
 /// Mean time inside the hosts of reads at a rate, in nanoseconds, with a network of 3 to 9 µs.
 fn mean_ns(paths: &Paths, kind: &str, strategy: Strategy, gap_ns: f64, network_ns: (f64, f64)) -> f64 {
     let kind = paths.kind(kind).expect("a type");
-    let mut selector = Selector::new(paths, strategy, Config { in_flight_max: 1 << 15, ..Config::default() });
+    let mut selector = Selector::new(paths, strategy, Config::default().in_flight_max(1 << 15));
     let request = |dice: &mut Dice| (kind, (dice.roll() * 1e6) as u64);
     play(paths, &mut selector, &Load { count: 20_000, gap_ns, network_ns, request: &request, slower: None, seed: 1 })
         .mean_ns()

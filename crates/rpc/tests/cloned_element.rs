@@ -22,12 +22,8 @@ const FREE: &str = "127.0.0.1:0";
 const CONTROLLER: &str = "PATHCALL_TEST_CONTROLLER";
 
 async fn element(controller: &str, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
-    let config = pathcall_element::Config {
-        data,
-        control,
-        controller: Some(controller.to_owned()),
-        ..pathcall_element::Config::default()
-    };
+    let config =
+        pathcall_element::Config::default().data(data).control(control).controller(Some(controller.to_owned()));
     pathcall_element::run(config).await.expect("an element")
 }
 

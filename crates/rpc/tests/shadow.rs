@@ -20,12 +20,7 @@ const ROWS: u32 = 8;
 const VALUES: usize = 5_000;
 
 pub(crate) async fn element(controller: &Handle, [data, control]: [SocketAddr; 2]) -> pathcall_element::Handle {
-    let config = pathcall_element::Config {
-        data,
-        control,
-        controller: Some(controller.url()),
-        ..pathcall_element::Config::default()
-    };
+    let config = pathcall_element::Config::default().data(data).control(control).controller(Some(controller.url()));
     let element = pathcall_element::run(config).await.expect("an element");
     // An application that begins without it counts its rows otherwise.
     let known = async {

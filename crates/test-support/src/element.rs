@@ -16,14 +16,9 @@ const FREE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// When they don't start, and as `test` does.
 pub async fn by_element<T: Send + 'static>(test: impl FnOnce(&str) -> T + Send + 'static) -> T {
     let listener = pathcall_control::bind(FREE).await.expect("a free port");
-    let config = pathcall_control::Config { timing: TIMING, keep_alive: HANG, ..Default::default() };
+    let config = pathcall_control::Config::default().timing(TIMING).keep_alive(HANG);
     let controller = pathcall_control::serve(listener, config).await.expect("serves");
-    let config = pathcall_element::Config {
-        data: FREE,
-        control: FREE,
-        controller: Some(controller.url()),
-        ..Default::default()
-    };
+    let config = pathcall_element::Config::default().data(FREE).control(FREE).controller(Some(controller.url()));
     let element = pathcall_element::run(config).await.expect("runs");
     let known = |registration: &Registration| matches!(registration, Registration::Known { .. });
     element.registration().wait_for(known).await.expect("the controller knows it");

@@ -87,7 +87,7 @@ fn locks(bench: &mut Bench) -> Result<()> {
     for (busy, how) in [(false, "waiting"), (true, "busy polling")] {
         let network = |shared_memory| {
             let cpu = busy.then_some(ELEMENT_CPU);
-            let element = Config { busy_poll: busy, cpu, shared_memory, ..Config::default() };
+            let element = Config::default().busy_poll(busy).cpu(cpu).shared_memory(shared_memory);
             runtime.block_on(Network::start_with(element))
         };
         let _pinned = if busy { Some(Pinned::to(CALLER_CPU)?) } else { None };

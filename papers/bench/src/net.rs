@@ -47,7 +47,7 @@ impl Network {
         let listener = pathcall_control::bind(FREE).await?;
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
         let config =
-            pathcall_element::Config { data: FREE, control: FREE, controller: Some(controller.url()), ..element };
+            element.data(FREE).control(FREE).controller(Some(controller.url()));
         let element = pathcall_element::run(config).await?;
         let mut registration = element.registration();
         let known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. }));

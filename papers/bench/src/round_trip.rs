@@ -38,7 +38,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     for (busy, how, expected) in [(false, "", 0.6), (true, ", busy polling", 0.4)] {
         // One that polls has a processor of its own, and so has the caller: a thread that polls beside
         // it would wait for the scheduler, not for the element.
-        let element = Config { busy_poll: busy, cpu: busy.then_some(ELEMENT_CPU), ..Config::default() };
+        let element = Config::default().busy_poll(busy).cpu(busy.then_some(ELEMENT_CPU));
         let network = runtime.block_on(Network::start_with(element))?;
         let _pinned = if busy { Some(Pinned::to(CALLER_CPU)?) } else { None };
         let mut ours = runtime.block_on(pathcall(&network, if busy { LOOK } else { Duration::ZERO }))?;

@@ -44,12 +44,7 @@ impl Network {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = pathcall_control::bind(free).await.expect("a free port");
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
-        let config = pathcall_element::Config {
-            data: free,
-            control: free,
-            controller: Some(controller.url()),
-            ..pathcall_element::Config::default()
-        };
+        let config = pathcall_element::Config::default().data(free).control(free).controller(Some(controller.url()));
         let element = pathcall_element::run(config).await.expect("starts");
         let mut registration = element.registration();
         registration.wait_for(|known| matches!(known, Registration::Known { .. })).await.expect("it registers");

@@ -208,7 +208,7 @@ impl Element for Service {
 
 /// A controller with its own store in memory.
 pub(crate) async fn controller() -> Handle {
-    start(Config { timing: TIMING, keep_alive: HANG, ..Config::default() }).await
+    start(Config::default().timing(TIMING).keep_alive(HANG)).await
 }
 
 /// A controller at a free port.
@@ -277,7 +277,7 @@ impl Scratch {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config { store: self.place(), timing: TIMING, keep_alive: HANG }
+        Config::default().store(self.place()).timing(TIMING).keep_alive(HANG)
     }
 
     pub(crate) fn path(&self) -> &Path {

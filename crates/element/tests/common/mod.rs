@@ -31,7 +31,7 @@ pub(crate) const SLOTS_EACH: u32 = 4;
 pub(crate) fn config() -> Config {
     let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let size = Size { rows: 64, lanes: 64 * WIDTH, slots: 64 };
-    Config { data: free, control: free, size, ..Config::default() }
+    Config::default().data(free).control(free).size(size)
 }
 
 /// An element with one application installed.

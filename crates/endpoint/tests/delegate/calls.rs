@@ -69,7 +69,7 @@ fn ten_thousand_requests_of_one_are_one_manifest() {
 #[test]
 fn ten_thousand_slow_requests_are_found_and_asked_about() {
     let mut net = Net::new(3);
-    let options = CallOptions { ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(MS * 10).timeout(MS * 50);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, options).expect("room");
         node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
@@ -122,7 +122,7 @@ fn a_message_that_is_held_leaves_in_time_and_the_manifest_goes_alone() {
 #[test]
 fn replies_wait_for_the_callers_grant_and_that_is_progress() {
     let mut net = Net::new(2);
-    let options = CallOptions { credit: 4, ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+    let options = CallOptions::default().credit(4).ping_period(MS * 10).timeout(MS * 50);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, options).expect("room");
         node.caller.send(now, call, address(1), text("x"), out).expect("an open call");
@@ -170,7 +170,7 @@ fn the_oldest_call_is_worked_on_first() {
 #[test]
 fn a_traced_call_gives_its_tree() {
     let mut net = Net::new(4);
-    let options = CallOptions { traced: true, ..CallOptions::default() };
+    let options = CallOptions::default().traced(true);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, options).expect("room");
         node.caller.send(now, call, address(1), text("x"), out).expect("an open call");

@@ -8,7 +8,7 @@ use pathcall_wire::delegate::{Ids, Manifest, Message, Ping, Response, Subject};
 
 use super::net::{MS, Net, address, node};
 
-const SHORT: fn() -> CallOptions = || CallOptions { ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+const SHORT: fn() -> CallOptions = || CallOptions::default().ping_period(MS * 10).timeout(MS * 50);
 
 fn call(net: &mut Net, options: CallOptions) -> Context {
     net.at(0, |node, now, out| {

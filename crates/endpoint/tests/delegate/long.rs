@@ -10,14 +10,7 @@ use pathcall_wire::delegate::Message;
 
 use super::net::{MS, Net, address};
 
-const OPTIONS: CallOptions = CallOptions {
-    ping_period: MS.saturating_mul(10),
-    timeout: MS.saturating_mul(50),
-    deadline: None,
-    credit: 32,
-    traced: false,
-    once: false,
-};
+const OPTIONS: CallOptions = CallOptions::new().ping_period(MS.saturating_mul(10)).timeout(MS.saturating_mul(50));
 
 /// A call of node 0 that node 1 has passed on to node 2, by a message that is on its way: that message.
 fn passed_on(net: &mut Net, chained: bool) -> (Context, (SocketAddr, Peer, Bytes)) {

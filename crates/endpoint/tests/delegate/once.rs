@@ -12,7 +12,7 @@ use super::net::{MS, Net, address, node};
 #[test]
 fn a_call_is_made_again_until_it_is_complete_and_nothing_is_done_twice() {
     let mut net = Net::new(3);
-    let options = CallOptions { ping_period: MS * 10, timeout: MS * 50, once: true, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(MS * 10).timeout(MS * 50).once(true);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, options).expect("room");
         node.caller.send(now, call, address(1), Bytes::new(), out).expect("an open call");
@@ -73,7 +73,7 @@ fn other_bytes_are_no_record() {
 
 /// A call of node 0 to node 1, which has begun to work on it.
 fn begun(net: &mut Net) -> (Context, Work) {
-    let options = CallOptions { ping_period: MS * 10, timeout: MS * 50, once: true, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(MS * 10).timeout(MS * 50).once(true);
     let call = net.at(0, |node, now, out| {
         let call = node.caller.open(now, options).expect("room");
         node.caller.send(now, call, address(1), Bytes::new(), out).expect("an open call");

@@ -9,7 +9,7 @@ use pathcall_wire::delegate::{Grant, Message, parse};
 
 use super::net::{MS, Net, Out, address, node};
 
-const SHORT: fn() -> CallOptions = || CallOptions { ping_period: MS * 10, timeout: MS * 50, ..CallOptions::default() };
+const SHORT: fn() -> CallOptions = || CallOptions::default().ping_period(MS * 10).timeout(MS * 50);
 
 fn call(net: &mut Net, options: CallOptions) -> Context {
     net.at(0, |node, now, out| {
@@ -29,9 +29,9 @@ fn begin(net: &mut Net, index: usize) -> Work {
 fn silent_callers_deadline_ends_the_work_at_each_server() {
     let mut net = Net::new(3);
     // So patient that nothing but the deadline ends it in time.
-    let options = CallOptions { ping_period: MS * 5_000, timeout: MS * 10_000, ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(MS * 5_000).timeout(MS * 10_000);
     let begun = net.now;
-    call(&mut net, CallOptions { deadline: Some(MS * 200), ..options });
+    call(&mut net, options.deadline(Some(MS * 200)));
     let first = begin(&mut net, 1);
     assert_eq!(first.deadline, Some(begun + MS * 200));
     net.pass(MS * 50);
@@ -128,7 +128,7 @@ fn aborted_call_is_forgotten_when_its_time_is_over() {
 #[test]
 fn late_grant_takes_nothing_back() {
     let mut net = Net::new(2);
-    let call = call(&mut net, CallOptions { credit: 4, ..SHORT() });
+    let call = call(&mut net, SHORT().credit(4));
     let work = begin(&mut net, 1);
     let caller = net.nodes[0].peer;
     // The first has overtaken the second.

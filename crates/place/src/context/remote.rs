@@ -58,9 +58,9 @@ impl Remote {
     /// What the system says, as that the address is in use.
     pub fn bind(listen: SocketAddr, to: Option<SocketAddr>) -> std::io::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("place-net").enable_all().build()?;
-        let config = NodeConfig { listen, ..NodeConfig::default() };
+        let config = NodeConfig::default().listen(listen);
         let (node, requests) = runtime.block_on(Node::start(&config))?;
-        let options = CallOptions { timeout: Duration::from_secs(1), ..CallOptions::default() };
+        let options = CallOptions::default().timeout(Duration::from_secs(1));
         Ok(Self { node, requests: Some(requests), to, start: None, options, runtime: Some(runtime) })
     }
 

@@ -62,6 +62,7 @@ impl Strategy {
 
 /// Bounds of a selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// Requests that may be in flight or wait at the same time; more are [`Decision::Full`].
     pub in_flight_max: u32,
@@ -83,6 +84,58 @@ pub struct Config {
 impl Config {
     /// The most requests that [`Self::in_flight_max`] can ask for.
     pub const IN_FLIGHT_MAX: u32 = 1 << 24;
+}
+
+/// Each field by a method.
+impl Config {
+    /// Sets [`Self::in_flight_max`].
+    #[must_use]
+    pub const fn in_flight_max(mut self, in_flight_max: u32) -> Self {
+        self.in_flight_max = in_flight_max;
+        self
+    }
+
+    /// Sets [`Self::attempts_max`].
+    #[must_use]
+    pub const fn attempts_max(mut self, attempts_max: u8) -> Self {
+        self.attempts_max = attempts_max;
+        self
+    }
+
+    /// Sets [`Self::stall_factor`].
+    #[must_use]
+    pub const fn stall_factor(mut self, stall_factor: u32) -> Self {
+        self.stall_factor = stall_factor;
+        self
+    }
+
+    /// Sets [`Self::stall_ns_min`].
+    #[must_use]
+    pub const fn stall_ns_min(mut self, stall_ns_min: u64) -> Self {
+        self.stall_ns_min = stall_ns_min;
+        self
+    }
+
+    /// Sets [`Self::slow_max`].
+    #[must_use]
+    pub const fn slow_max(mut self, slow_max: u8) -> Self {
+        self.slow_max = slow_max;
+        self
+    }
+
+    /// Sets [`Self::probe_ns`].
+    #[must_use]
+    pub const fn probe_ns(mut self, probe_ns: u64) -> Self {
+        self.probe_ns = probe_ns;
+        self
+    }
+
+    /// Sets [`Self::probe_ns_max`].
+    #[must_use]
+    pub const fn probe_ns_max(mut self, probe_ns_max: u64) -> Self {
+        self.probe_ns_max = probe_ns_max;
+        self
+    }
 }
 
 impl Default for Config {

@@ -93,7 +93,7 @@ fn builder(acc: Arc<dyn Device>, code: Code) -> Builder {
 /// No job is late, and no path is left, however busy the machine is: what is done twice, or elsewhere, is no part of a
 /// test.
 fn patient() -> Limits {
-    let select = Config { stall_factor: u32::MAX, ..Config::default() };
+    let select = Config::default().stall_factor(u32::MAX);
     Limits { select, stall: LIMIT, ..Limits::default() }
 }
 
@@ -301,7 +301,7 @@ fn too_many_are_refused_and_unknown_ones() {
             add(input, output)
         })
     };
-    let select = Config { in_flight_max: 4, ..patient().select };
+    let select = patient().select.in_flight_max(4);
     let hardware = || Hardware::preset(Preset::Direct);
     let mut context = Builder::new(application(), hardware(), hardware())
         .device(Role::Cpu, pool())

@@ -89,7 +89,7 @@ async fn start(server: SocketAddr, transport: Said) -> Result<Node, Status> {
     };
     let unreachable = |error| Status::unavailable(format!("no way to the server's node at {server}: {error}"));
     let local = local_towards(server).map_err(unreachable)?;
-    let config = NodeConfig { listen: SocketAddr::new(local, 0), transport: carrier, ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(SocketAddr::new(local, 0)).transport(carrier);
     Node::start(&config).await.map(|(node, _)| node).map_err(unreachable)
 }
 

@@ -139,7 +139,7 @@ impl<R> Begin<R> {
             return Err(Status::invalid_argument("a call begins with a request at least"));
         }
         let report = Report::of(method, metadata.as_ref(), ask, client.habits.traces.as_ref());
-        let options = CallOptions { traced: options.traced || report.is_some(), ..options };
+        let options = options.traced(options.traced || report.is_some());
         let call = client.node.call(options, requests);
         let call = call.map_err(|error| Status::resource_exhausted(format!("{method}: {error}")))?;
         let ongoing = Ongoing::new(call, &options, report);

@@ -182,7 +182,7 @@ mod tests {
             request.seal().expect("wanted").release();
         });
         let ping_period = Duration::from_millis(20);
-        let options = CallOptions { once: true, ping_period, deadline, ..CallOptions::default() };
+        let options = CallOptions::default().once(true).ping_period(ping_period).deadline(deadline);
         let call = caller.call(options, [(server.address(), Bytes::new())]).expect("room");
         let mut ongoing = Ongoing::new(call, &options, None);
         tokio::select! {

@@ -54,7 +54,7 @@ pub(crate) async fn respond(
     let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(habits.options);
     let report = Report::of(path, &parts.headers, parts.extensions.get::<Ask>().cloned(), habits.traces.as_ref());
     let left = deadline.left().into_iter().chain(options.deadline).min();
-    let options = CallOptions { deadline: left, traced: options.traced || report.is_some(), ..options };
+    let options = options.deadline(left).traced(options.traced || report.is_some());
     let call = node.call(options, [(to, sealed)]);
     let call = call.map_err(|error| Status::resource_exhausted(format!("{path}: {error}")))?;
     let ongoing = Ongoing::new(call, &options, report);
@@ -126,7 +126,7 @@ mod tests {
             (Some(MINUTE), None, Some(MINUTE)),
             (None, None, None),
         ] {
-            let habits = Habits { options: CallOptions { deadline: channels, ..CallOptions::default() }, traces: None };
+            let habits = Habits { options: CallOptions::default().deadline(channels), traces: None };
             let body = frame::close(frame::begin()).expect("an empty message");
             let request = http::Request::post("/a.B/C").body(Body::new(http_body_util::Full::new(body)));
             let (request, deadline) = (request.expect("a request"), Deadline::after(stubs));

@@ -34,14 +34,14 @@ async fn client(transport: Transport) -> DocsClient<Channel> {
         }
         Ok(())
     };
-    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() });
+    let handlers = Handlers::new().node(NodeConfig::default().transport(transport));
     let handlers = handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts");
     let server = Server::builder(&PATHCALL).handlers(handlers).build().await.expect("starts");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let router = tonic::transport::Server::builder().layer(server.layer()).add_routes(Routes::default());
     tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
-    let options = CallOptions { timeout: Duration::from_secs(10), ..CallOptions::default() };
+    let options = CallOptions::default().timeout(Duration::from_secs(10));
     let builder = Channel::builder(url, &PATHCALL).expect("a URL").call_options(options);
     DocsClient::new(builder.connect().await.expect("connects"))
 }

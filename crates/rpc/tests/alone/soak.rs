@@ -34,14 +34,8 @@ const SLACK_BYTES: u64 = 24 << 20;
 const SLACK: usize = 8;
 
 /// How calls are made: what is left of one is gone soon.
-const OPTIONS: CallOptions = CallOptions {
-    ping_period: Duration::from_millis(100),
-    timeout: Duration::from_millis(500),
-    deadline: None,
-    credit: 4,
-    traced: false,
-    once: false,
-};
+const OPTIONS: CallOptions =
+    CallOptions::new().ping_period(Duration::from_millis(100)).timeout(Duration::from_millis(500)).credit(4);
 
 /// What this process has.
 #[derive(Debug, Clone, Copy)]
@@ -86,8 +80,8 @@ struct House {
 
 impl House {
     async fn new(transport: Transport) -> Self {
-        let config = NodeConfig { transport: transport.clone(), ..NodeConfig::default() };
-        let at = || NodeConfig { listen: loopback::own(), ..config.clone() };
+        let config = NodeConfig::default().transport(transport.clone());
+        let at = || config.clone().listen(loopback::own());
         let stores = vec![Process::start(at(), store).await, Process::start(at(), store).await];
         let directory = Directory::of([("store-a", stores[0].1.address()), ("store-b", stores[1].1.address())]);
         let lookup = async |wish: Wish, call: Call<Note>| {
@@ -109,7 +103,7 @@ impl House {
         let listen = serving.address();
         drop(serving);
         old.kill();
-        let config = NodeConfig { listen, transport: self.transport.clone(), ..NodeConfig::default() };
+        let config = NodeConfig::default().listen(listen).transport(self.transport.clone());
         self.stores.insert(which, Process::start(config, store).await);
     }
 

@@ -197,7 +197,7 @@ async fn a_node_of_ones_own_serves_several_channels() {
 #[tokio::test]
 async fn nodes_find_each_other_by_the_controllers_directory() {
     let listener = pathcall_control::bind(loopback::own()).await.expect("a free port");
-    let config = || pathcall_control::Config { keep_alive: HANG, ..pathcall_control::Config::default() };
+    let config = || pathcall_control::Config::default().keep_alive(HANG);
     let controller = pathcall_control::serve(listener, config()).await.expect("starts");
     let (at, url) = (controller.addr(), controller.url());
     let store = |name: &str| {
@@ -251,6 +251,6 @@ async fn what_can_not_start_says_why() {
     let taken: SocketAddr = Handlers::new().start().await.expect("starts").address();
     let held = std::net::UdpSocket::bind(taken).or_else(|_| std::net::UdpSocket::bind("127.0.0.1:0")).expect("a port");
     let listen = held.local_addr().expect("bound");
-    let error = Handlers::new().node(NodeConfig { listen, ..NodeConfig::default() }).start().await.expect_err("taken");
+    let error = Handlers::new().node(NodeConfig::default().listen(listen)).start().await.expect_err("taken");
     assert!(error.to_string().starts_with(&format!("no node at {listen}: ")), "{error}");
 }

@@ -17,7 +17,7 @@ use super::house::{House, all, serve, wish};
 
 /// A client that is patient: tests share processors.
 async fn client(url: String) -> DocsClient<Channel> {
-    let options = CallOptions { timeout: Duration::from_secs(10), ..CallOptions::default() };
+    let options = CallOptions::default().timeout(Duration::from_secs(10));
     let builder = Channel::builder(url, &PATHCALL).expect("a URL").call_options(options);
     DocsClient::new(builder.connect().await.expect("connects"))
 }

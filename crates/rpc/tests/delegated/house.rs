@@ -55,7 +55,7 @@ pub async fn store(transport: Transport, seen: &Arc<Seen>) -> Serving {
             Ok(())
         }
     };
-    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() });
+    let handlers = Handlers::new().node(NodeConfig::default().transport(transport));
     handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts")
 }
 
@@ -71,7 +71,7 @@ pub async fn index(transport: Transport, directory: Directory) -> Serving {
         }
         Ok(())
     };
-    let handlers = Handlers::new().node(NodeConfig { transport, ..NodeConfig::default() }).directory(directory);
+    let handlers = Handlers::new().node(NodeConfig::default().transport(transport)).directory(directory);
     handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
 }
 

@@ -110,7 +110,7 @@ fn fetches(store: &Arc<Store>, dies: Dies) -> impl Fn(Handlers) -> Handlers + Se
 
 fn options() -> CallOptions {
     let (ping_period, timeout) = (Duration::from_millis(40), Duration::from_millis(200));
-    CallOptions { ping_period, timeout, once: true, ..CallOptions::default() }
+    CallOptions::default().ping_period(ping_period).timeout(timeout).once(true)
 }
 
 async fn client(directory: Directory) -> Client {
@@ -131,7 +131,7 @@ async fn fetch(client: &Client, text: &str) -> Result<Vec<String>, Status> {
 /// A server dies, and comes back with what has become durable.
 async fn dies(how: Dies) {
     let store = Arc::new(Store::default());
-    let config = NodeConfig { listen: loopback::own(), ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(loopback::own());
     let (mut process, serving) = Process::start(config.clone(), fetches(&store, how)).await;
     let at = serving.address();
     let client = client(Directory::of([("store", at)])).await;
@@ -165,7 +165,7 @@ async fn a_server_that_dies_after_its_effect_only_says_so_when_it_is_back() {
 #[tokio::test]
 async fn what_was_passed_on_is_passed_on_again_by_a_stubs_call() {
     let (index, store) = (Arc::new(Store::default()), Arc::new(Store::default()));
-    let config = NodeConfig { listen: loopback::own(), ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(loopback::own());
     let (mut process, serving) = Process::start(config.clone(), fetches(&store, Dies::BeforeItsEffect)).await;
     let at = serving.address();
     let (directory, seen) = (Directory::of([("store", at)]), Arc::clone(&index));

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use super::house::{House, wish};
 
 async fn client(house: &House, transport: Transport) -> Client {
-    let config = NodeConfig { transport, ..NodeConfig::default() };
+    let config = NodeConfig::default().transport(transport);
     let (node, _requests) = Node::start(&config).await.expect("starts");
     let [a, b] = &house.stores;
     let servers = [("store-a", a.address()), ("store-b", b.address()), ("index", house.index.address())];
@@ -112,7 +112,7 @@ async fn one_that_fails_fails_the_call_and_stops_the_others() {
 #[tokio::test]
 async fn it_is_given_up_by_time_or_by_hand() {
     let house = House::new(Transport::Flows).await;
-    let options = CallOptions { ping_period: Duration::from_millis(50), ..CallOptions::default() };
+    let options = CallOptions::default().ping_period(Duration::from_millis(50));
     let client = client(&house, Transport::Flows).await.options(options);
     let call = || client.call::<Note>().request::<DocsFetch>("store-a", &note("for ever")).expect("known");
     let replies = call().timeout(Duration::from_secs(1)).begin().expect("room");

@@ -215,16 +215,16 @@ fn faults(random: &mut Random, plan: &mut Plan) {
 fn call(random: &mut Random, hosts: usize, until: Instant) -> CallPlan {
     let ping_period = Duration::from_micros(random.range(2_000..=12_000));
     let once = random.happens(Chance::percent(20));
-    let options = CallOptions {
-        ping_period,
-        timeout: ping_period.mul_f64(random.range(25..=80) as f64 / 10.0),
+    let options = CallOptions::default()
+        .ping_period(ping_period)
+        .timeout(ping_period.mul_f64(random.range(25..=80) as f64 / 10.0))
         // A call that is made again until it is complete takes as long as that.
-        deadline: (!once && random.happens(Chance::percent(5)))
-            .then(|| Duration::from_micros(random.range(100..=50_000))),
-        credit: random.pick(&[1, 2, 8, 1 << 15]),
-        traced: random.happens(Chance::percent(25)),
-        once,
-    };
+        .deadline(
+            (!once && random.happens(Chance::percent(5))).then(|| Duration::from_micros(random.range(100..=50_000))),
+        )
+        .credit(random.pick(&[1, 2, 8, 1 << 15]))
+        .traced(random.happens(Chance::percent(25)))
+        .once(once);
     let mut tree = Tree { hosts, slow: options.timeout, once: options.once, requests: Vec::new() };
     let roots = random.pick(&[1, 1, 1, 2, 5]);
     let shape = Shape::draw(random);

@@ -37,14 +37,8 @@ const AGAIN: Duration = Duration::from_millis(7);
 const AGAIN_MAX: u32 = 300;
 
 /// How the calls at the end are made.
-const LAST: CallOptions = CallOptions {
-    ping_period: Duration::from_millis(5),
-    timeout: Duration::from_millis(20),
-    deadline: None,
-    credit: 1,
-    traced: false,
-    once: false,
-};
+const LAST: CallOptions =
+    CallOptions::new().ping_period(Duration::from_millis(5)).timeout(Duration::from_millis(20)).credit(1);
 
 pub(super) enum Event {
     /// A call begins.

@@ -120,15 +120,14 @@ fn strategy(random: &mut Random) -> Strategy {
 }
 
 fn config(random: &mut Random) -> Config {
-    Config {
-        in_flight_max: random.pick(&[1, 3, 64, 4096]),
-        attempts_max: random.range(1..=5) as u8,
-        stall_factor: random.pick(&[2, 8, 50]),
-        stall_ns_min: random.pick(&[20_000, 300_000, 1_000_000]),
-        slow_max: random.range(1..=8) as u8,
-        probe_ns: random.pick(&[10_000, 200_000, 1_000_000]),
-        probe_ns_max: 5_000_000,
-    }
+    Config::default()
+        .in_flight_max(random.pick(&[1, 3, 64, 4096]))
+        .attempts_max(random.range(1..=5) as u8)
+        .stall_factor(random.pick(&[2, 8, 50]))
+        .stall_ns_min(random.pick(&[20_000, 300_000, 1_000_000]))
+        .slow_max(random.range(1..=8) as u8)
+        .probe_ns(random.pick(&[10_000, 200_000, 1_000_000]))
+        .probe_ns_max(5_000_000)
 }
 
 /// Whatever may happen: what matters is that every request has its one right answer.
@@ -173,7 +172,7 @@ const PHASES: [u64; 3] = [300, 1_200, 1_500];
 fn watched_plan(random: &mut Random, paths: &Paths, plan: &mut Plan) {
     // The selector has to know the machine that it is on, and to be let do what it can.
     let stall_ns_min = 200_000;
-    plan.config = Config { stall_ns_min, probe_ns: 200_000, probe_ns_max: 5_000_000, ..Config::default() };
+    plan.config = Config::default().stall_ns_min(stall_ns_min).probe_ns(200_000).probe_ns_max(5_000_000);
     plan.between.jitter = plan.between.jitter.min(50);
     let slowest = slowest(paths);
     let mean = slowest.max(2 * plan.between.network_ns.1);

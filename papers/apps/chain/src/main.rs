@@ -131,7 +131,7 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Master(args) => master(args).await,
         Command::Serve(args) => {
-            let node = NodeConfig { listen: args.node, ..NodeConfig::default() };
+            let node = NodeConfig::default().listen(args.node);
             let host = serve::node(args.id, &args.master, args.lease.time(), node, args.listen).await?;
             println!("node {}: {}", args.id, host.url);
             tokio::signal::ctrl_c().await.context("no signals")
@@ -167,7 +167,7 @@ async fn master(args: MasterArgs) -> Result<()> {
 }
 
 async fn client(ask: &Ask) -> Result<Client> {
-    let config = NodeConfig { listen: SocketAddr::new(ask.at, 0), ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(SocketAddr::new(ask.at, 0));
     let node = Node::start(&config).await.with_context(|| format!("no node at {}", ask.at))?.0;
     Client::new(&ask.master, node, serve::options(ask.lease.time()), Duration::from_secs(ask.give_up))
 }

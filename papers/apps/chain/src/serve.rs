@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(10);
 /// How calls are made where nodes are taken for crashed after `lease`.
 #[must_use]
 pub fn options(lease: Duration) -> CallOptions {
-    CallOptions { ping_period: lease / 5, timeout: lease, ..CallOptions::default() }
+    CallOptions::default().ping_period(lease / 5).timeout(lease)
 }
 
 /// Starts the master of a chain of these, from head to tail.
@@ -91,7 +91,7 @@ struct Server {
 /// # Errors
 /// When it has no port, or the URL is none.
 pub async fn node(id: u32, master: &str, lease: Duration, config: NodeConfig, listen: SocketAddr) -> Result<Host> {
-    let own = NodeConfig { listen: SocketAddr::new(config.listen.ip(), 0), ..config.clone() };
+    let own = config.clone().listen(SocketAddr::new(config.listen.ip(), 0));
     let server = Arc::new(Server {
         replica: Mutex::new(Replica::new(id)),
         applied: watch::Sender::new(0),

@@ -81,14 +81,14 @@ async fn run_node(args: Serve) -> Result<()> {
     let ring = Ring::new(args.nodes.iter().map(place)).context("a ring has a node")?;
     let table = ring.table(place(&listen)).context("a member has a table")?;
     let directory = Directory::of(args.nodes.iter().map(|address| (name(place(address)), *address)));
-    let node = NodeConfig { listen, ..NodeConfig::default() };
+    let node = NodeConfig::default().listen(listen);
     let host = serve(table, node, directory, nodes::bind(args.listen).await?).await?;
     println!("{}: {}", name(place(&listen)), host.url);
     tokio::signal::ctrl_c().await.context("no signals")
 }
 
 async fn find(args: Find) -> Result<()> {
-    let config = NodeConfig { listen: SocketAddr::new(args.at, 0), ..NodeConfig::default() };
+    let config = NodeConfig::default().listen(SocketAddr::new(args.at, 0));
     let node = Node::start(&config).await.with_context(|| format!("no node at {}", args.at))?.0;
     let finder = Finder::new(&BTreeMap::from([(0, args.server)]), &node)?;
     let found = finder.find(0, place_of(args.key.as_bytes())).await;

@@ -90,14 +90,14 @@ async fn serve(args: Serve) -> Result<()> {
     let listen = *args.nodes.get(args.index).with_context(|| format!("no node {} among {count}", args.index))?;
     let part = Part::new(&World::new(&args.size), args.index as u64, count as u64);
     let directory = Directory::of((0..).map(walk::name).zip(args.nodes));
-    let node = NodeConfig { listen, ..NodeConfig::default() };
+    let node = NodeConfig::default().listen(listen);
     let host = walk::serve(part, node, directory, nodes::bind(args.listen).await?).await?;
     println!("part {} of {count}: {}", args.index, host.url);
     tokio::signal::ctrl_c().await.context("no signals")
 }
 
 async fn ask(args: Ask) -> Result<()> {
-    let node = walk::node(&NodeConfig { listen: SocketAddr::new(args.at, 0), ..NodeConfig::default() }).await?;
+    let node = walk::node(&NodeConfig::default().listen(SocketAddr::new(args.at, 0))).await?;
     let way = if args.hub { Way::Hub } else { Way::PassedOn };
     let rows = Asker::new(&args.servers, &node)?.ask(args.query, args.id, way).await;
     rows.map_err(|status| anyhow::anyhow!("{}", status.message()))?.iter().for_each(print);

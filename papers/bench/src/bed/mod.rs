@@ -115,14 +115,7 @@ impl Stage {
                 let hosts = bed.nodes().filter(|node| node.name().is_host()).map(|node| node.name().to_string());
                 let xdp = if hop == Hop::Xdp { hosts.collect() } else { Vec::new() };
                 let polls = hop == Hop::Polling;
-                let config = pathcall_element::Config {
-                    data: free,
-                    control: free,
-                    busy_poll: polls,
-                    cpu: polls.then_some(ANSWER_CPU),
-                    xdp,
-                    ..pathcall_element::Config::default()
-                };
+                let config = pathcall_element::Config::default().data(free).control(free).busy_poll(polls).cpu(polls.then_some(ANSWER_CPU)).xdp(xdp);
                 Some(party.run(move || Middle::start(free, config))?)
             }
         };
@@ -162,7 +155,7 @@ impl Middle {
         let interfaces = config.xdp.len();
         let listener = pathcall_control::bind(free).await?;
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
-        let config = pathcall_element::Config { controller: Some(controller.url()), ..config };
+        let config = config.controller(Some(controller.url()));
         let element = pathcall_element::run(config).await?;
         let native = element.attached().iter().filter(|attached| attached.native).count();
         ensure!(native == interfaces, "the XDP program is on {native} of {interfaces} interfaces, natively");

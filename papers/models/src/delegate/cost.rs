@@ -159,7 +159,7 @@ pub fn delegated(roots: &[Node], hosts: usize, seed: u64, cost: Cost) -> Taken {
         (0..hosts).map(|host| Worker::new(WorkerConfig::new(peer(host).node, address(host)))).collect();
     let mut out = Out::default();
     bench.works(0, cost.call);
-    let options = CallOptions { credit: 1 << 15, ..CallOptions::default() };
+    let options = CallOptions::default().credit(1 << 15);
     let call = caller.open(Instant(0), options).expect("room");
     for root in 0..roots.len() {
         let path = [root as u8];

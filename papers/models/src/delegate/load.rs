@@ -139,7 +139,7 @@ pub fn delegated(roots: &[Node], load: &Load) -> Loaded {
             bench.free[host] = bench.free[host].max(at);
             bench.works(host, cost.call);
             let now = Instant(bench.free[host]);
-            let options = CallOptions { credit: 1 << 15, ..CallOptions::default() };
+            let options = CallOptions::default().credit(1 << 15);
             let id = callers[host].open(now, options).expect("room");
             open.insert(id, call);
             for root in 0..roots.len() {

@@ -1,9 +1,7 @@
 //! The run: arrivals, the real selector, both hosts, in virtual time.
 
 use pathcall_place::exact::{Arrival, Solver};
-use pathcall_place::{
-    Config, Decision, Go, KindId, Outcome, PathId, Request, Selector, Strategy, Ticket, select::Released,
-};
+use pathcall_place::{Decision, Go, KindId, Outcome, PathId, Request, Selector, Strategy, Ticket, select::Released};
 use pathcall_sim::place::{Bed, Next};
 use pathcall_sim::queue::EventQueue;
 use pathcall_sim::random::Random;
@@ -254,7 +252,7 @@ fn chooser(setting: &Setting, run: &Run, plan: &[(u64, Vec<Request>)]) -> Choose
         Policy::Known => return Chooser::Known(known(setting, plan).into_iter()),
     };
     let in_flight_max = (run.messages * setting.traffic.parts).min(u32::MAX as usize) as u32;
-    let config = Config { in_flight_max, ..run.config };
+    let config = run.config.in_flight_max(in_flight_max);
     Chooser::Selector(Box::new(Selector::new(&setting.paths, strategy, config)))
 }
 

@@ -32,6 +32,7 @@ impl CallerConfig {
 
 /// How a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallOptions {
     /// Pause between two rounds of pings, and before the first. Most calls should need less (DPC §4.4.3).
     pub ping_period: Duration,
@@ -64,8 +65,11 @@ impl CallOptions {
     }
 }
 
-impl Default for CallOptions {
-    fn default() -> Self {
+/// Each field by a method.
+impl CallOptions {
+    /// Those of most calls.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             ping_period: Duration::from_millis(200),
             timeout: Duration::from_secs(1),
@@ -74,6 +78,54 @@ impl Default for CallOptions {
             traced: false,
             once: false,
         }
+    }
+
+    /// Sets [`Self::ping_period`].
+    #[must_use]
+    pub const fn ping_period(mut self, ping_period: Duration) -> Self {
+        self.ping_period = ping_period;
+        self
+    }
+
+    /// Sets [`Self::timeout`].
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`Self::deadline`].
+    #[must_use]
+    pub const fn deadline(mut self, deadline: Option<Duration>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets [`Self::credit`].
+    #[must_use]
+    pub const fn credit(mut self, credit: u32) -> Self {
+        self.credit = credit;
+        self
+    }
+
+    /// Sets [`Self::traced`].
+    #[must_use]
+    pub const fn traced(mut self, traced: bool) -> Self {
+        self.traced = traced;
+        self
+    }
+
+    /// Sets [`Self::once`].
+    #[must_use]
+    pub const fn once(mut self, once: bool) -> Self {
+        self.once = once;
+        self
+    }
+}
+
+impl Default for CallOptions {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -54,6 +54,7 @@ pub enum Transport {
 
 /// How a node is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeConfig {
     /// Where it listens; port 0 takes a free one. Not an unspecified address unless `reached` says where it is.
     pub listen: SocketAddr,
@@ -69,6 +70,58 @@ pub struct NodeConfig {
     pub depth_max: u8,
     /// A handler that neither replies nor delegates nor says that it gets on for so long counts as stalled.
     pub stall: Option<Duration>,
+}
+
+/// Each field by a method.
+impl NodeConfig {
+    /// Sets [`Self::listen`].
+    #[must_use]
+    pub fn listen(mut self, listen: SocketAddr) -> Self {
+        self.listen = listen;
+        self
+    }
+
+    /// Sets [`Self::reached`].
+    #[must_use]
+    pub fn reached(mut self, reached: Option<SocketAddr>) -> Self {
+        self.reached = reached;
+        self
+    }
+
+    /// Sets [`Self::transport`].
+    #[must_use]
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.transport = transport;
+        self
+    }
+
+    /// Sets [`Self::order`].
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// Sets [`Self::flush`].
+    #[must_use]
+    pub fn flush(mut self, flush: Duration) -> Self {
+        self.flush = flush;
+        self
+    }
+
+    /// Sets [`Self::depth_max`].
+    #[must_use]
+    pub fn depth_max(mut self, depth_max: u8) -> Self {
+        self.depth_max = depth_max;
+        self
+    }
+
+    /// Sets [`Self::stall`].
+    #[must_use]
+    pub fn stall(mut self, stall: Option<Duration>) -> Self {
+        self.stall = stall;
+        self
+    }
 }
 
 impl Default for NodeConfig {

@@ -237,7 +237,7 @@ requests:
     fn where_none_may_be_in_flight_one_is() {
         let application = Application::parse("one.yaml", APPLICATION).unwrap();
         let paths = Paths::of_host(&Hardware::preset(Preset::Direct), &application).unwrap();
-        let place = Place::new(paths, Strategy::Leo, Config { in_flight_max: 0, ..Config::default() });
+        let place = Place::new(paths, Strategy::Leo, Config::default().in_flight_max(0));
         let mut turn = place.select(KindId(0), 0).expect("room for one");
         assert!(place.select(KindId(0), 0).is_none());
         // It waits for its next turn, which needs room here, too.

@@ -12,7 +12,7 @@ use crate::dpc::plan::{Place, Plan, Servers};
 
 /// Starts a server, which runs as long as the runtime does.
 pub(crate) async fn serve(at: SocketAddr, plan: Plan, servers: Servers) -> Result<SocketAddr> {
-    let (node, requests) = Node::start(&NodeConfig { listen: at, ..NodeConfig::default() }).await?;
+    let (node, requests) = Node::start(&NodeConfig::default().listen(at)).await?;
     let address = node.address();
     tokio::spawn(async move {
         loop {
@@ -48,7 +48,7 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) async fn start(at: SocketAddr, plan: Plan, servers: Servers) -> Result<Self> {
-        let (node, _) = Node::start(&NodeConfig { listen: at, ..NodeConfig::default() }).await?;
+        let (node, _) = Node::start(&NodeConfig::default().listen(at)).await?;
         Ok(Self { node, plan, servers })
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Server {
 /// Starts one, which runs as long as the runtime does.
 pub(crate) async fn serve(at: SocketAddr, plan: Plan, servers: Servers<Server>) -> Result<Server> {
     let visit = move |step: Step, call: Call<Item>| visit(step, call, plan.clone(), servers.clone());
-    let node = NodeConfig { listen: at, ..NodeConfig::default() };
+    let node = NodeConfig::default().listen(at);
     let serving = Handlers::new().node(node).handle::<pb::delegated::ShapesVisit, _, _>(visit).start().await?;
     let listener = TcpListener::bind(at).await.context("no port for a server")?;
     let server = Server { url: format!("http://{}", listener.local_addr()?), node: serving.address() };
@@ -74,7 +74,7 @@ pub(crate) struct Stubs {
 
 impl Stubs {
     pub(crate) async fn start(at: SocketAddr, plan: Plan, servers: &Servers<Server>) -> Result<Self> {
-        let (node, _) = Node::start(&NodeConfig { listen: at, ..NodeConfig::default() }).await?;
+        let (node, _) = Node::start(&NodeConfig::default().listen(at)).await?;
         let channel = |server: &Server| {
             let builder = Channel::builder(server.url.clone(), &pb::PATHCALL)?.node(node.clone());
             Ok(ShapesClient::new(builder.connect_lazy()?))
