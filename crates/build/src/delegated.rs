@@ -1,15 +1,6 @@
-//! Methods that servers may pass on: what is wrong with them, and their types in Rust.
-//!
-//! A handler names a method by a type, which carries the types of its messages: so what it passes a call on
-//! to is checked by the compiler. The names of messages are those that prost gives them.
+//! Methods that servers may pass on: what is wrong with them.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
-
-use prost_build::{Module, Service, ServiceGenerator};
-use tonic_prost_build::FileDescriptorSet;
 
 use crate::diagnostic::Diagnostic;
 use crate::load::Marked;
@@ -67,33 +58,4 @@ pub(crate) fn resolve(marked: &[Marked], problems: &mut Vec<Diagnostic>) -> Vec<
     }
     methods.sort();
     methods
-}
-
-/// The types of a method's messages, as Rust code in the module of its package names them.
-pub(crate) type Types = HashMap<(String, String, String), (String, String)>;
-
-/// The types of all methods, by package, service and method.
-pub(crate) fn types(set: &FileDescriptorSet, extern_paths: &[(String, String)]) -> std::io::Result<Types> {
-    let types = Rc::new(RefCell::new(Types::new()));
-    let mut config = prost_build::Config::new();
-    for (proto, rust) in extern_paths {
-        config.extern_path(proto, rust);
-    }
-    config.service_generator(Box::new(Names(Rc::clone(&types))));
-    let module = |file: &prost_types::FileDescriptorProto| Module::from_protobuf_package_name(file.package());
-    config.generate(set.file.iter().map(|file| (module(file), file.clone())).collect())?;
-    drop(config);
-    Ok(Rc::try_unwrap(types).unwrap_or_default().into_inner())
-}
-
-/// Writes down how prost calls the messages of methods.
-struct Names(Rc<RefCell<Types>>);
-
-impl ServiceGenerator for Names {
-    fn generate(&mut self, service: Service, _: &mut String) {
-        for method in service.methods {
-            let key = (service.package.clone(), service.proto_name.clone(), method.proto_name);
-            self.0.borrow_mut().insert(key, (method.input_type, method.output_type));
-        }
-    }
 }

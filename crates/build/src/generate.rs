@@ -5,9 +5,10 @@ use std::fmt::Write;
 use pathcall_proto::manifest::{Kind, Modify};
 
 use crate::cloned::Cloned;
-use crate::delegated::{Delegated, Types};
+use crate::delegated::Delegated;
 use crate::placed::Placed;
 use crate::resolve::{Field, Method};
+use crate::stubs::Types;
 
 /// The text of `<package>.pathcall.rs`: `PATHCALL`, a `Manifest` of the runtime crate at `root`,
 /// whose descriptor is the file `descriptor` beside it; and the types that name delegated methods.

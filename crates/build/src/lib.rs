@@ -16,11 +16,11 @@
 //! [`Manifest`](pathcall_proto::manifest::Manifest), and the descriptors it includes.
 //!
 //! [`check`] does all but the writing, for the command `pathcall check`. Both report every mistake
-//! they find, each with its place ([`Diagnostic`]).
+//! they find, each with its place ([`Diagnostic`]). Without the feature `stubs`, which is on by default, there is only
+//! [`check`], and none of tonic's generator is built.
 
 #![warn(missing_docs)]
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -28,10 +28,13 @@ mod cloned;
 mod delegated;
 pub mod diagnostic;
 pub mod filter;
+#[cfg(feature = "stubs")]
 mod generate;
 mod load;
 mod placed;
 pub mod resolve;
+#[cfg(feature = "stubs")]
+mod stubs;
 
 pub use cloned::Cloned;
 pub use delegated::Delegated;
@@ -39,116 +42,10 @@ pub use diagnostic::{Diagnostic, Location, Severity};
 pub use placed::Placed;
 pub use resolve::Method;
 use resolve::Resolved;
+#[cfg(feature = "stubs")]
+pub use stubs::{Builder, Error, compile, configure};
+#[cfg(feature = "stubs")]
 pub use tonic_prost_build;
-
-/// Packages that are ours or protobuf's; nothing is generated for them.
-const FOREIGN_PACKAGES: [&str; 2] = ["pathcall", "google.protobuf"];
-
-/// Compiles `.proto` files with their filters, for `build.rs`. Filters are looked for beside the
-/// `.proto` that names them; `pathcall/types.proto` and `pathcall/options.proto` need not exist.
-///
-/// Cargo is told to run `build.rs` again when one of these files changes, but for those in `OUT_DIR`: who makes such a
-/// file from others prints `cargo::rerun-if-changed` of those.
-///
-/// # Errors
-/// Everything that is wrong with the files, or why a file could not be written.
-pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
-    configure().compile(protos, includes)
-}
-
-/// [`compile`] with choices.
-#[must_use]
-pub fn configure() -> Builder {
-    let tonic = tonic_prost_build::configure();
-    Builder { tonic, out_dir: None, runtime: String::new(), extern_paths: Vec::new() }.runtime("::pathcall")
-}
-
-/// Compiles, like [`compile`], and says what to do differently.
-#[derive(Debug, Clone)]
-pub struct Builder {
-    tonic: tonic_prost_build::Builder,
-    out_dir: Option<PathBuf>,
-    runtime: String,
-    /// Protobuf names, and where their types are in Rust.
-    extern_paths: Vec<(String, String)>,
-}
-
-impl Builder {
-    /// Changes the settings of tonic's generator. Its output directory and extern paths are set here, as what is
-    /// written beside the stubs asks for them, too.
-    #[must_use]
-    pub fn tonic(self, change: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder) -> Self {
-        Self { tonic: change(self.tonic), ..self }
-    }
-
-    /// Writes to this directory and not to `OUT_DIR`.
-    #[must_use]
-    pub fn out_dir(self, directory: impl AsRef<Path>) -> Self {
-        let directory = directory.as_ref().to_path_buf();
-        Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
-    }
-
-    /// Takes the types of a protobuf name and what is below it, such as `.common`, from a Rust path, such as
-    /// `::common::proto`, and generates none.
-    #[must_use]
-    pub fn extern_path(mut self, proto: impl Into<String>, rust: impl Into<String>) -> Self {
-        let (proto, rust) = (proto.into(), rust.into());
-        self.tonic = self.tonic.extern_path(&proto, &rust);
-        self.extern_paths.push((proto, rust));
-        self
-    }
-
-    /// The crate with the modules `types` and `manifest`: `::pathcall` unless changed. The stubs use
-    /// its codec.
-    #[must_use]
-    pub fn runtime(self, path: impl Into<String>) -> Self {
-        let runtime = path.into();
-        Self { tonic: self.tonic.codec_path(format!("{runtime}::types::Codec")), runtime, ..self }
-    }
-
-    /// See [`compile`].
-    ///
-    /// # Errors
-    /// As [`compile`].
-    pub fn compile(self, protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Result<(), Error> {
-        let out_dir = self.out_dir.or_else(|| std::env::var_os("OUT_DIR").map(PathBuf::from)).ok_or(Error::NoOutDir)?;
-        // A failed build script is run again in any case.
-        let loaded = load::load(&owned(protos), &owned(includes)).map_err(|problem| Error::Wrong(vec![*problem]))?;
-        rerun_if_changed(&loaded.paths);
-        let resolved = resolve::resolve(&loaded);
-        rerun_if_changed(&resolved.files);
-        if resolved.has_errors() {
-            return Err(Error::Wrong(resolved.problems));
-        }
-        for warning in &resolved.problems {
-            println!("cargo:warning={}", warning.to_string().replace('\n', " "));
-        }
-
-        let packages: BTreeSet<String> = loaded.set.file.iter().map(|file| file.package().to_owned()).collect();
-        let types = format!("{}::types", self.runtime);
-        let mut extern_paths = self.extern_paths;
-        extern_paths.push((".pathcall".to_owned(), types.clone()));
-        let names = match resolved.delegated.is_empty() {
-            true => delegated::Types::default(),
-            false => delegated::types(&loaded.set, &extern_paths).map_err(Error::Stubs)?,
-        };
-        self.tonic.extern_path(".pathcall", types).compile_fds(loaded.set).map_err(Error::Stubs)?;
-        for package in packages.iter().filter(|package| !FOREIGN_PACKAGES.contains(&package.as_str())) {
-            let methods: Vec<_> = resolved.methods.iter().filter(|method| method.package == *package).collect();
-            let stubs = prost_build::Module::from_protobuf_package_name(package).to_file_name_or("_");
-            let name = stubs.trim_end_matches(".rs");
-            let descriptor = format!("{name}.pathcall.bin");
-            let delegated: Vec<_> = resolved.delegated.iter().filter(|method| method.package == *package).collect();
-            let cloned: Vec<_> = resolved.cloned.iter().filter(|method| method.package == *package).collect();
-            let placed: Vec<_> = resolved.placed.iter().filter(|method| method.package == *package).collect();
-            let asked = generate::Asked { methods: &methods, delegated: &delegated, cloned: &cloned, placed: &placed };
-            let manifest = generate::manifest(package, &asked, &names, &self.runtime, &descriptor);
-            write(&out_dir.join(descriptor), &loaded.encoded)?;
-            write(&out_dir.join(format!("{name}.pathcall.rs")), manifest.as_bytes())?;
-        }
-        Ok(())
-    }
-}
 
 /// What [`check`] found in order.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,80 +104,6 @@ pub fn check_all(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> 
     Ok(Report { methods, delegated, cloned, placed, warnings })
 }
 
-/// Why nothing was generated.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The files are wrong.
-    #[error("{}", lines(.0))]
-    Wrong(Vec<Diagnostic>),
-    /// tonic's generator failed.
-    #[error("cannot generate stubs: {0}")]
-    Stubs(#[source] std::io::Error),
-    /// A file could not be written.
-    #[error("cannot write {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Run outside of a build script.
-    #[error("OUT_DIR is not set: call compile from build.rs, or name a directory with out_dir")]
-    NoOutDir,
-}
-
-/// As `Display`: what `main` of a build script prints of an error is its `Debug`.
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self::Wrong(_) = self {
-            // Off the line that starts with "Error:", so that tools find file and line.
-            writeln!(f)?;
-        }
-        write!(f, "{self}")
-    }
-}
-
-fn lines(problems: &[Diagnostic]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}
-
 fn owned(paths: &[impl AsRef<Path>]) -> Vec<PathBuf> {
     paths.iter().map(|path| path.as_ref().to_path_buf()).collect()
-}
-
-fn rerun_if_changed(paths: &[impl AsRef<Path>]) {
-    let out = std::env::var_os("OUT_DIR").map(PathBuf::from);
-    for path in watched(paths, out.as_deref()) {
-        println!("cargo:rerun-if-changed={}", path.display());
-    }
-}
-
-/// All but what a build script has written itself: it is newer than the run that wrote it, and every build would find a
-/// change.
-fn watched<'a>(paths: &'a [impl AsRef<Path>], out: Option<&'a Path>) -> impl Iterator<Item = &'a Path> {
-    let own = move |path: &Path| out.is_some_and(|out| path.starts_with(out));
-    paths.iter().map(AsRef::as_ref).filter(move |path| !own(path))
-}
-
-/// Writes, unless it is there already: an older time stamp spares a rebuild.
-fn write(path: &Path, contents: &[u8]) -> Result<(), Error> {
-    if std::fs::read(path).is_ok_and(|present| present == contents) {
-        return Ok(());
-    }
-    std::fs::write(path, contents).map_err(|source| Error::Write { path: path.to_path_buf(), source })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_build_script_writes_is_no_change_to_it() {
-        let paths = ["proto/app.proto", "/target/out/made.proto", "/target/outside.proto"];
-        let watched =
-            |out: Option<&str>| watched(&paths, out.map(Path::new)).map(Path::to_path_buf).collect::<Vec<_>>();
-        assert_eq!(watched(Some("/target/out")), [paths[0], paths[2]].map(PathBuf::from));
-        assert_eq!(watched(None), paths.map(PathBuf::from));
-    }
 }

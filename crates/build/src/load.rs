@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor, Value};
+use prost_types::FileDescriptorSet;
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver};
-use tonic_prost_build::FileDescriptorSet;
 
 use crate::diagnostic::{Diagnostic, Location};
 
@@ -24,6 +24,7 @@ const PLACE_OPTION: &str = "pathcall.place";
 const METHOD_OPTIONS: i32 = 4;
 
 /// Compiled files.
+#[cfg_attr(not(feature = "stubs"), expect(dead_code))]
 pub(crate) struct Loaded {
     /// Descriptors with comments, for the code generator; options are lost in it.
     pub(crate) set: FileDescriptorSet,

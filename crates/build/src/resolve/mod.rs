@@ -66,6 +66,7 @@ pub struct Field {
 }
 
 /// Everything that the methods come to, or everything that is wrong.
+#[cfg_attr(not(feature = "stubs"), expect(dead_code))]
 pub(crate) struct Resolved {
     pub(crate) methods: Vec<Method>,
     pub(crate) delegated: Vec<Delegated>,
