@@ -139,12 +139,6 @@ impl Bed {
     }
 }
 
-/// Has something happen, several times if need be: it shows in one of them.
-fn shown(so: impl FnMut() -> bool) {
-    const TIMES: usize = 8;
-    assert!(std::iter::repeat_with(so).take(TIMES).any(|shown| shown), "it shows in none of {TIMES} runs");
-}
-
 fn report(output: Output) -> Value {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("a report")
@@ -174,11 +168,11 @@ fn run_applications(mut bed: Bed, mode: &str) {
             Command::new(bed.application(name).get_program()).args(["--json", "--plain"]).output().expect("it runs"),
         );
         // Where the machine stands still, hosts do without the element for a while.
-        shown(|| {
+        until("the element adds little up", || {
             let ours = report(bed.application(name).output().expect("it runs"));
             assert_eq!(ours["digest"], plain["digest"], "{name}");
             println!("{name}: {ours}");
-            ours["element_share"].as_f64().expect("a share") > 0.3
+            ours["element_share"].as_f64().filter(|share| *share > 0.3)
         });
     }
     let counters = bed.known_counters();
@@ -220,10 +214,10 @@ fn calls_are_cloned_in_the_kernel() {
     // The values are held against what was stored.
     let read = ["demo", "--json", "--pool", &servers[0].1, "--servers", "2", "--load", "0.1", "--seconds", "1"];
     // Where the machine is busy its servers are, too: two that are idle are seen in one of several runs.
-    shown(|| {
+    until("few calls are cloned", || {
         let report = report(kv(3, &read).output().expect("it runs"));
         println!("{report}");
-        report["ways"][0]["extra"].as_f64().expect("a share") > 0.3
+        report["ways"][0]["extra"].as_f64().filter(|share| *share > 0.3)
     });
     let status = bed.status().expect("a status");
     let pool = &status["pools"][0];

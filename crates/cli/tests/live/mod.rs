@@ -49,10 +49,10 @@ fn snat_passes_connections_while_servers_come_and_go() {
     // No flow is left there: it may go.
     bed.stop("s1");
     traffic.until_short(20);
-    // The same element adds maps up meanwhile.
-    let words = bed.count_words();
-    let share = words["element_share"].as_f64().expect("a share");
-    assert!(share > 0.3, "the element adds up: {words}");
+    // The same element adds maps up meanwhile, but for moments in which the machine stands still.
+    let share = until("the element adds little up", || {
+        bed.count_words()["element_share"].as_f64().filter(|share| *share > 0.3)
+    });
 
     let counted = traffic.end();
     let status = bed.status();
@@ -91,17 +91,23 @@ fn one_service_uses_all_abilities_by_an_element_that_carries_a_function() {
     let traffic = Traffic::start(&bed, PATIENT_S);
     traffic.until_short(5);
     let service = Photos::start(&bed);
-    let [photos, plain] = [&["--front", &service.front][..], &["--plain"]].map(|way| service.call(way));
+    let plain = service.call(&["--plain"]);
+    // Where the machine stands still, hosts do without the element for a while, or without an accelerator.
+    let photos = until("not every ability is used", || {
+        let photos = service.call(&["--front", &service.front]);
+        assert_eq!(photos["digest"], plain["digest"], "{photos:#}");
+        println!("{photos:#}");
+        let share = |name: &str| photos[name].as_f64().expect("a share");
+        let made = ["cpu", "acc"].map(|role| photos["thumbnails"][role].as_u64().expect("a count"));
+        let trace = photos["trace"].as_str().expect("a trace");
+        let all = share("likes_in_element") > 0.3
+            && share("cloned") > 0.1
+            && made.iter().all(|made| *made > 0)
+            && ["/Find: ", "/LookUp: ", "/Fetch ("].iter().all(|part| trace.contains(part));
+        all.then_some(photos)
+    });
     traffic.until_short(5);
     let counted = traffic.end();
-
-    assert_eq!(photos["digest"], plain["digest"], "{photos:#}");
-    let share = |name: &str| photos[name].as_f64().expect("a share");
-    assert!(share("likes_in_element") > 0.3 && share("cloned") > 0.1, "{photos:#}");
-    let made = ["cpu", "acc"].map(|role| photos["thumbnails"][role].as_u64().expect("a count"));
-    assert!(made[0] > 0 && made[1] > 0, "{photos:#}");
-    let trace = photos["trace"].as_str().expect("a trace");
-    assert!(["/Find: ", "/LookUp: ", "/Fetch ("].iter().all(|part| trace.contains(part)), "{trace}");
 
     let status = bed.status();
     println!(
