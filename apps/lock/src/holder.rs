@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::Transport;
+use apps_report::way::{Transport, tonic_channel};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -62,7 +62,7 @@ impl Holder {
 impl Stub {
     async fn connect(url: &str, args: &Args) -> Result<Self> {
         if args.way.plain {
-            return Ok(Self::Plain(LockClient::connect(url.to_owned()).await?));
+            return Ok(Self::Plain(LockClient::new(tonic_channel(url.to_owned()).await?)));
         }
         let channel = pathcall::Channel::connect(url.to_owned(), &PATHCALL).await?;
         Ok(Self::Pathcall(LockClient::new(channel)))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way};
+use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
 use apps_report::{Report, digest};
 use clap::{Parser, ValueEnum};
 use pathcall::types::StrintMap;
@@ -176,7 +176,7 @@ fn choose(args: &Args, client: u64, section: u64) -> Vec<u64> {
 async fn client(url: String, args: Args, id: u64, counters: Arc<Vec<Counter>>) -> Result<(Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if args.way.plain {
-        return Ok((contend(LockClient::connect(url).await?, &args, id, &counters).await?, lanes));
+        return Ok((contend(LockClient::new(tonic_channel(url).await?), &args, id, &counters).await?, lanes));
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
     let latencies = contend(LockClient::new(channel.clone()), &args, id, &counters).await?;

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way};
+use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -197,7 +197,7 @@ async fn agent(
 ) -> Result<(Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if plain {
-        return Ok((report(MonitorClient::connect(url).await?, index, batches).await?, lanes));
+        return Ok((report(MonitorClient::new(tonic_channel(url).await?), index, batches).await?, lanes));
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
     let latencies = report(MonitorClient::new(channel.clone()), index, batches).await?;
@@ -231,7 +231,7 @@ fn noted(payload: &str) -> String {
 async fn query(url: String, plain: bool) -> Result<Table> {
     let request = pb::QueryRequest::default();
     let reply = if plain {
-        MonitorClient::connect(url).await?.max_decoding_message_size(usize::MAX).query(request).await?
+        MonitorClient::new(tonic_channel(url).await?).max_decoding_message_size(usize::MAX).query(request).await?
     } else {
         let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
         MonitorClient::new(channel).max_decoding_message_size(usize::MAX).query(request).await?

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use apps_report::nodes;
+use apps_report::way::tonic_channel;
 use clap::{Args, Parser, Subcommand};
 use pathcall::delegate::Trace;
 use photos::load::{self, Caller, KINDS, Plan};
@@ -120,7 +121,7 @@ async fn plain(args: &Demo, servers: &[Running]) -> Result<Report> {
     for _ in 0..args.callers {
         let mut readers = Vec::new();
         for server in servers {
-            readers.push(PhotosClient::connect(server.url.clone()).await?);
+            readers.push(PhotosClient::new(tonic_channel(server.url.clone()).await?));
         }
         callers.push(Caller { front: readers[0].clone(), readers });
     }

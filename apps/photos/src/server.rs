@@ -9,8 +9,11 @@ use pathcall::delegate::{Directory, NodeConfig, Serving};
 use pathcall::place::{Hardware, Placing};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint};
+
+use apps_report::way;
 
 use crate::hops;
 use crate::pb::PATHCALL;
@@ -104,9 +107,9 @@ pub async fn plain() -> Result<Vec<Running>> {
     for seed in 0..NAMES.len() as u64 {
         let next = running.last().map(|after| client(&after.url)).transpose()?;
         let (listener, url) = listen(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)).await?;
-        let router = tonic::transport::Server::builder().add_service(PhotosServer::new(Part::plain(seed, next)));
+        let routes = Routes::new(PhotosServer::new(Part::plain(seed, next)));
         let mut task = JoinSet::new();
-        task.spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
+        task.spawn(way::serve(routes, None, TcpIncoming::from(listener).with_nodelay(Some(true))));
         running.push(Running { url, pathcall: None, serving: None, _task: task });
     }
     running.reverse();
@@ -152,10 +155,9 @@ pub async fn start(name: Name, at: SocketAddr, known: Known<'_>) -> Result<Runni
         builder = builder.without_maps();
     }
     let pathcall = builder.build().await.with_context(|| format!("{name} does not start"))?;
-    let part = PhotosServer::new(Part::processor(name as u64));
-    let router = tonic::transport::Server::builder().layer(pathcall.layer()).add_service(part);
+    let routes = Routes::new(PhotosServer::new(Part::processor(name as u64)));
     let mut task = JoinSet::new();
-    task.spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
+    task.spawn(way::serve(routes, Some(&pathcall), TcpIncoming::from(listener).with_nodelay(Some(true))));
     Ok(Running { url, pathcall: Some(pathcall), serving: Some(serving), _task: task })
 }
 

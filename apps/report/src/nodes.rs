@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use pathcall::Manifest;
 use pathcall::delegate::{CallOptions, Handlers, Node, Serving};
 use tokio::net::TcpListener;
+use tonic::codegen::BoxFuture;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
@@ -32,8 +33,8 @@ pub struct Host {
 ///
 /// # Errors
 /// When there is no port.
-pub async fn host(manifest: &'static Manifest, handlers: Handlers, listen: SocketAddr) -> Result<Host> {
-    host_on(manifest, handlers, bind(listen).await?).await
+pub fn host(manifest: &'static Manifest, handlers: Handlers, listen: SocketAddr) -> BoxFuture<Host, Error> {
+    Box::pin(async move { host_on(manifest, handlers, bind(listen).await?).await })
 }
 
 /// A place for a server: its URL is known before it starts.
@@ -48,13 +49,15 @@ pub async fn bind(listen: SocketAddr) -> Result<TcpListener> {
 ///
 /// # Errors
 /// When its node has no port.
-pub async fn host_on(manifest: &'static Manifest, handlers: Handlers, listener: TcpListener) -> Result<Host> {
-    let url = format!("http://{}", listener.local_addr()?);
-    let serving = handlers.start().await?;
-    let server = pathcall::Server::builder(manifest).handlers(serving.clone()).build().await?;
-    let router = tonic::transport::Server::builder().layer(server.layer()).add_routes(Routes::default());
-    tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
-    Ok(Host { url, serving })
+pub fn host_on(manifest: &'static Manifest, handlers: Handlers, listener: TcpListener) -> BoxFuture<Host, Error> {
+    Box::pin(async move {
+        let url = format!("http://{}", listener.local_addr()?);
+        let serving = handlers.start().await?;
+        let server = pathcall::Server::builder(manifest).handlers(serving.clone()).build().await?;
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        tokio::spawn(crate::way::serve(Routes::default(), Some(&server), incoming));
+        Ok(Host { url, serving })
+    })
 }
 
 /// A channel that connects at its first call, and calls by this node.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use clap::Args;
 use pathcall::Manifest;
 use pathcall::channel::ClientStats;
@@ -10,10 +10,12 @@ use prost::Message;
 use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{BoxFuture, Service};
 use tonic::server::NamedService;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint};
 
 use crate::place::Places;
 
@@ -62,35 +64,50 @@ impl Way {
             + Sync
             + 'static,
     {
-        let way = self.clone();
-        self.places.serve(async move { way.serve_here(service, manifest).await }).await
+        self.places.serve(self.serve_here(Routes::new(service), manifest)).await
     }
 
-    async fn serve_here<S>(&self, service: S, manifest: &'static Manifest) -> Result<Host>
-    where
-        S: Service<Request<Body>, Response = Response<Body>, Error = std::convert::Infallible, Future: Send>
-            + NamedService
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-    {
-        let listener = TcpListener::bind((self.places.serve_at, 0)).await.context("no port for the server")?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        if self.plain {
-            tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
-            return Ok(Host { url, server: None });
-        }
-        let mut builder = pathcall::Server::builder(manifest).advertise(&url);
-        if let Some(controller) = &self.controller {
-            builder = builder.controller(controller);
-        }
-        let server = builder.build().await?;
-        let layered = tonic::transport::Server::builder().layer(server.layer()).add_service(service);
-        tokio::spawn(layered.serve_with_incoming(incoming));
-        Ok(Host { url, server: Some(server) })
+    fn serve_here(&self, routes: Routes, manifest: &'static Manifest) -> BoxFuture<Host, Error> {
+        let way = self.clone();
+        Box::pin(async move {
+            let listener = TcpListener::bind((way.places.serve_at, 0)).await.context("no port for the server")?;
+            let url = format!("http://{}", listener.local_addr()?);
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            if way.plain {
+                tokio::spawn(serve(routes, None, incoming));
+                return Ok(Host { url, server: None });
+            }
+            let mut builder = pathcall::Server::builder(manifest).advertise(&url);
+            if let Some(controller) = &way.controller {
+                builder = builder.controller(controller);
+            }
+            let server = builder.build().await?;
+            tokio::spawn(serve(routes, Some(&server), incoming));
+            Ok(Host { url, server: Some(server) })
+        })
     }
+}
+
+/// Serves these, with a server of Pathcall around them or without, as long as it is polled. Boxed, as
+/// [`tonic_channel`]: what is below is compiled once, and not with each application.
+pub fn serve(
+    routes: Routes,
+    server: Option<&pathcall::Server>,
+    incoming: TcpIncoming,
+) -> BoxFuture<(), tonic::transport::Error> {
+    let builder = tonic::transport::Server::builder();
+    match server.map(pathcall::Server::layer) {
+        None => Box::pin({ builder }.add_routes(routes).serve_with_incoming(incoming)),
+        Some(layer) => Box::pin(builder.layer(layer).add_routes(routes).serve_with_incoming(incoming)),
+    }
+}
+
+/// A channel of tonic's own.
+///
+/// # Errors
+/// When nobody answers at this URL.
+pub fn tonic_channel(url: String) -> BoxFuture<Channel, Error> {
+    Box::pin(async move { Ok(Endpoint::from_shared(url)?.connect().await?) })
 }
 
 impl Host {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way};
+use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use model::{Data, Model};
@@ -127,7 +127,7 @@ async fn worker(url: String, plain: bool, data: Arc<Data>, index: usize, epochs:
     let shard = data.shard(index, WORKERS);
     if plain {
         // The plain path sums doubles; it is given quantised ones to be comparable.
-        return descend(TrainingClient::connect(url).await?, &data, &shard, epochs, quantise).await;
+        return descend(TrainingClient::new(tonic_channel(url).await?), &data, &shard, epochs, quantise).await;
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
     let client = TrainingClient::new(channel.clone());

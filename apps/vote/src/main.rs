@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use apps_report::way::{Bytes, Lanes, Transport, Way};
+use apps_report::way::{Bytes, Lanes, Transport, Way, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
@@ -176,7 +176,7 @@ impl Votes {
 async fn voter(url: String, args: Args, id: u32) -> Result<(Vec<Duration>, Lanes)> {
     let mut lanes = Lanes::default();
     if args.way.plain {
-        return Ok((vote(&VoteClient::connect(url).await?, &args, id).await?, lanes));
+        return Ok((vote(&VoteClient::new(tonic_channel(url).await?), &args, id).await?, lanes));
     }
     let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
     let latencies = vote(&VoteClient::new(channel.clone()), &args, id).await?;

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use apps_report::place::Places;
+use apps_report::way::{self, tonic_channel};
 use apps_report::{Report, digest};
 use clap::Parser;
 use pathcall::types::StrintMap;
 use prost::Message;
 use tokio::net::TcpListener;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 
@@ -152,9 +154,9 @@ async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(S
     let listener = TcpListener::bind(address).await.context("no port for the server")?;
     let url = format!("http://{}", listener.local_addr()?);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    let service = MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX);
+    let routes = Routes::new(MapReduceServer::new(handler.clone()).max_decoding_message_size(usize::MAX));
     if args.plain {
-        tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming));
+        tokio::spawn(way::serve(routes, None, incoming));
         return Ok((url, None));
     }
     let mut builder = pathcall::Server::builder(&pb::PATHCALL).advertise(&url);
@@ -162,8 +164,7 @@ async fn serve(args: &Args, handler: &Handler, address: SocketAddr) -> Result<(S
         builder = builder.controller(controller);
     }
     let owner = builder.build().await?;
-    let layered = tonic::transport::Server::builder().layer(owner.layer()).add_service(service);
-    tokio::spawn(layered.serve_with_incoming(incoming));
+    tokio::spawn(way::serve(routes, Some(&owner), incoming));
     Ok((url, Some(owner)))
 }
 
@@ -176,7 +177,7 @@ async fn client(
 ) -> Result<(Vec<Duration>, u64, u64)> {
     let mut latencies = Vec::new();
     if plain {
-        let mut client = MapReduceClient::connect(url).await?;
+        let mut client = MapReduceClient::new(tonic_channel(url).await?);
         for map in batches {
             let began = Instant::now();
             client.reduce_by_key(pb::ReduceRequest { kvs: Some(StrintMap { map }) }).await?;
@@ -209,7 +210,7 @@ async fn client(
 async fn query(url: String, plain: bool) -> Result<Counts> {
     let request = pb::QueryRequest::default();
     let reply = if plain {
-        MapReduceClient::connect(url).await?.max_decoding_message_size(usize::MAX).query(request).await?
+        MapReduceClient::new(tonic_channel(url).await?).max_decoding_message_size(usize::MAX).query(request).await?
     } else {
         let channel = pathcall::Channel::connect(url, &pb::PATHCALL).await?;
         MapReduceClient::new(channel).max_decoding_message_size(usize::MAX).query(request).await?

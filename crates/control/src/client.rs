@@ -12,6 +12,7 @@ use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{ApplicationGrant, ElementGrant, RegisterApplicationRequest, RegisterElementRequest};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tonic::codegen::BoxFuture;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
@@ -73,12 +74,15 @@ impl Controller {
     ///
     /// # Errors
     /// When nobody answers.
-    pub async fn connect(&self) -> Result<ControllerClient<Channel>, ControllerError> {
-        let channel = self.endpoint.connect().await.map_err(|error| ControllerError::Unreachable {
-            url: self.endpoint.uri().to_string().trim_end_matches('/').to_owned(),
-            reason: innermost(&error),
-        })?;
-        Ok(ControllerClient::new(channel))
+    pub fn connect(&self) -> BoxFuture<ControllerClient<Channel>, ControllerError> {
+        let endpoint = self.endpoint.clone();
+        Box::pin(async move {
+            let channel = endpoint.connect().await.map_err(|error| ControllerError::Unreachable {
+                url: endpoint.uri().to_string().trim_end_matches('/').to_owned(),
+                reason: innermost(&error),
+            })?;
+            Ok(ControllerClient::new(channel))
+        })
     }
 
     /// Takes ownership of an application and keeps it until the registration is dropped. Every

@@ -10,6 +10,7 @@ use pathcall_proto::v1::controller_server::ControllerServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tonic::codegen::BoxFuture;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -85,33 +86,35 @@ pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
 ///
 /// # Errors
 /// When the store can't be used; nothing is left running.
-pub async fn serve(listener: TcpListener, config: Config) -> Result<Handle, Error> {
-    let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
-    let (messages, received) = mpsc::unbounded_channel();
-    let place = config.store;
-    let opening = tokio::task::spawn_blocking(move || {
-        let store = Store::open(&place)?;
-        Engine::start(store, config.timing, received)
-    });
-    let (engine, effects) = opening.await.map_err(Error::Defect)??;
-    let nodes = Nodes::new(boot_id());
-    let service = ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes)));
-    let (failure, failures) = mpsc::channel(2);
-    let engine = supervise(failure.clone(), engine.run(effects));
+pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> {
+    Box::pin(async move {
+        let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
+        let (messages, received) = mpsc::unbounded_channel();
+        let place = config.store;
+        let opening = tokio::task::spawn_blocking(move || {
+            let store = Store::open(&place)?;
+            Engine::start(store, config.timing, received)
+        });
+        let (engine, effects) = opening.await.map_err(Error::Defect)??;
+        let nodes = Nodes::new(boot_id());
+        let service = ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes)));
+        let (failure, failures) = mpsc::channel(2);
+        let engine = supervise(failure.clone(), engine.run(effects));
 
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(config.keep_alive))
-        .http2_keepalive_timeout(Some(config.keep_alive))
-        .max_concurrent_streams(STREAMS_MAX)
-        .add_service(service);
-    let server = supervise(failure, async move {
-        let stopped = async { drop(stopped.await) };
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        server.serve_with_incoming_shutdown(incoming, stopped).await.map_err(Error::Serve)
-    });
-    tracing::info!(%addr, "controller started");
-    Ok(Handle { addr, messages, nodes, stop, engine, server, failures })
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = Server::builder()
+            .http2_keepalive_interval(Some(config.keep_alive))
+            .http2_keepalive_timeout(Some(config.keep_alive))
+            .max_concurrent_streams(STREAMS_MAX)
+            .add_service(service);
+        let server = supervise(failure, async move {
+            let stopped = async { drop(stopped.await) };
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            server.serve_with_incoming_shutdown(incoming, stopped).await.map_err(Error::Serve)
+        });
+        tracing::info!(%addr, "controller started");
+        Ok(Handle { addr, messages, nodes, stop, engine, server, failures })
+    })
 }
 
 /// Tells this start of a controller from others.

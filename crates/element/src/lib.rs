@@ -37,6 +37,7 @@ use pathcall_proto::v1::element_server::ElementServer;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
+use tonic::codegen::BoxFuture;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
@@ -215,48 +216,50 @@ pub struct Handle {
 ///
 /// # Errors
 /// When an address can't be bound or the configuration can't work; nothing is left running.
-pub async fn run(config: Config) -> Result<Handle, Error> {
-    let controller = match &config.controller {
-        Some(url) => Some((register::controller(url)?, config.reached_by()?)),
-        None => None,
-    };
-    let listener =
-        TcpListener::bind(config.control).await.map_err(|e| Error::bind(Port::Control, config.control, e))?;
-    let control = listener.local_addr().map_err(|e| Error::bind(Port::Control, config.control, e))?;
-    let plane = PlaneThread::start(&config).await?;
-    let data = plane.local_addr();
-
-    // Another start is another boot: tables are empty again, and changes meant for the last one
-    // must not reach this one. 0 stays free for "unknown".
-    let boot_id = rand::random_range(1..=u64::MAX);
-    let (known, registration) = watch::channel(Registration::default());
-    let mut register = JoinSet::new();
-    if let Some((controller, reached)) = controller {
-        let request = RegisterElementRequest {
-            boot_id,
-            data_address: SocketAddr::new(reached.data, data.port()).to_string(),
-            control_address: format!("http://{}", SocketAddr::new(reached.control, control.port())),
-            rows: saturate(config.size.rows),
-            lanes: saturate(config.size.lanes),
-            slots: saturate(config.size.slots),
+pub fn run(config: Config) -> BoxFuture<Handle, Error> {
+    Box::pin(async move {
+        let controller = match &config.controller {
+            Some(url) => Some((register::controller(url)?, config.reached_by()?)),
+            None => None,
         };
-        register.spawn(register::keep_registered(controller, request, known));
-        register.spawn(plane::keep_known(plane.handle(), registration.clone()));
-    }
+        let listener =
+            TcpListener::bind(config.control).await.map_err(|e| Error::bind(Port::Control, config.control, e))?;
+        let control = listener.local_addr().map_err(|e| Error::bind(Port::Control, config.control, e))?;
+        let plane = PlaneThread::start(&config).await?;
+        let data = plane.local_addr();
 
-    let (stop, stopped) = oneshot::channel();
-    let service = ElementServer::new(Control::new(boot_id, plane.handle()));
-    let server = Server::builder().add_service(service);
-    let mut service = JoinSet::new();
-    service.spawn(async move {
-        let stopped = async { drop(stopped.await) };
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
-            tracing::error!(%control, %error, "the element's control service ended");
+        // Another start is another boot: tables are empty again, and changes meant for the last one
+        // must not reach this one. 0 stays free for "unknown".
+        let boot_id = rand::random_range(1..=u64::MAX);
+        let (known, registration) = watch::channel(Registration::default());
+        let mut register = JoinSet::new();
+        if let Some((controller, reached)) = controller {
+            let request = RegisterElementRequest {
+                boot_id,
+                data_address: SocketAddr::new(reached.data, data.port()).to_string(),
+                control_address: format!("http://{}", SocketAddr::new(reached.control, control.port())),
+                rows: saturate(config.size.rows),
+                lanes: saturate(config.size.lanes),
+                slots: saturate(config.size.slots),
+            };
+            register.spawn(register::keep_registered(controller, request, known));
+            register.spawn(plane::keep_known(plane.handle(), registration.clone()));
         }
-    });
-    tracing::info!(%data, %control, boot_id, "element started");
-    Ok(Handle { data, control, boot_id, registration, stop, service, _register: register, plane })
+
+        let (stop, stopped) = oneshot::channel();
+        let service = ElementServer::new(Control::new(boot_id, plane.handle()));
+        let server = Server::builder().add_service(service);
+        let mut service = JoinSet::new();
+        service.spawn(async move {
+            let stopped = async { drop(stopped.await) };
+            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+                tracing::error!(%control, %error, "the element's control service ended");
+            }
+        });
+        tracing::info!(%data, %control, boot_id, "element started");
+        Ok(Handle { data, control, boot_id, registration, stop, service, _register: register, plane })
+    })
 }
 
 impl Handle {

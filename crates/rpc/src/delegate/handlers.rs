@@ -17,6 +17,7 @@ use prost::Message;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::Status;
+use tonic::codegen::BoxFuture;
 use tonic::metadata::MetadataMap;
 
 use super::call::{Call, Inner};
@@ -161,42 +162,44 @@ impl Handlers {
     ///
     /// # Errors
     /// [`StartError`].
-    pub async fn start(self) -> Result<Serving, StartError> {
-        if let Some(path) = self.twice {
-            return Err(StartError::Twice(path));
-        }
-        let address = self.node.listen;
-        let started = Node::resume(&self.node, self.history).await;
-        let (node, requests, mut forgotten) = started.map_err(|source| StartError::Node { address, source })?;
-        // It ends with the node; without anybody to tell, what it hears of goes nowhere.
-        let forget = self.forget;
-        tokio::spawn(async move {
-            while let Some((call, request)) = forgotten.next().await {
-                forget.iter().for_each(|forget| forget(call, request));
+    pub fn start(self) -> BoxFuture<Serving, StartError> {
+        Box::pin(async move {
+            if let Some(path) = self.twice {
+                return Err(StartError::Twice(path));
             }
-        });
-        let directory = match self.controller {
-            None => self.directory,
-            Some((address, name)) => {
-                let controller = registry::endpoint(&address);
-                let controller = controller.map_err(|source| StartError::Controller { address, source })?;
-                Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
-            }
-        };
-        let permits = Arc::new(Semaphore::new(self.at_once));
-        let shared = Arc::new(Shared { handlers: self.handlers, placed: OnceLock::new(), directory });
-        let working = Arc::clone(&shared);
-        let task = tokio::spawn(async move {
-            // Permits first: a request that is taken is worked on, the others keep the node's order.
-            while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
-                let (request, shared) = (requests.receive().await, Arc::clone(&working));
-                tokio::spawn(async move {
-                    work(request, &shared).await;
-                    drop(permit);
-                });
-            }
-        });
-        Ok(Serving(Arc::new(Running { node, config: self.node, shared, task })))
+            let address = self.node.listen;
+            let started = Node::resume(&self.node, self.history).await;
+            let (node, requests, mut forgotten) = started.map_err(|source| StartError::Node { address, source })?;
+            // It ends with the node; without anybody to tell, what it hears of goes nowhere.
+            let forget = self.forget;
+            tokio::spawn(async move {
+                while let Some((call, request)) = forgotten.next().await {
+                    forget.iter().for_each(|forget| forget(call, request));
+                }
+            });
+            let directory = match self.controller {
+                None => self.directory,
+                Some((address, name)) => {
+                    let controller = registry::endpoint(&address);
+                    let controller = controller.map_err(|source| StartError::Controller { address, source })?;
+                    Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
+                }
+            };
+            let permits = Arc::new(Semaphore::new(self.at_once));
+            let shared = Arc::new(Shared { handlers: self.handlers, placed: OnceLock::new(), directory });
+            let working = Arc::clone(&shared);
+            let task = tokio::spawn(async move {
+                // Permits first: a request that is taken is worked on, the others keep the node's order.
+                while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
+                    let (request, shared) = (requests.receive().await, Arc::clone(&working));
+                    tokio::spawn(async move {
+                        work(request, &shared).await;
+                        drop(permit);
+                    });
+                }
+            });
+            Ok(Serving(Arc::new(Running { node, config: self.node, shared, task })))
+        })
     }
 }
 
