@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use apps_load::Random;
-use pathcall::channel::Scheme;
+use apps_report::way::{self, tonic_channel};
+use pathcall::channel::CloneOptions;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tonic::Status;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 
 use crate::load::{Kind, Read};
@@ -123,32 +125,30 @@ impl Cluster {
             builder = builder.controller(controller);
         }
         let server = builder.build().await?;
-        let router = tonic::transport::Server::builder().layer(server.layer()).add_service(KvServer::new(service));
-        self.tasks.spawn(router.serve_with_incoming(incoming));
+        self.tasks.spawn(way::serve(Routes::new(KvServer::new(service)), Some(&server), incoming));
         self.urls.push(url);
         self.servers.push(server);
         Ok(())
     }
 
     fn add_plain(&mut self, (incoming, url): (TcpIncoming, String), service: KvService) {
-        let router = tonic::transport::Server::builder().add_service(KvServer::new(service));
-        self.tasks.spawn(router.serve_with_incoming(incoming));
+        self.tasks.spawn(way::serve(Routes::new(KvServer::new(service)), None, incoming));
         self.urls.push(url);
     }
 
-    /// A client; of pathcall's servers, one whose calls are made as their methods say, or as this scheme does.
+    /// A client; of pathcall's servers, one whose calls are made as their methods say, or with these options.
     ///
     /// # Errors
     /// When it does not connect.
-    pub async fn client(&self, scheme: Option<Scheme>) -> Result<Client> {
+    pub async fn client(&self, options: Option<CloneOptions>) -> Result<Client> {
         if self.servers.is_empty() {
             let mut stubs = Vec::new();
             for url in &self.urls {
-                stubs.push(KvClient::connect(url.clone()).await.context("no plain channel")?);
+                stubs.push(KvClient::new(tonic_channel(url.clone()).await.context("no plain channel")?));
             }
             return Ok(Client::Plain(stubs.into()));
         }
-        Client::of_pool(&self.urls[0], scheme).await
+        Client::of_pool(&self.urls[0], options).await
     }
 
     /// The servers' ends of pathcall, in the order of their stores; none of plain ones.
@@ -163,10 +163,10 @@ impl Client {
     ///
     /// # Errors
     /// When it does not connect.
-    pub async fn of_pool(server: &str, scheme: Option<Scheme>) -> Result<Self> {
+    pub async fn of_pool(server: &str, options: Option<CloneOptions>) -> Result<Self> {
         let mut builder = pathcall::Channel::builder(server.to_owned(), &PATHCALL)?;
-        if let Some(scheme) = scheme {
-            builder = builder.scheme(scheme);
+        if let Some(options) = options {
+            builder = builder.cloned(options);
         }
         let channel = builder.connect().await.context("no channel")?;
         Ok(Self::Pathcall { stub: KvClient::new(channel.clone()), channel })

@@ -17,7 +17,7 @@ use apps_load::{Jitter, Latencies, Plan, Run, Service, open_loop};
 use clap::{Args, Parser, Subcommand};
 use kv::cluster::Work;
 use kv::{Client, Cluster, Kind, Mix, Store, Waits, picture};
-use pathcall::channel::Scheme;
+use pathcall::channel::CloneOptions;
 use serde::Serialize;
 
 /// Load that does not count: connections open, the element learns of queues.
@@ -179,7 +179,9 @@ impl Working {
 }
 
 /// How calls go to a pool: as their methods say, and without clones.
-const WAYS: [(&str, Option<Scheme>); 2] = [("clone", None), ("random", Some(Scheme::Random))];
+fn kinds() -> [(&'static str, Option<CloneOptions>); 2] {
+    [("clone", None), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
+}
 
 impl Demo {
     /// From servers in this process.
@@ -188,8 +190,8 @@ impl Demo {
         let stores = vec![self.working.store().await?; usize::from(self.servers)];
         let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
         let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
-        for (name, scheme) in WAYS {
-            ways.push(Way::make(name, &pathcall.client(scheme).await?, &mix, plan).await?);
+        for (name, options) in kinds() {
+            ways.push(Way::make(name, &pathcall.client(options).await?, &mix, plan).await?);
         }
         drop(pathcall);
         let plain = Cluster::plain(&stores, &work).await?;
@@ -200,8 +202,8 @@ impl Demo {
     /// From the pool of a server.
     async fn elsewhere(&self, server: &str) -> Result<Vec<Way>> {
         let mut ways = Vec::new();
-        for (name, scheme) in WAYS {
-            let client = Client::of_pool(server, scheme).await?;
+        for (name, options) in kinds() {
+            let client = Client::of_pool(server, options).await?;
             ways.push(Way::make(name, &client, &self.mix(), self.plan()).await?);
         }
         Ok(ways)

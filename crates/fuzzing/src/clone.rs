@@ -1,4 +1,4 @@
-//! Frames to the hosts' ends of cloned calls: a caller, a server's queue, a coordinator. The input is a sequence of
+//! Frames to the hosts' ends of cloned calls: a caller, a server's queue. The input is a sequence of
 //! frames, each after what is to be done with it and its length, and time passes between them. Identity fields are
 //! made right, so that the fuzzer gets past the doors. No panic; each call ends once; what is kept and what is sent is
 //! bounded by what was asked.
@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Ask, Budget, Caller, CallerConfig, Coordinator, CoordinatorConfig, Event, Hedge, Options, Pool, Scheme, To, Worker,
-    WorkerConfig,
+    Ask, Balance, Blame, Budget, Caller, CallerConfig, Event, Hedge, Options, Pool, To, Worker, WorkerConfig,
 };
 use pathcall_wire::base::{MAGIC, VERSION};
 use pathcall_wire::clone::{CloneFrame, MAX_PARTS, PART};
@@ -30,16 +29,25 @@ const SENT_MAX: usize = 20 * MAX_PARTS;
 enum At {
     Caller,
     Server,
-    Coordinator,
 }
 
 /// Takes one input.
 pub fn run(data: &[u8]) {
-    let (mut caller, mut worker, mut coordinator) = parties();
+    let (mut caller, mut worker) = parties();
     let (mut open, mut now, mut rest) = (HashSet::new(), Instant(0), data);
-    for (nth, scheme) in Scheme::ALL.into_iter().enumerate() {
+    for nth in 0..8 {
         let hedge = (nth % 3 == 0).then_some(Hedge { delay: Duration::from_millis(nth as u64), max_attempts: 3 });
-        let options = Options { cancel: nth % 2 == 0, purse: nth as u8 % 3, hedge, ..scheme.options() };
+        let balance = [Balance::Random, Balance::Shortest, Balance::RoundRobin][nth % 3];
+        let options = Options {
+            clone: nth % 4 < 2,
+            twice: nth == 2,
+            steered: nth == 4,
+            balance,
+            cancel: nth % 2 == 0,
+            purse: nth as u8 % 3,
+            hedge,
+            ..Options::default()
+        };
         let request = Bytes::from(vec![nth as u8; nth * 700]);
         open.insert(caller.ask(now, Ask { request, options }).expect("room"));
     }
@@ -47,31 +55,25 @@ pub fn run(data: &[u8]) {
         let (bytes, after) = after.split_at(after.len().min((*len).into()));
         (rest, now) = (after, now + Duration::from_millis(u64::from(op >> 5) * 3));
         let mut frame = bytes.to_vec();
-        let at = [At::Caller, At::Server, At::Coordinator][usize::from(op & 3) % 3];
+        let at = [At::Caller, At::Server][usize::from(op & 1)];
         name_rightly(&mut frame, at, op & 4 != 0);
         match at {
             At::Caller => caller.receive(now, &frame),
             At::Server => worker.receive(now, &frame),
-            At::Coordinator => coordinator.receive(now, &frame),
         }
         match op >> 3 & 3 {
             1 => caller.pool(now, pool(u32::from(*len))),
-            2 => coordinator.pool(pool(u32::from(*len))),
-            3 => work(now, &mut worker, *len),
+            2 | 3 => work(now, &mut worker, *len),
             _ => worker.moved(u16::from(*len) % 4),
         }
         caller.poll(now);
         worker.poll(now);
-        coordinator.poll(now);
-        let sent = drain(|out| caller.transmit(now, out))
-            + drain(|out| worker.transmit(now, out))
-            + drain(|out| coordinator.transmit(now, out));
+        let sent = drain(|out| caller.transmit(now, out)) + drain(|out| worker.transmit(now, out));
         assert!(sent <= SENT_MAX, "{sent} frames at once");
         while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.event() {
             assert!(open.remove(&call), "{call:?} has ended before");
         }
         assert!(worker.waiting() <= QUEUE_MAX && worker.busy() <= 2 && worker.memory() <= MEMORY_MAX);
-        assert!(coordinator.waiting() <= QUEUE_MAX);
     }
     caller.poll(now + Duration::from_secs(60));
     while let Some(Event::Answered(call, _) | Event::Failed(call, _)) = caller.event() {
@@ -84,7 +86,7 @@ fn pool(servers: u32) -> Pool {
     Pool { gaid: GAID, version: 1 + servers, servers: (SERVER..=SERVER + servers % 4).collect() }
 }
 
-fn parties() -> (Caller, Worker, Coordinator) {
+fn parties() -> (Caller, Worker) {
     let budgets = vec![Budget::default(), Budget { share: 0.1, burst: 2.0, per_second: 1.0 }];
     let caller = CallerConfig { last_call: 0, budgets, ..CallerConfig::new(CALLER, INCARNATION, pool(3), 1) };
     let worker = WorkerConfig {
@@ -94,15 +96,7 @@ fn parties() -> (Caller, Worker, Coordinator) {
         remembered: 8,
         ..WorkerConfig::new(GAID, SERVER, INCARNATION, 0, 2)
     };
-    let coordinator = CoordinatorConfig {
-        pool: pool(3),
-        switch_id: 1,
-        workers: 2,
-        queue_max: QUEUE_MAX,
-        lost_after: Duration::from_millis(50),
-        seed: 1,
-    };
-    (Caller::new(Instant(0), caller), Worker::new(worker), Coordinator::new(coordinator))
+    (Caller::new(Instant(0), caller), Worker::new(worker))
 }
 
 /// Makes identity fields and lengths right; `whole` parts are as long as those before the last are.
@@ -115,7 +109,7 @@ fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
     let Some(head) = frame.first_chunk_mut::<HEAD>() else { return };
     let byte = |at: usize| u32::from(head[at]);
     let flags = u16::from_be_bytes([head[4], head[5]]) & !Flags::TOKEN;
-    let answers = at == At::Caller || at == At::Coordinator && byte(5) % 2 == 1;
+    let answers = at == At::Caller;
     let (host, server) = (CALLER + byte(19) % 2, SERVER + byte(27) % 4);
     let repr = BaseRepr {
         magic: MAGIC,
@@ -130,8 +124,6 @@ fn name_rightly(frame: &mut Vec<u8>, at: At, whole: bool) {
         dst: match at {
             At::Caller => CALLER,
             At::Server => SERVER,
-            At::Coordinator if answers => host,
-            At::Coordinator => server,
         },
         dst_incarnation: INCARNATION,
         slot: 0,
@@ -152,7 +144,7 @@ fn work(now: Instant, worker: &mut Worker, how: u8) {
         // Too long replies are errors; what was dropped or is done is.
         let _ = match how % 4 {
             0 => worker.finish(work.id, reply(usize::from(how) * 200)),
-            1 => worker.fail(work.id, reply(usize::from(how))),
+            1 => worker.fail(work.id, reply(usize::from(how)), if how > 99 { Blame::Server } else { Blame::Request }),
             2 => worker.finish(work.id, reply(MAX_PARTS * PART + 1)),
             _ => {
                 worker.drop_work(work.id);
@@ -161,7 +153,7 @@ fn work(now: Instant, worker: &mut Worker, how: u8) {
         };
         assert!(worker.finish(work.id, Bytes::new()).is_err(), "it is done with");
     }
-    while worker.unwanted().is_some() {}
+    while worker.unwanted().is_some() || worker.given_up().is_some() {}
 }
 
 /// Takes what is to be sent; how many frames.

@@ -73,12 +73,7 @@ pub mod channel {
     pub use pathcall_rpc::channel::builder::{Builder, ConnectError, FLOWS};
     pub use pathcall_rpc::channel::journal::JournalError;
     pub use pathcall_rpc::channel::stats::{ApplicationStats, CallerStats, CarriedStats, ChannelStats, ClientStats};
-    pub use pathcall_rpc::channel::{ParseSchemeError, Scheme};
-}
-
-/// What clones calls in a host, to be compared with.
-pub mod coordinator {
-    pub use pathcall_rpc::coordinator::{Coordinator, CoordinatorStats};
+    pub use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
 }
 
 /// Calls that servers pass on: handlers, what they can do, nodes; callers and traces.

@@ -14,10 +14,11 @@
 //! In the order that a call meets them: [`Channel`] ([`channel`]) takes it from the stub;
 //! [`message`] cuts the typed field out of the encoded bytes; [`Server`] ([`server`]) lets callers
 //! join and passes the rest on; `assemble` puts the reply together. Methods that servers may pass on are
-//! [`delegate`]'s, those that a pool of servers answers are `cloned`'s; a
-//! [`coordinator`] is what they are compared with. `application` groups methods by
+//! [`delegate`]'s, those that a pool of servers answers are `cloned`'s. `application` groups methods by
 //! `AppName`, `deadline` and `awake` watch the time, `names` numbers keys that are too long for a frame, `status` words the
 //! failures.
+
+//! What connects, starts or serves is a boxed future: programs that await it would compile all that it does once more.
 
 #![warn(missing_docs)]
 
@@ -26,7 +27,6 @@ mod assemble;
 mod awake;
 pub mod channel;
 mod cloned;
-pub mod coordinator;
 mod deadline;
 pub mod delegate;
 mod headers;

@@ -37,7 +37,7 @@ macro_rules! mutants {
             pub const DELEGATE: &'static [Self] = &[ $( Self::$delegate, )* ];
             /// All of *clone* in the element.
             pub const CLONE: &'static [Self] = &[ $( Self::$clone, )* ];
-            /// All of *clone* in hosts: callers, workers, coordinators.
+            /// All of *clone* in hosts: callers, workers.
             pub const CLONE_HOSTS: &'static [Self] = &[ $( Self::$hosts, )* ];
             /// All of flows whose receivers acknowledge at once.
             pub const FLOW: &'static [Self] = &[ $( Self::$flow, )* ];
@@ -327,8 +327,6 @@ mutants! {
         CloneQueueUnbounded,
         /// The server keeps for ever what has come in part.
         ClonePartialKept,
-        /// The coordinator does not note that a server is idle again.
-        CloneLoadKept,
     }
     flow {
         /// Nothing is sent again before its time-out if nothing is acknowledged.

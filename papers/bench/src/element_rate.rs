@@ -30,8 +30,7 @@ fn run(bench: &mut Bench) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let reflector = reflector()?;
     for (shape, expected) in Shape::ALL.into_iter().zip([0.5, 0.3]) {
-        let element =
-            runtime.block_on(pathcall_element::run(Config::default().data(FREE).control(FREE)))?;
+        let element = runtime.block_on(pathcall_element::run(Config::default().data(FREE).control(FREE)))?;
         let mut through = Generator::new(&runtime, shape, element.data_addr())?;
         runtime.block_on(install(&element, shape, through.link.local_addr()))?;
         let mut bare = Generator::new(&runtime, shape, reflector)?;

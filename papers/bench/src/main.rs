@@ -78,7 +78,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use harness::{Bench, Figure, REPS, REPS_QUICK, Settings, Side};
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 
 /// All figures of *map*, *clone*, *function* and *place*, in the order in which they are made; those of *delegate*
 /// come after them.

@@ -46,8 +46,7 @@ impl Network {
     pub(crate) async fn start_with(element: pathcall_element::Config) -> Result<Self> {
         let listener = pathcall_control::bind(FREE).await?;
         let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
-        let config =
-            element.data(FREE).control(FREE).controller(Some(controller.url()));
+        let config = element.data(FREE).control(FREE).controller(Some(controller.url()));
         let element = pathcall_element::run(config).await?;
         let mut registration = element.registration();
         let known = registration.wait_for(|registration| matches!(registration, Registration::Known { .. }));

@@ -2,8 +2,8 @@
 //! three of 15 and three of 8.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
 use pathcall_models::clone::Bed;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Figure, Panels};
 use crate::netclone::model::{HIGH, bimodal, exp, paper};

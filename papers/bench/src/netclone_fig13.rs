@@ -2,7 +2,7 @@
 //! time: how often queues are empty, and what cloning gains at a load of 0.9, run by run.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::netclone::model::{self, HIGH as JITTER, exp, paper};

@@ -2,8 +2,8 @@
 //! while for every answer that comes, wanted or not.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
 use pathcall_models::clone::Bed;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Better, Figure, Metric, Panels};
 use crate::netclone::model::{HIGH, exp, paper};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use apps_load::{Jitter, Plan, Service};
-use pathcall_endpoint::clone::{Budget, Scheme};
+use pathcall_endpoint::clone::Budget;
+use pathcall_models::clone::Scheme;
 use pathcall_models::clone::{Bed, Run, measure};
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};

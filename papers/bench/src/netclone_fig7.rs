@@ -2,7 +2,7 @@
 //! program and the real ends: six servers of 15 workers, jitter p = 0.01 × 15.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 use pathcall_models::clone::Workload;
 
 use crate::harness::{Bench, Figure, Panel, Panels};

@@ -2,7 +2,7 @@
 //! sixth machine that is LÆDGE's coordinator.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Figure, Panels};
 use crate::netclone::model::{HIGH, exp, rack};

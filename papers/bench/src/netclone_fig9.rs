@@ -1,7 +1,7 @@
 //! `netclone-fig9`: with two, four and six servers (NetClone Fig. 9), in virtual time.
 
 use anyhow::Result;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Figure, Panels};
 use crate::netclone::model::{HIGH, exp, rack};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use apps_load::{Jitter, Plan, Service};
-use pathcall_endpoint::clone::{Budget, Scheme};
+use pathcall_endpoint::clone::Budget;
+use pathcall_models::clone::Scheme;
 
 use crate::harness::{Bench, Better, Figure, Line, Metric, Panel, Panels};
 use crate::netclone::CEILING;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::Scheme;
 use pathcall_models::Histogram;
+use pathcall_models::clone::Scheme;
 use pathcall_models::clone::{Bed, Measured, Run, Workload, measure};
 
 /// Loads over which improvements are averaged.

@@ -3,13 +3,12 @@
 //!
 //! ```text
 //!            requests                                      requests, clones
-//! Caller ────────────────▶ element, or a Coordinator ─────────────────────▶ Worker ─▶ n workers
+//! Caller ────────────────▶ element ───────────────────────────────────────▶ Worker ─▶ n workers
 //!    ▲ ◀── the first answer ──────┘ ◀──────── answers, each with the queue's length ──┘
 //! ```
 //!
 //! [`Caller`] has the calls of one endpoint and answers each once, whatever comes; [`Worker`] has the queue of a
-//! server. [`Coordinator`] stands where the element stands and decides as LÆDGE does. [`Scheme`] names what can be
-//! compared. All take frames and `now`, and give frames (`transmit`), events and the next deadline; none does I/O,
+//! server. Both take frames and `now`, and give frames (`transmit`), events and the next deadline; none does I/O,
 //! reads a clock or knows of tokens: who drives them signs what leaves and drops what is not signed.
 //!
 //! A request takes effect at several servers, or several times at one; only calls that are [idempotent](
@@ -17,15 +16,13 @@
 
 mod assembly;
 mod caller;
-mod coordinator;
 mod draw;
-mod scheme;
+mod options;
 mod worker;
 
 pub use caller::{Answer, Ask, AskError, CallId, Caller, CallerConfig, CallerStats, Event, Failure};
-pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats};
-pub use scheme::{Balance, Budget, Hedge, Options, ParseSchemeError, Scheme};
-pub use worker::{FinishError, Work, WorkId, Worker, WorkerConfig, WorkerStats};
+pub use options::{Balance, Budget, Hedge, Options};
+pub use worker::{Blame, FinishError, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 
 /// Payload of the longest request or answer in bytes; longer ones go by HTTP/2.
 pub const MESSAGE_MAX: usize = pathcall_wire::clone::MAX_PARTS * pathcall_wire::clone::PART;
@@ -44,7 +41,7 @@ pub struct Pool {
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum To {
-    /// To the element of the pool, or to the coordinator in its place.
+    /// To the element of the pool.
     Element,
     /// To this endpoint, past the element.
     Endpoint(u32),

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pathcall_endpoint::clone::Scheme;
+use pathcall_endpoint::clone;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
 use pathcall_endpoint::flow::SPENT;
 use pathcall_proto::manifest::Manifest;
+use tonic::codegen::BoxFuture;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use super::delegated::Delegating;
@@ -40,8 +41,7 @@ pub struct Builder {
     options: Options,
     journal: Option<PathBuf>,
     node: Option<Node>,
-    scheme: Option<Scheme>,
-    coordinator: Option<SocketAddr>,
+    cloned: Option<clone::Options>,
     habits: Habits,
 }
 
@@ -92,8 +92,7 @@ impl Builder {
             catalogue,
             journal: None,
             node: None,
-            scheme: None,
-            coordinator: None,
+            cloned: None,
             habits: Habits::default(),
             options: Options {
                 local_address: None,
@@ -188,17 +187,10 @@ impl Builder {
         self
     }
 
-    /// Makes cloned calls in this way, whatever their methods say of cloning and balance: what is to be compared
-    /// differs in nothing else. Budget, cancellation and the hedging policy, where the scheme hedges, are the
-    /// method's.
-    pub fn scheme(mut self, scheme: Scheme) -> Self {
-        self.scheme = Some(scheme);
-        self
-    }
-
-    /// Where a coordinator is, that takes the element's place for [`Scheme::Coordinator`].
-    pub fn coordinator(mut self, address: SocketAddr) -> Self {
-        self.coordinator = Some(address);
+    /// Makes cloned calls with these options, whatever their methods say of cloning and balance: to compare. Budget,
+    /// cancellation and deadline are the method's, and so is its hedging policy, if these options hedge.
+    pub fn cloned(mut self, options: clone::Options) -> Self {
+        self.cloned = Some(options);
         self
     }
 
@@ -219,12 +211,14 @@ impl Builder {
     ///
     /// # Errors
     /// When nobody answers, or two manifests give an application different filters.
-    pub async fn connect(self) -> Result<Channel, ConnectError> {
-        let endpoint = self.dialled()?;
-        let transport = Transport::connect(&endpoint)
-            .await
-            .map_err(|source| ConnectError::Transport { uri: endpoint.uri().to_string(), source })?;
-        self.channel(transport)
+    pub fn connect(self) -> BoxFuture<Channel, ConnectError> {
+        Box::pin(async move {
+            let endpoint = self.dialled()?;
+            let transport = Transport::connect(&endpoint)
+                .await
+                .map_err(|source| ConnectError::Transport { uri: endpoint.uri().to_string(), source })?;
+            self.channel(transport)
+        })
     }
 
     /// A channel that connects at its first call.
@@ -253,11 +247,11 @@ impl Builder {
         }
         let budgets: Vec<f64> = self.catalogue.all_cloned().map(|method| method.budget).collect();
         let pooled = !budgets.is_empty();
-        let terms = Terms { dial: self.dial, options: self.options, budgets, coordinator: self.coordinator };
+        let terms = Terms { dial: self.dial, options: self.options, budgets };
         let pool = pooled.then(|| Pool::follow(transport.clone(), terms));
         let inner = Inner {
             pool,
-            scheme: self.scheme,
+            override_cloned: self.cloned,
             transport,
             catalogue: self.catalogue,
             slots,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pathcall_endpoint::clone::{Ask, AskError, Balance, Hedge, MESSAGE_MAX, Options, Scheme};
+use pathcall_endpoint::clone::{Ask, AskError, Balance, Hedge, MESSAGE_MAX, Options};
 use pathcall_endpoint::driver::clone::CallError;
 use pathcall_proto::manifest::{self, Cloned};
 use tonic::Status;
@@ -64,7 +64,7 @@ impl Inner {
         self.counters.cloned.add();
         let purse = self.catalogue.nth_cloned(method).and_then(|nth| u8::try_from(nth).ok()).unwrap_or(u8::MAX);
         let left = deadline.left();
-        let options = options(method, self.scheme, left.unwrap_or(NO_DEADLINE));
+        let options = options(method, self.override_cloned, left.unwrap_or(NO_DEADLINE));
         let options = Options { purse, timed: left.is_some(), ..options };
         let mut asked = pin!(session.ask(Ask { request, options }));
         let answer = if session.has_heard() {
@@ -156,12 +156,12 @@ fn seal(parts: &http::request::Parts, deadline: Deadline, body: &Bytes) -> Optio
     (sealed.len() <= MESSAGE_MAX).then_some(sealed)
 }
 
-/// How a call is made: as its method says, or by what it is to be compared with.
-fn options(method: &Cloned, scheme: Option<Scheme>, deadline: Duration) -> Options {
+/// How a call is made: as its method says, or as its channel does.
+fn options(method: &Cloned, channel: Option<Options>, deadline: Duration) -> Options {
     let hedge = method
         .hedging
         .map(|hedging| Hedge { delay: Duration::from_nanos(hedging.delay_ns), max_attempts: hedging.max_attempts });
-    let Some(scheme) = scheme else {
+    let Some(options) = channel else {
         let balance = match method.balance {
             manifest::Balance::Random => Balance::Random,
             manifest::Balance::Shortest => Balance::Shortest,
@@ -169,7 +169,6 @@ fn options(method: &Cloned, scheme: Option<Scheme>, deadline: Duration) -> Optio
         };
         return Options { clone: method.clone, balance, hedge, cancel: method.cancel, deadline, ..Options::default() };
     };
-    let options = scheme.options();
     Options { hedge: options.hedge.map(|usual| hedge.unwrap_or(usual)), cancel: method.cancel, deadline, ..options }
 }
 
@@ -190,7 +189,7 @@ mod tests {
     };
 
     #[test]
-    fn a_call_is_made_as_its_method_says_or_as_a_scheme_does() {
+    fn a_call_is_made_as_its_method_says_or_as_its_channel_does() {
         let deadline = Duration::from_secs(7);
         let own = options(&METHOD, None, deadline);
         let expected = Options {
@@ -203,9 +202,11 @@ mod tests {
         };
         assert_eq!(own, expected);
         let hedging = Some(Hedging { delay_ns: 5_000_000, max_attempts: 3, non_fatal: 0 });
-        let hedged = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Hedging), deadline);
+        let unhurried = Hedge { delay: Duration::from_millis(10), max_attempts: 2 };
+        let slow = Options { clone: false, hedge: Some(unhurried), ..Options::default() };
+        let hedged = options(&Cloned { hedging, ..METHOD }, Some(slow), deadline);
         assert_eq!(hedged.hedge, Some(Hedge { delay: Duration::from_millis(5), max_attempts: 3 }));
-        let random = options(&Cloned { hedging, ..METHOD }, Some(Scheme::Random), deadline);
+        let random = options(&Cloned { hedging, ..METHOD }, Some(Options { hedge: None, ..slow }), deadline);
         assert_eq!((random.clone, random.balance, random.hedge), (false, Balance::Random, None));
     }
 }

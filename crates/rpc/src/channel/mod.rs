@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-pub use pathcall_endpoint::clone::{ParseSchemeError, Scheme};
+pub use pathcall_endpoint::clone::{Balance, Hedge, Options as CloneOptions};
 use pathcall_proto::manifest::Manifest;
 use tonic::Status;
 use tonic::body::Body;
@@ -99,7 +99,7 @@ struct Inner {
     /// Its part in a pool, if there are methods that one answers.
     pool: Option<Pool>,
     /// How their calls are made, if not as they say.
-    scheme: Option<Scheme>,
+    override_cloned: Option<CloneOptions>,
     habits: Habits,
     counters: Counters,
 }

@@ -12,7 +12,6 @@
 
 mod follow;
 
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,8 +33,6 @@ pub(super) struct Terms {
     pub(super) dial: Dial,
     /// Extra requests of each method, as a share of its calls.
     pub(super) budgets: Vec<f64>,
-    /// What stands where the element stands: a coordinator, to be compared with.
-    pub(super) coordinator: Option<SocketAddr>,
 }
 
 /// A channel's part in a pool.

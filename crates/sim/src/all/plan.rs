@@ -141,7 +141,7 @@ fn map(random: &mut Random) -> Scenario {
 
 /// A pool at the element.
 fn clone(random: &mut Random) -> clone::Plan {
-    let mut plan = drawn(random, clone::plan::generate, |plan| !plan.coordinated);
+    let mut plan = clone::plan::generate(random.bits());
     plan.incidents.retain(|(_, incident)| !matches!(incident, clone::plan::Incident::Restart { .. }));
     plan
 }

@@ -1,30 +1,23 @@
-//! What stands between callers and servers: the switch program, or LÆDGE's coordinator; watched while it works.
+//! What stands between callers and servers: the switch program, watched while it works.
 
-use std::time::Duration;
-
-use pathcall_endpoint::clone::{Coordinator, CoordinatorConfig, Pool, To};
+use pathcall_endpoint::clone::Pool;
 use pathcall_program::clone::CloneSize;
 use pathcall_program::{Action, Endpoint, Profile, Program, Reason, Size};
-use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, MAX_FRAME, clone};
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, clone};
 
 use super::judge::Wrong;
 use super::plan::Plan;
 use super::world::GAID;
 use crate::switch::Switch;
 
-/// The element, or the coordinator in its place.
+/// The element.
 pub(super) struct Element {
-    what: What,
+    switch: Switch,
     /// Whether it is told of the pool again once it has lost it: not while it is silent.
     pub(super) silent: bool,
     /// The pool that it was told of last.
     version: u32,
     servers: Vec<u32>,
-}
-
-enum What {
-    Program(Switch),
-    Coordinator(Box<Coordinator>),
 }
 
 /// A frame that leaves for an endpoint.
@@ -38,49 +31,29 @@ pub(super) struct Leaving {
 impl Element {
     /// One that has just started; `shared`: the element of several worlds, which stands there.
     pub(super) fn new(plan: &Plan, shared: Option<Switch>) -> Self {
-        let what = if plan.coordinated {
-            What::Coordinator(Box::new(Coordinator::new(CoordinatorConfig {
-                pool: Pool { gaid: GAID, ..Pool::default() },
-                switch_id: 3,
-                workers: plan.servers.iter().map(|server| server.workers).min().unwrap_or(1),
-                queue_max: 20,
-                lost_after: Duration::from_millis(60),
-                seed: plan.seed,
-            })))
-        } else {
-            What::Program(shared.unwrap_or_else(|| Switch::own(blank(plan, Size { rows: 0, lanes: 0, slots: 0 }))))
-        };
-        Self { what, silent: false, version: 0, servers: Vec::new() }
+        let switch = shared.unwrap_or_else(|| Switch::own(blank(plan, Size { rows: 0, lanes: 0, slots: 0 })));
+        Self { switch, silent: false, version: 0, servers: Vec::new() }
     }
 
     /// The same once it has lost all that it knew.
     pub(super) fn lost(&self, plan: &Plan) -> Self {
-        match &self.what {
-            What::Coordinator(_) => Self::new(plan, None),
-            What::Program(switch) => {
-                let switch = switch.lost(|| blank(plan, Size { rows: 0, lanes: 0, slots: 0 }));
-                Self::new(plan, Some(switch))
-            }
-        }
+        let switch = self.switch.lost(|| blank(plan, Size { rows: 0, lanes: 0, slots: 0 }));
+        Self::new(plan, Some(switch))
     }
 
     /// The controller tells it who is there.
     pub(super) fn install(&mut self, pool: &Pool, endpoints: &[(u32, u32)]) -> Result<(), String> {
         self.version = pool.version;
         self.servers.clone_from(&pool.servers);
-        match &mut self.what {
-            What::Coordinator(coordinator) => coordinator.pool(pool.clone()),
-            What::Program(switch) => switch.change(|tables| {
-                for &(endpoint, incarnation) in endpoints {
-                    let entry = Endpoint { endpoint, incarnation, gaid: GAID, slot_base: 0, slots: 0 };
-                    tables.set_endpoint(entry).map_err(|error| error.to_string())?;
-                }
-                let Pool { gaid, version, servers } = pool.clone();
-                let pool = pathcall_program::Pool { gaid, version, servers };
-                tables.install_pool(pool).map_err(|error| error.to_string())
-            })?,
-        }
-        Ok(())
+        self.switch.change(|tables| {
+            for &(endpoint, incarnation) in endpoints {
+                let entry = Endpoint { endpoint, incarnation, gaid: GAID, slot_base: 0, slots: 0 };
+                tables.set_endpoint(entry).map_err(|error| error.to_string())?;
+            }
+            let Pool { gaid, version, servers } = pool.clone();
+            let pool = pathcall_program::Pool { gaid, version, servers };
+            tables.install_pool(pool).map_err(|error| error.to_string())
+        })
     }
 
     /// What it was told of the pool last, since it lost what it knew.
@@ -89,46 +62,16 @@ impl Element {
         told.then(|| Pool { gaid: GAID, version: self.version, servers: self.servers.clone() })
     }
 
-    pub(super) fn poll(&mut self, now: Instant) {
-        if let What::Coordinator(coordinator) = &mut self.what {
-            coordinator.poll(now);
-        }
-    }
-
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        match &self.what {
-            What::Coordinator(coordinator) => coordinator.deadline(),
-            What::Program(_) => None,
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        match &self.what {
-            What::Coordinator(coordinator) => coordinator.is_empty(),
-            What::Program(_) => true,
-        }
-    }
-
     /// Second answers that it has stopped since it started.
     pub(super) fn filtered(&self) -> u64 {
-        match &self.what {
-            What::Coordinator(coordinator) => coordinator.stats().redundant,
-            What::Program(switch) => switch.look(|program| program.counters().drop_filtered),
-        }
+        self.switch.look(|program| program.counters().drop_filtered)
     }
 
     /// Takes a frame; what leaves at once.
     pub(super) fn receive(&mut self, now: Instant, mut bytes: Vec<u8>) -> Result<Vec<Leaving>, Wrong> {
         let before = bytes.clone();
         let loads = self.loads();
-        let switch = match &mut self.what {
-            What::Coordinator(coordinator) => {
-                coordinator.receive(now, &bytes);
-                return Ok(Vec::new());
-            }
-            What::Program(switch) => &*switch,
-        };
-        let verdict = switch.process(now, &mut bytes, false);
+        let verdict = self.switch.process(now, &mut bytes, false);
         bytes.truncate(verdict.len);
         let mut leaving = Vec::new();
         match verdict.action {
@@ -136,7 +79,7 @@ impl Element {
             Action::Clone(to) => {
                 let mut copy = bytes.clone();
                 leaving.push(Leaving { to, bytes, cloned: true });
-                if let Action::Forward(to) = switch.recirculate(&mut copy).action {
+                if let Action::Forward(to) = self.switch.recirculate(&mut copy).action {
                     leaving.push(Leaving { to, bytes: copy, cloned: false });
                 }
             }
@@ -146,29 +89,13 @@ impl Element {
         Ok(leaving)
     }
 
-    /// What the coordinator sends meanwhile.
-    pub(super) fn transmit(&mut self, now: Instant) -> Option<Leaving> {
-        let What::Coordinator(coordinator) = &mut self.what else { return None };
-        let mut out = vec![0; MAX_FRAME];
-        let (to, len) = coordinator.transmit(now, &mut out)?;
-        out.truncate(len);
-        let To::Endpoint(to) = to else { return None };
-        let request = |frame: CloneFrame<&[u8]>| {
-            frame.kind() == Kind::CloneRequest && frame.head().clo() == clone::ORIGINAL && frame.head().part() == 0
-        };
-        let cloned = CloneFrame::new_checked(out.as_slice()).is_ok_and(request);
-        Some(Leaving { to, bytes: out, cloned })
-    }
-
     fn loads(&self) -> Option<Vec<u16>> {
-        let What::Program(switch) = &self.what else { return None };
-        switch.look(|program| program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec()))
+        self.switch.look(|program| program.tables().loads(GAID).ok().map(|(loads, _)| loads.to_vec()))
     }
 
     /// Whether what the program did is what its tables say.
     fn watch(&self, before: &[u8], action: Action, leaving: &[Leaving], loads: Option<&[u16]>) -> Result<(), Wrong> {
-        let What::Program(switch) = &self.what else { return Ok(()) };
-        switch.look(|program| match program.tables().loads(GAID) {
+        self.switch.look(|program| match program.tables().loads(GAID) {
             Ok((loads, shadows)) if loads != shadows => {
                 Err(Wrong::Shadow { loads: loads.to_vec(), shadows: shadows.to_vec() })
             }

@@ -14,8 +14,7 @@ impl World<'_> {
         match node {
             Node::Caller(index) => self.drain_caller(index),
             Node::Server(index) => self.drain_server(index),
-            Node::Element => self.drain_coordinator(),
-            Node::Stranger => Ok(()),
+            Node::Element | Node::Stranger => Ok(()),
         }
     }
 

@@ -1,10 +1,10 @@
-//! Calls that any of several servers can answer: real callers, servers and coordinators around the real switch
-//! program, in a network that loses, repeats and reorders, beside a stranger, while servers come, go and die.
+//! Calls that any of several servers can answer: real callers and servers around the real switch program,
+//! in a network that loses, repeats and reorders, beside a stranger, while servers come, go and die.
 //!
 //! ```text
 //! seed ─► plan ─► world ─► outcome
 //!                  ├─ callers and servers: Caller, Worker; some servers lie about their queues
-//!                  ├─ element: Program with small tables, watched; or LÆDGE's Coordinator
+//!                  ├─ element: Program with small tables, watched
 //!                  ├─ network: faults, a stranger; pools that change, and are heard of late
 //!                  └─ judge: one whole answer or a failure in time, nothing cloned that may not be, budgets, bounds
 //! ```

@@ -102,19 +102,6 @@ impl World<'_> {
         for frame in leaving {
             self.leaves(&frame)?;
         }
-        self.drain_coordinator()
-    }
-
-    /// What the coordinator has to send.
-    pub(super) fn drain_coordinator(&mut self) -> Result<(), Wrong> {
-        while let Some(frame) = self.element.transmit(self.now) {
-            self.leaves(&frame)?;
-        }
-        let next = self.element.deadline();
-        if next != self.element_wake {
-            self.element_wake = next;
-            self.queue.extend(next.map(|at| (at.max(self.now), Happening::Wake(Node::Element))));
-        }
         Ok(())
     }
 
@@ -157,7 +144,6 @@ impl World<'_> {
     pub(super) fn element_is_lost(&mut self) {
         self.element = self.element.lost(self.plan);
         self.element.silent = true;
-        self.element_wake = None;
     }
 
     /// A server joins the pool, or leaves it; everybody hears of it sooner or later.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Balance, Budget, Hedge, Options, Scheme};
+use pathcall_endpoint::clone::{Balance, Budget, Hedge, Options};
 use pathcall_program::CloneSize;
 use pathcall_wire::Instant;
 use pathcall_wire::clone::PART;
@@ -20,8 +20,6 @@ pub struct Plan {
     pub callers: Vec<CallerPlan>,
     /// Calls by the time at which they begin.
     pub calls: Vec<CallPlan>,
-    /// Whether a coordinator stands where the element would.
-    pub coordinated: bool,
     /// Sizes of the element's tables.
     pub size: CloneSize,
     /// The last number that the element has given to a request.
@@ -55,7 +53,7 @@ pub struct ServerPlan {
     pub member: bool,
     /// Whether it says that nobody waits, or many do, whatever is so.
     pub lies: Option<u16>,
-    /// How often it can't do what another server may: of calls that are hedged.
+    /// How often it can't do what another server may.
     pub fails: Chance,
 }
 
@@ -133,10 +131,9 @@ pub fn generate(seed: u64) -> Plan {
     let callers: Vec<CallerPlan> = (0..random.range(1..=3))
         .map(|_| CallerPlan { budgets: [budget(random), budget(random)], last_call: random.pick(&[0, u32::MAX - 5]) })
         .collect();
-    let scheme = random.happens(Chance::percent(60)).then(|| random.pick(&Scheme::ALL));
-    let coordinated = scheme.map_or(random.happens(Chance::percent(10)), |scheme| scheme == Scheme::Coordinator);
+    let alike = random.happens(Chance::percent(60)).then(|| any_options(random));
     let small = random.happens(Chance::percent(50));
-    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), scheme, small)).collect();
+    let mut calls: Vec<CallPlan> = (0..count).map(|_| call(random, callers.len(), alike, small)).collect();
     if calm {
         for call in &mut calls {
             (call.options.deadline, call.given_up) = (Duration::from_secs(4), None);
@@ -163,7 +160,6 @@ pub fn generate(seed: u64) -> Plan {
         servers,
         callers,
         calls,
-        coordinated,
         size,
         numbered: random.pick(&[0, (1 << 63) - 4, 77]),
         delay: (shortest, shortest * random.range(1..=6) as u32),
@@ -220,8 +216,8 @@ fn last_calls(caller: usize) -> impl Iterator<Item = CallPlan> {
     (0..4).map(move |nth| CallPlan { at: at(nth), caller, options, request: 0, reply: 0, given_up: None })
 }
 
-fn call(random: &mut Random, callers: usize, scheme: Option<Scheme>, small: bool) -> CallPlan {
-    let mut options = scheme.map_or_else(|| any_options(random), Scheme::options);
+fn call(random: &mut Random, callers: usize, alike: Option<Options>, small: bool) -> CallPlan {
+    let mut options = alike.unwrap_or_else(|| any_options(random));
     options.idempotent = random.happens(Chance::percent(85));
     options.cancel = random.happens(Chance::percent(30));
     options.purse = random.below(PURSES as u64) as u8;

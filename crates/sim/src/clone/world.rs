@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! queue ─► event ─► caller, worker (the real ones) ─► frames ─► network ─► queue
-//!             └───► element: the switch program, or the coordinator ─┘        └─► stranger
+//!             └───► element: the switch program ─────────────────────┘        └─► stranger
 //! ```
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use pathcall_endpoint::clone::{Ask, CallId, Caller, CallerConfig, Pool, WorkId, Worker, WorkerConfig};
+use pathcall_endpoint::clone::{Ask, Blame, CallId, Caller, CallerConfig, Pool, WorkId, Worker, WorkerConfig};
 use pathcall_wire::{CloneFrame, Instant};
 
 use super::Tally;
@@ -21,7 +21,7 @@ use super::payload::Tag;
 use super::plan::{Incident, Plan};
 use crate::around::Around;
 use crate::queue::EventQueue;
-use crate::random::Random;
+use crate::random::{Chance, Random};
 use crate::trace::Millis;
 
 /// The application.
@@ -84,7 +84,6 @@ pub(crate) struct World<'a> {
     pub(super) events: u64,
     pub(super) random: Random,
     pub(super) element: Element,
-    pub(super) element_wake: Option<Instant>,
     pub(super) servers: Vec<Server>,
     pub(super) callers: Vec<(Caller, Option<Instant>)>,
     pub(super) pool: Pool,
@@ -129,7 +128,6 @@ impl<'a> World<'a> {
             queue,
             events: 0,
             element: Element::new(plan, around.switch.clone()),
-            element_wake: None,
             servers: Vec::new(),
             callers,
             pool,
@@ -187,7 +185,9 @@ impl<'a> World<'a> {
                 && call.options.deadline > Duration::from_secs(1)
         });
         let repeated = self.callers.iter().any(|(caller, _)| caller.stats().repeated > 0);
-        if self.plan.is_calm() && steered && !repeated && redundant > 0 {
+        // An element lets failures pass.
+        let all_do_it = self.plan.servers.iter().all(|server| server.fails == Chance(0));
+        if self.plan.is_calm() && steered && all_do_it && !repeated && redundant > 0 {
             return Err(Wrong::Redundant(redundant));
         }
         for (index, (caller, _)) in self.callers.iter().enumerate() {
@@ -205,7 +205,7 @@ impl<'a> World<'a> {
                 return Err(Wrong::Left(format!("server {index}")));
             }
         }
-        if self.element.is_empty() { Ok(()) } else { Err(Wrong::Left("the coordinator".to_owned())) }
+        Ok(())
     }
 
     pub(super) fn happens(&mut self, happening: Happening) -> Result<(), Wrong> {
@@ -320,11 +320,7 @@ impl<'a> World<'a> {
                     worker.poll(now);
                 }
             }
-            Node::Element => {
-                self.element_wake = None;
-                self.element.poll(now);
-            }
-            Node::Stranger => {}
+            Node::Element | Node::Stranger => {}
         }
         self.drain(node)
     }
@@ -334,12 +330,11 @@ impl<'a> World<'a> {
         let Some(worker) = server.worker.as_mut().filter(|_| server.incarnation == incarnation) else {
             return Ok(());
         };
-        let call = &self.plan.calls[tag.call as usize];
-        let reply = tag.message(call.reply);
-        let fails = call.options.hedge.is_some() && self.random.happens(self.plan.servers[index].fails) || undone;
+        let reply = tag.message(self.plan.calls[tag.call as usize].reply);
+        let fails = self.random.happens(self.plan.servers[index].fails) || undone;
         self.judge.done(self.now, tag, fails);
         // Plans have no answer that is too long.
-        let finished = if fails { worker.fail(work, reply) } else { worker.finish(work, reply) };
+        let finished = if fails { worker.fail(work, reply, Blame::Server) } else { worker.finish(work, reply) };
         debug_assert!(finished.is_ok(), "{finished:?}");
         self.drain(Node::Server(index))
     }

@@ -115,7 +115,12 @@ impl Stage {
                 let hosts = bed.nodes().filter(|node| node.name().is_host()).map(|node| node.name().to_string());
                 let xdp = if hop == Hop::Xdp { hosts.collect() } else { Vec::new() };
                 let polls = hop == Hop::Polling;
-                let config = pathcall_element::Config::default().data(free).control(free).busy_poll(polls).cpu(polls.then_some(ANSWER_CPU)).xdp(xdp);
+                let config = pathcall_element::Config::default()
+                    .data(free)
+                    .control(free)
+                    .busy_poll(polls)
+                    .cpu(polls.then_some(ANSWER_CPU))
+                    .xdp(xdp);
                 Some(party.run(move || Middle::start(free, config))?)
             }
         };

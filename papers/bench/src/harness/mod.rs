@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 
 pub(crate) use curves::{Curves, Line, Points};
 pub(crate) use panels::{Panel, Panels, write_panels};

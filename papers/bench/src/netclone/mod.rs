@@ -10,7 +10,7 @@ pub(crate) mod real;
 pub(crate) mod stores;
 
 use model::Point;
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 use pathcall_models::clone::{Bed, Workload};
 
 use crate::harness::{Bench, Better, Line, Metric, Panel};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 use pathcall_models::clone::{Bed, Run, Workload, measure};
 
 /// Probabilities of jitter, which makes a call take 15 times as long (NetClone §5.1.2).

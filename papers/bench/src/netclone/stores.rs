@@ -13,7 +13,7 @@ use kv::cluster::{Sent, Work};
 use kv::objects::OBJECTS;
 use kv::{Client, Cluster, Kind, Mix, Store, Waits};
 use kv_stores::{Daemon, StoreKind};
-use pathcall_endpoint::clone::Scheme;
+use pathcall_models::clone::Scheme;
 use tokio::runtime::Runtime;
 
 use crate::harness::{Bench, Better, Line, Metric, Panel, Panels};
@@ -135,7 +135,7 @@ impl<'a> Rack<'a> {
             let cluster = Cluster::pathcall(stores, &work, Some(&controller)).await?;
             let mut clients = Vec::new();
             for scheme in SCHEMES {
-                clients.push(cluster.client(Some(scheme)).await?);
+                clients.push(cluster.client(Some(scheme.options())).await?);
             }
             Ok(Self { runtime, clients, daemons, _cluster: cluster })
         })

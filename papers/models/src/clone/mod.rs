@@ -9,13 +9,15 @@
 //! Each thread of a host takes a time of its own for each frame, one after the other; [`Costs`] says which. Wires
 //! and the switch take theirs, however many frames there are. Nothing is lost, so nothing is sent twice but clones.
 
+mod coordinator;
 mod model;
+mod scheme;
 mod workload;
 
 use std::time::Duration;
 
-use pathcall_endpoint::clone::Scheme;
-
+pub use coordinator::{Coordinator, CoordinatorConfig, CoordinatorStats};
+pub use scheme::{ParseSchemeError, Scheme};
 pub use workload::{Service, Workload};
 
 use crate::histogram::Histogram;

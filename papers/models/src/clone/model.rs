@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Ask, Budget, Caller, CallerConfig, Coordinator, CoordinatorConfig, Event, Hedge, Options, Pool, Scheme, To, WorkId,
-    Worker, WorkerConfig,
+    Ask, Budget, Caller, CallerConfig, Event, Hedge, Options, Pool, To, WorkId, Worker, WorkerConfig,
 };
 use pathcall_program::{Action, Endpoint, Program, Size};
 use pathcall_sim::queue::EventQueue;
@@ -13,7 +12,7 @@ use pathcall_sim::random::Random;
 use pathcall_wire::{Base, CloneFrame, Flags, Instant, MAX_FRAME};
 
 use super::workload::exponential;
-use super::{Bed, Costs, Measured, Run};
+use super::{Bed, Coordinator, CoordinatorConfig, Costs, Measured, Run, Scheme};
 
 const GAID: u32 = 1;
 /// Endpoints: servers from here, callers from there, and the coordinator's host.

@@ -1,4 +1,4 @@
-//! *clone*'s callers, servers and coordinators on sockets (NetClone §3).
+//! *clone*'s callers and servers on sockets (NetClone §3).
 //!
 //! ```text
 //! CallerHandle::ask ─▶ Caller ══ requests ══▶ element ══▶ Worker ─▶ Works::next ─▶ a handler
@@ -10,13 +10,11 @@
 //! told. Frames are signed on their way out and checked on their way in, if the pool has a key.
 
 mod caller;
-mod coordinator;
 mod worker;
 
 use std::net::SocketAddr;
 
 pub use caller::{CallError, CallerHandle, CallerTeller};
-pub use coordinator::CoordinatorHandle;
 use pathcall_wire::clone::CloneFrame;
 use pathcall_wire::{MAX_FRAME, TokenKey, token};
 pub use worker::{Order, Replies, WorkerHandle, Works};
@@ -34,7 +32,7 @@ pub struct Table {
     pub pool: Pool,
     /// Where each of them is, by SID.
     pub addresses: Vec<SocketAddr>,
-    /// Where the element is, or the coordinator in its place.
+    /// Where the element is.
     pub element: Option<SocketAddr>,
     /// What the element's frames carry as switch id.
     pub switch_id: u16,
@@ -72,8 +70,6 @@ impl Desk {
         let Self { key, frame, sealed } = self;
         match key {
             None => &frame[..len],
-            // What a coordinator passes on has a place for it.
-            Some(key) if key.sign(&mut frame[..len]) => &frame[..len],
             // Whoever writes frames leaves room for the token.
             Some(key) => key.seal(&frame[..len], sealed).unwrap_or_default(),
         }

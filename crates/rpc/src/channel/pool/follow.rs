@@ -91,7 +91,7 @@ impl Follower {
     async fn live(&mut self) -> Result<Ended, Status> {
         let (link, me) = self.bind().await?;
         let (view, mut stream) = self.anybody(me).await?;
-        let pool = read(&view, self.terms.coordinator)?;
+        let pool = read(&view)?;
         let (gaid, mut version, endpoint) = (pool.pool.gaid, pool.pool.version, view.endpoint);
         let (mut outdated, mut seek) = (view.outdated, PAUSE_MIN);
         let budget = |share: &f64| Budget { share: *share, burst: BURST, per_second: PER_SECOND };
@@ -131,7 +131,7 @@ impl Follower {
                     None => break Ended::Alone,
                 },
             };
-            let pool = match read(&view, self.terms.coordinator) {
+            let pool = match read(&view) {
                 Ok(pool) if (pool.pool.gaid, view.endpoint) == (gaid, endpoint) => pool,
                 Ok(_) | Err(_) => break Ended::Anew,
             };
@@ -274,8 +274,6 @@ fn lives(error: &Status) -> bool {
     !matches!(error.code(), Code::Unavailable | Code::Unknown | Code::Cancelled | Code::DeadlineExceeded)
 }
 
-fn read(view: &PoolView, coordinator: Option<SocketAddr>) -> Result<Table, Status> {
-    let said = view.pool.as_ref().ok_or_else(|| Status::internal("a view of no pool"))?;
-    let table = table::read(said)?;
-    Ok(Table { element: coordinator.or(table.element), ..table })
+fn read(view: &PoolView) -> Result<Table, Status> {
+    table::read(view.pool.as_ref().ok_or_else(|| Status::internal("a view of no pool"))?)
 }

@@ -4,7 +4,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use anyhow::Result;
-use pathcall_endpoint::clone::{Coordinator, CoordinatorConfig, Pool, Scheme, To};
+use pathcall_endpoint::clone::{Pool, To};
+use pathcall_models::clone::{Coordinator, CoordinatorConfig, Scheme};
 use pathcall_program::{Action, Endpoint, Program, Size};
 use pathcall_wire::{Instant, MAX_FRAME};
 

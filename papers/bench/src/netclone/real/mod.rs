@@ -20,7 +20,8 @@ use std::time::{Duration, Instant as Clock};
 
 use anyhow::{Context, Result, anyhow};
 use apps_load::Plan;
-use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats, Pool, Scheme, To, WorkerConfig};
+use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats, Pool, To, WorkerConfig};
+use pathcall_models::clone::Scheme;
 
 use crate::net::Watch;
 pub(crate) use caller::Answers;

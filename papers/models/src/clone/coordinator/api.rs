@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::Pool;
+use pathcall_endpoint::clone::Pool;
 
 /// Who coordinates.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,14 +14,12 @@ mod flight;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, Mutant, clone, mutant};
+use pathcall_endpoint::clone::{Pool, To};
+use pathcall_sim::random::Random;
+use pathcall_wire::{CloneFlags, CloneFrame, Flags, Instant, Kind, clone};
 
-use super::Pool;
-use super::To;
-use super::draw::Draw;
-use crate::tables::ByName;
 pub use api::{CoordinatorConfig, CoordinatorStats};
 use flight::{Asked, Flight, Key};
 
@@ -31,7 +29,7 @@ pub struct Coordinator {
     config: CoordinatorConfig,
     /// Requests that each server works on, in the order of SIDs.
     load: Vec<usize>,
-    flights: ByName<Key, Flight>,
+    flights: HashMap<Key, Flight>,
     /// Those that wait; some are gone.
     queue: VecDeque<Key>,
     waiting: usize,
@@ -41,7 +39,7 @@ pub struct Coordinator {
     /// Room for frames, used again and again.
     spare: Vec<Vec<u8>>,
     numbered: u64,
-    draw: Draw,
+    random: Random,
     stats: CoordinatorStats,
 }
 
@@ -54,14 +52,14 @@ impl Coordinator {
     pub fn new(config: CoordinatorConfig) -> Self {
         Self {
             load: vec![0; config.pool.servers.len()],
-            flights: ByName::default(),
+            flights: HashMap::new(),
             queue: VecDeque::new(),
             waiting: 0,
             order: VecDeque::new(),
             outgoing: VecDeque::new(),
             spare: Vec::new(),
             numbered: 0,
-            draw: Draw::new(config.seed),
+            random: Random::new(config.seed),
             stats: CoordinatorStats::default(),
             config,
         }
@@ -252,13 +250,13 @@ impl Coordinator {
 
     /// An idle server, at random, but none of those.
     fn idle(&mut self, but: &[Option<Asked>]) -> Option<usize> {
-        let Self { load, config, draw, .. } = self;
+        let Self { load, config, random, .. } = self;
         let servers = &config.pool.servers;
         let idle = |sid: &usize| {
             load[*sid] < config.workers && !but.iter().flatten().any(|asked| asked.server == servers[*sid])
         };
         let count = (0..load.len()).filter(idle).count();
-        let nth = draw.below(count as u32) as usize;
+        let nth = random.below(count.max(1) as u64) as usize;
         (0..load.len()).filter(idle).nth(nth)
     }
 
@@ -285,7 +283,7 @@ impl Coordinator {
             // Asked directly, or taken for lost.
             return self.send(base.dst(), frame.as_bytes());
         };
-        let freed = flight.answers(server) && !flight.cancelled && !mutant::on(Mutant::CloneLoadKept);
+        let freed = flight.answers(server) && !flight.cancelled;
         // A failure wins nothing: another's answer may be better.
         let failed = head.flags() & CloneFlags::FAILED != 0;
         let first = failed || *flight.winner.get_or_insert(server) == server;
