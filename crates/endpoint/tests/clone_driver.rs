@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::clone::{
-    Answer, Ask, AskError, CallerConfig, CoordinatorConfig, Failure, MESSAGE_MAX, Options, Pool, Scheme, Work,
-    WorkerConfig,
+    Answer, Ask, AskError, Balance, CallerConfig, Failure, Hedge, MESSAGE_MAX, Options, Pool, Work, WorkerConfig,
 };
-use pathcall_endpoint::driver::clone::{CallError, CallerHandle, CoordinatorHandle, Order, Table, WorkerHandle, Works};
+use pathcall_endpoint::driver::clone::{CallError, CallerHandle, Order, Table, WorkerHandle, Works};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_test_support::{HANG, loopback};
 use pathcall_wire::clone::emit;
@@ -78,18 +77,36 @@ async fn ask_in_time(caller: &CallerHandle, request: impl Into<Bytes>, options: 
     timeout(HANG, asked).await.expect("it ends")
 }
 
+/// A random server, past the element.
+fn random() -> Options {
+    Options { clone: false, ..Options::default() }
+}
+
+/// Ways to make a call: by one server, by two, by another one if the first is late, and by the element.
+fn ways() -> [Options; 6] {
+    let hedge = Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 });
+    [
+        random(),
+        Options { balance: Balance::RoundRobin, ..random() },
+        Options { hedge, ..random() },
+        Options { twice: true, ..random() },
+        Options::default(),
+        Options { balance: Balance::Shortest, ..Options::default() },
+    ]
+}
+
 #[tokio::test]
-async fn every_scheme_works_without_an_element() {
+async fn every_way_works_without_an_element() {
     for key in [None, Some(TokenKey::new([1, 2]))] {
         let (one, at_one) = echo(1, 0, key);
         let (two, at_two) = echo(2, 1, key);
         let (caller, _) = caller(table(1, &[(1, at_one), (2, at_two)]), key);
-        for (at, scheme) in Scheme::ALL.into_iter().enumerate() {
+        for (at, options) in ways().into_iter().enumerate() {
             let caller = caller.clone().busy_poll(Duration::from_micros(200) * (at as u32 % 2));
             for len in [0, 1, 1_300, 5_000, MESSAGE_MAX - 1] {
-                let answer = ask(&caller, vec![7; len], scheme.options()).await.expect("an answer");
-                assert_eq!(answer.reply.len(), len + 1, "{scheme}");
-                assert_eq!(u32::from(answer.reply[len]), answer.server, "{scheme}");
+                let answer = ask(&caller, vec![7; len], options).await.expect("an answer");
+                assert_eq!(answer.reply.len(), len + 1, "{options:?}");
+                assert_eq!(u32::from(answer.reply[len]), answer.server, "{options:?}");
             }
         }
         assert!(one.stats().answered > 0 && two.stats().answered > 0);
@@ -161,11 +178,11 @@ async fn calls_to_a_server_that_is_gone_are_made_elsewhere() {
     let (_two, at_two) = echo(2, 1, None);
     let (caller, _) = caller(table(1, &[(1, gone), (2, at_two)]), None);
     for _ in 0..20 {
-        assert_eq!(ask(&caller, "what", Scheme::Random.options()).await.expect("an answer").server, 2);
+        assert_eq!(ask(&caller, "what", random()).await.expect("an answer").server, 2);
     }
     // The pool says so, too.
     caller.renew(table(2, &[(2, at_two)]));
-    assert_eq!(ask(&caller, "what", Scheme::Random.options()).await.expect("an answer").requests, 1);
+    assert_eq!(ask(&caller, "what", random()).await.expect("an answer").requests, 1);
     let nobody = Options { deadline: Duration::from_millis(50), ..Options::default() };
     caller.renew(table(3, &[(1, gone)]));
     let failed = ask_in_time(&caller, "what", nobody).await;
@@ -180,7 +197,7 @@ async fn a_queue_that_stops_answers_what_it_has_begun() {
     let address = link.local_addr();
     let (handle, mut works) = WorkerHandle::spawn(WorkerConfig::new(GAID, 1, 1, 0, 1), Table::default(), None, link);
     let (caller, _) = caller(table(1, &[(1, address)]), None);
-    let asking = tokio::spawn(async move { ask(&caller, "what", Scheme::Random.options()).await });
+    let asking = tokio::spawn(async move { ask(&caller, "what", random()).await });
     let work = begun(&mut works).await;
     let replies = works.replies();
     drop(handle);
@@ -191,7 +208,7 @@ async fn a_queue_that_stops_answers_what_it_has_begun() {
 
 #[tokio::test]
 async fn servers_hear_that_a_call_is_given_up() {
-    for scheme in [Scheme::Random, Scheme::Clone, Scheme::CloneShortest, Scheme::ClientClone] {
+    for options in ways().into_iter().filter(|options| options.hedge.is_none()) {
         let (one, two) = (link(), link());
         let pool = table(1, &[(1, one.local_addr()), (2, two.local_addr())]);
         let start = |endpoint, sid, link| {
@@ -202,7 +219,7 @@ async fn servers_hear_that_a_call_is_given_up() {
         let (caller, _) = caller(pool, None);
         // One is at work at each, others wait, and all are given up.
         let asks = (0..16).map(|_| {
-            let options = Options { deadline: 2 * HANG, ..scheme.options() };
+            let options = Options { deadline: 2 * HANG, ..options };
             let ask = Ask { request: "what".into(), options };
             let caller = caller.clone();
             tokio::spawn(async move { caller.ask(ask).await })
@@ -211,8 +228,13 @@ async fn servers_hear_that_a_call_is_given_up() {
         let (a, b) = (begun(&mut at_one).await.id, begun(&mut at_two).await.id);
         asks.iter().for_each(tokio::task::JoinHandle::abort);
         for (works, id) in [(&mut at_one, a), (&mut at_two, b)] {
-            let unwanted = timeout(HANG, works.next()).await.expect("it hears of it");
-            assert!(matches!(unwanted, Some(Order::Unwanted(unwanted)) if unwanted == id), "{scheme}: {unwanted:?}");
+            let unwanted = loop {
+                match timeout(HANG, works.next()).await.expect("it hears of it") {
+                    Some(Order::GivenUp(work)) => assert_eq!(work.request, "what", "{options:?}"),
+                    order => break order,
+                }
+            };
+            assert!(matches!(unwanted, Some(Order::Unwanted(unwanted)) if unwanted == id), "{options:?}: {unwanted:?}");
             works.replies().drop_work(id);
         }
         let empty = async {
@@ -257,52 +279,4 @@ async fn clones_that_come_together_are_wanted_while_workers_are_free() {
     };
     let stats = timeout(HANG, stats).await.unwrap();
     assert_eq!((stats.clones, stats.clones_dropped), (9, 0), "the last one waits alone: {stats:?}");
-}
-
-#[tokio::test]
-async fn a_coordinator_clones_to_idle_servers() {
-    for key in [None, Some(TokenKey::new([5, 6]))] {
-        clones_by_a_coordinator(key).await;
-    }
-}
-
-async fn clones_by_a_coordinator(key: Option<TokenKey>) {
-    let (one, at_one) = echo(1, 0, key);
-    let (two, at_two) = echo(2, 1, key);
-    let pool = table(1, &[(1, at_one), (2, at_two)]);
-    let link = link();
-    let coordinator = link.local_addr();
-    let config = CoordinatorConfig {
-        pool: pool.pool.clone(),
-        switch_id: 9,
-        workers: 32,
-        queue_max: 100,
-        lost_after: HANG,
-        seed: 1,
-    };
-    let handle = CoordinatorHandle::spawn(config, pool.clone(), key, link);
-    // No call is sent again, however long its answer takes: counts are exact.
-    let table = Table { element: Some(coordinator), ..pool };
-    let config = CallerConfig { retry_min: 2 * HANG, retry_max: 2 * HANG, ..self::config(&table) };
-    let caller = CallerHandle::spawn(config, table, key, self::link());
-    for _ in 0..20 {
-        let answer = ask(&caller, "what", Scheme::Coordinator.options()).await.expect("an answer");
-        assert!(answer.cloned, "{answer:?}");
-    }
-    // The last of them has its first answer, and the other server may have yet to look.
-    let both = async {
-        while one.stats().queued < 20 || two.stats().queued < 20 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(HANG, both).await.expect("both are asked");
-    let stopped = async {
-        while handle.stats().redundant < 20 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(HANG, stopped).await.expect("the second answers stop at the coordinator");
-    let stats = handle.stats();
-    assert_eq!((stats.requests, stats.cloned, stats.redundant), (20, 20, 20), "{stats:?}");
-    assert_eq!(caller.stats().redundant, 0, "{:?}", caller.stats());
 }

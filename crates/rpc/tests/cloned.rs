@@ -4,17 +4,16 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use pathcall_control::Place;
-use pathcall_endpoint::clone::{Ask, CallerConfig, Options, Scheme};
+use pathcall_endpoint::clone::{Ask, CallerConfig, Options};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
 use pathcall_endpoint::driver::link::Link;
 use pathcall_proto::manifest::{Cloned, Manifest};
 use pathcall_proto::v1::FollowPoolRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_rpc::coordinator::Coordinator;
 use pathcall_rpc::{Channel, Server};
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::{Running, note, start_plain, until, within};
-use pathcall_test_support::store::{Member, Pool, STORE, calls, micros};
+use pathcall_test_support::store::{Member, Pool, STORE, calls, controller, micros, ways};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -23,20 +22,25 @@ use tonic::{Code, Request};
 /// A call that nobody answers is sent again after this time, or later.
 const REPEATED_AFTER: Duration = Duration::from_millis(2);
 
+/// Two servers at once, by the caller.
+fn twice() -> Options {
+    Options { twice: true, clone: false, ..Options::default() }
+}
+
 #[tokio::test]
-async fn every_scheme_gives_the_same_answers() {
+async fn calls_have_the_same_answers_whatever_their_options() {
     let pool = Pool::start(3).await;
-    for scheme in [None].into_iter().chain(Scheme::ALL.map(Some)) {
+    for options in [None].into_iter().chain(ways().map(Some)) {
         let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
-        if let Some(scheme) = scheme {
-            builder = builder.scheme(scheme);
+        if let Some(options) = options {
+            builder = builder.cloned(options);
         }
         let channel = builder.connect().await.unwrap();
         calls(&StoreClient::new(channel.clone()), 60).await;
         let stats = channel.stats();
-        assert_eq!((stats.cloned_calls, stats.plain_calls, stats.pool.answered), (60, 0, 60), "{scheme:?}: {stats:?}");
+        assert_eq!((stats.cloned_calls, stats.plain_calls, stats.pool.answered), (60, 0, 60), "{options:?}: {stats:?}");
         let twice = stats.pool.twice;
-        assert_eq!(twice > 0, scheme == Some(Scheme::ClientClone), "{scheme:?}: {stats:?}");
+        assert_eq!(twice > 0, options == Some(self::twice()), "{options:?}: {stats:?}");
     }
     assert!(pool.members.iter().all(|member| member.gets() > 0), "all of them work");
 }
@@ -222,7 +226,7 @@ async fn long_messages_go_in_several_frames_or_by_grpc() {
 #[tokio::test]
 async fn what_may_not_be_done_twice_is_done_once() {
     let pool = Pool::start(3).await;
-    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::ClientClone);
+    let channel = Channel::builder(pool.members[0].uri(), &STORE).unwrap().cloned(twice());
     let channel = channel.connect().await.unwrap();
     let mut tasks = JoinSet::new();
     for call in 0..200 {
@@ -284,23 +288,66 @@ async fn workers_are_as_many_as_the_option_says_and_others_wait() {
 }
 
 #[tokio::test]
-async fn a_coordinator_queues_what_its_servers_have_no_worker_for() {
+async fn a_fast_failure_is_no_answer_while_another_server_may_do_better() {
     let pool = Pool::start(2).await;
-    let coordinator = Coordinator::start(&pool.members[0].uri(), "127.0.0.1:0".parse().unwrap(), 4).await.unwrap();
-    let builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap().scheme(Scheme::Coordinator);
-    let channel = builder.coordinator(coordinator.address()).connect().await.unwrap();
-    // Calls go past it that it keeps for long, on a machine that stands still.
-    let client = StoreClient::new(channel);
-    let by_coordinator = async {
-        loop {
-            calls(&client, 200).await;
-            let stats = coordinator.stats();
-            if stats.requests > 0 && stats.cloned > 0 && stats.queued > 0 {
-                break;
-            }
+    let refused = note(&format!("refuse {}", pool.members[0].address));
+    for options in [None, Some(twice())] {
+        let mut builder = Channel::builder(pool.members[0].uri(), &STORE).unwrap();
+        if let Some(options) = options {
+            builder = builder.cloned(options);
         }
-    };
-    timeout(HANG, by_coordinator).await.unwrap_or_else(|_| panic!("{:?}", coordinator.stats()));
+        let client = StoreClient::new(builder.connect().await.unwrap());
+        for _ in 0..300 {
+            let answer = client.clone().get(refused.clone()).await;
+            assert_eq!(answer.unwrap().into_inner().text, refused.text, "{options:?}");
+        }
+        // Where all fail the failure is the answer.
+        let denied = client.clone().get(note("deny")).await.unwrap_err();
+        let failed = client.clone().get(note("fail")).await.unwrap_err();
+        assert_eq!((denied.code(), failed.code()), (Code::PermissionDenied, Code::Aborted));
+        assert_eq!(failed.details(), b"details");
+    }
+    assert!(pool.members.iter().all(|member| member.gets() > 0), "both are asked");
+}
+
+#[tokio::test]
+async fn all_calls_are_begun_where_nobody_says_how_many_workers_there_are() {
+    const CALLS: u64 = 400;
+    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let methods: Vec<_> = STORE.cloned.iter().map(|method| Cloned { workers: 0, ..*method }).collect();
+    let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
+    let member = Member::start_of(manifest, &controller.url(), None, |options| options).await;
+    until(|| member.servers() == 1).await;
+    let client = StoreClient::new(Channel::connect(member.uri(), manifest).await.unwrap());
+    let mut tasks = JoinSet::new();
+    for call in 0..CALLS {
+        let mut client = client.clone();
+        tasks.spawn(async move { client.get(note(&format!("held {call}"))).await.unwrap() });
+    }
+    until(|| member.gets() == CALLS).await;
+    member.kept.gate.send_replace(true);
+    timeout(HANG, tasks.join_all()).await.expect("all are answered");
+    assert_eq!(member.pathcall.pool_stats().unwrap().late, 0);
+}
+
+#[tokio::test]
+async fn calls_whose_time_is_over_before_a_worker_is_free_are_counted() {
+    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let member = Member::start(&controller.url(), |options| options.workers(1)).await;
+    until(|| member.servers() == 1).await;
+    let client = StoreClient::new(Channel::connect(member.uri(), &STORE).await.unwrap());
+    let mut first = client.clone();
+    let first = tokio::spawn(async move { first.get(note("held")).await });
+    timeout(HANG, member.kept.began.notified()).await.expect("it is worked on");
+    // On a machine that stands still a request may not even be sent in time.
+    let queued = || member.pathcall.pool_stats().unwrap().waiting > 0;
+    while !queued() {
+        let status = client.clone().get(within(50, note("late"))).await.unwrap_err();
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+    }
+    member.kept.gate.send_replace(true);
+    timeout(HANG, first).await.expect("it ends").unwrap().unwrap();
+    until(|| member.pathcall.pool_stats().unwrap().late > 0).await;
 }
 
 /// A request as it travels, made by hand.
@@ -358,7 +405,7 @@ async fn one_method_does_not_spend_what_another_has() {
     let frugal = |method: &Cloned| Cloned { budget: if method.path.ends_with("/Get") { 0.0 } else { 1.0 }, ..*method };
     let methods: Vec<_> = STORE.cloned.iter().map(frugal).collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: methods.leak(), ..STORE }));
-    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().scheme(Scheme::ClientClone);
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(twice());
     let channel = channel.connect().await.unwrap();
     let client = StoreClient::new(channel.clone());
     let spent = async {
@@ -380,7 +427,7 @@ async fn the_budget_is_kept() {
     let pool = Pool::start(3).await;
     let frugal: Vec<_> = STORE.cloned.iter().map(|method| Cloned { budget: 0.05, ..*method }).collect();
     let manifest: &Manifest = Box::leak(Box::new(Manifest { cloned: frugal.leak(), ..STORE }));
-    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().scheme(Scheme::ClientClone);
+    let channel = Channel::builder(pool.members[0].uri(), manifest).unwrap().cloned(twice());
     let channel = channel.connect().await.unwrap();
     let began = Instant::now();
     let client = StoreClient::new(channel.clone());

@@ -6,13 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use pathcall_control::{Handle, Place};
-use pathcall_endpoint::clone::Scheme;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{FollowPoolRequest, PoolStatus, PoolView, StatusRequest};
 use pathcall_rpc::Channel;
 use pathcall_test_support::service::note;
-use pathcall_test_support::store::{Member, Options, Pool, STORE, calls, controller};
+use pathcall_test_support::store::{Member, Options, Pool, STORE, calls, controller, ways};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
@@ -115,8 +114,8 @@ async fn idle_servers_get_clones_and_callers_one_answer() {
         let long = "y".repeat(20_000);
         assert_eq!(client.get(note(&long)).await.unwrap().into_inner().text, long);
         assert!(members.iter().all(|member| member.gets() > 0));
-        for scheme in Scheme::ALL.into_iter().filter(|scheme| *scheme != Scheme::Coordinator) {
-            let builder = Channel::builder(members[0].uri(), &STORE).unwrap().scheme(scheme);
+        for options in ways() {
+            let builder = Channel::builder(members[0].uri(), &STORE).unwrap().cloned(options);
             calls(&StoreClient::new(builder.connect().await.unwrap()), 50).await;
         }
     }

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::stubs::store_client::StoreClient;
 use crate::stubs::store_server::{Store, StoreServer};
 use crate::stubs::{Note, PATHCALL};
 use pathcall_control::{Config, Handle, Place, Timing};
 use pathcall_proto::manifest::Manifest;
+use pathcall_rpc::channel::{Balance, CloneOptions, Hedge};
 use pathcall_rpc::{Channel, Server};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -29,6 +31,21 @@ pub static STORE: Manifest =
 
 /// No lease runs out, and no element is given up, on a machine that stands still: who is gone ends its connection.
 pub const TIMING: Timing = Timing { grace: HANG, restart_grace: HANG, confirm: HANG };
+
+/// Ways to make a call that the method's own options do not ask for.
+#[must_use]
+pub fn ways() -> [CloneOptions; 6] {
+    let random = CloneOptions { clone: false, ..CloneOptions::default() };
+    let hedge = Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 });
+    [
+        random,
+        CloneOptions { balance: Balance::RoundRobin, ..random },
+        CloneOptions { balance: Balance::Shortest, ..random },
+        CloneOptions { hedge, ..random },
+        CloneOptions { twice: true, ..random },
+        CloneOptions { balance: Balance::Shortest, ..CloneOptions::default() },
+    ]
+}
 
 /// What a server's handlers share with the tests.
 #[derive(Debug, Default)]
@@ -140,12 +157,22 @@ impl Member {
 
     /// The same, and callers come by TLS.
     pub async fn start_with(controller: &str, tls: Option<ServerTlsConfig>, change: fn(Options) -> Options) -> Self {
+        Self::start_of(&STORE, controller, tls, change).await
+    }
+
+    /// The same, with this manifest.
+    pub async fn start_of(
+        manifest: &'static Manifest,
+        controller: &str,
+        tls: Option<ServerTlsConfig>,
+        change: fn(Options) -> Options,
+    ) -> Self {
         let process = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = process.spawn(TcpListener::bind("127.0.0.1:0")).await.unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         let handler = Handler::new(&address.to_string());
         let kept = Arc::clone(&handler.kept);
-        let options = Server::builder(&STORE)
+        let options = Server::builder(manifest)
             .controller(controller)
             .advertise(format!("{}://{address}", if tls.is_some() { "https" } else { "http" }))
             .data_address("127.0.0.1:0".parse().unwrap());
@@ -250,7 +277,7 @@ pub async fn controller(address: SocketAddr, store: Place) -> Handle {
 
 pub async fn controller_with(address: SocketAddr, store: Place, timing: Timing) -> Handle {
     let listener = pathcall_control::bind(address).await.unwrap();
-    let config = Config { store, timing, keep_alive: HANG };
+    let config = Config::default().store(store).timing(timing).keep_alive(HANG);
     pathcall_control::serve(listener, config).await.unwrap()
 }
 

@@ -15,6 +15,7 @@ use rand::TryRng;
 use rand::rngs::{SysError, SysRng};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tonic::codegen::BoxFuture;
 
 use super::hosted::Hosted;
 use super::place::{Placing, PlacingError};
@@ -30,8 +31,11 @@ use crate::delegate::{Serving, Traces};
 /// array are on their way at once.
 pub const ROWS: u32 = 1024;
 
-/// Calls of a pool that a server works on at once: the threads of the paper's servers (NetClone §5.1.1).
+/// Calls of a pool that a server works on at once and counts as idle: the threads of the paper's servers (NetClone §5.1.1).
 pub const WORKERS: usize = 16;
+
+/// Calls of a pool that a server works on at once at most, unless it is told how many workers it has.
+const BEGUN_MAX: usize = 1 << 14;
 
 /// The shortest lease of locks: its holder has to be heard several times within it.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
@@ -210,8 +214,9 @@ impl Builder {
     }
 
     /// Calls of the pool that are worked on at once, at least one; others wait in the order in which they came. What
-    /// the methods' options say, or the slots of the host's processor and accelerator, or [`WORKERS`], unless given.
-    /// Only a server where none waits is sent clones.
+    /// the methods' options say, or the slots of the host's processor and accelerator, unless given. Where nobody says
+    /// it, every call is begun when it comes, as by tonic, and those beyond [`WORKERS`] count as ones that wait. Only a
+    /// server where none waits is sent clones.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers.max(1));
         self
@@ -243,40 +248,42 @@ impl Builder {
     ///
     /// # Errors
     /// When there is no port, or the controller refuses an application.
-    pub async fn build(self) -> Result<Server, BuildError> {
-        let controller = match &self.controller {
-            Some(address) => Some(Controller::new(address)?),
-            None => None,
-        };
-        let mut applications = BTreeMap::new();
-        let mut registrations = JoinSet::new();
-        for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
-            let key = if self.authenticate { Some(draw_key(name)?) } else { None };
-            let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
-            if let Some(controller) = &controller {
-                let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone());
-                registrations.spawn(owner.register().await?);
+    pub fn build(self) -> BoxFuture<Server, BuildError> {
+        Box::pin(async move {
+            let controller = match &self.controller {
+                Some(address) => Some(Controller::new(address)?),
+                None => None,
+            };
+            let mut applications = BTreeMap::new();
+            let mut registrations = JoinSet::new();
+            for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
+                let key = if self.authenticate { Some(draw_key(name)?) } else { None };
+                let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
+                if let Some(controller) = &controller {
+                    let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone());
+                    registrations.spawn(owner.register().await?);
+                }
+                applications.insert(name, hosted);
             }
-            applications.insert(name, hosted);
-        }
-        let places = self.placing.clone().map(|placing| placing.build(&self.catalogue, self.handlers.as_ref()));
-        let places = places.transpose()?.map(Arc::new);
-        if let (Some(handlers), Some(places)) = (&self.handlers, &places) {
-            handlers.place_by(|path, handler| places.handler(path, handler));
-        }
-        let closed = watch::Sender::new(false);
-        let inner = Inner {
-            pool: self.pooled(controller.as_ref(), &closed),
-            places,
-            catalogue: self.catalogue,
-            applications,
-            controller,
-            handlers: self.handlers,
-            closed,
-            habits: self.habits,
-            _registrations: registrations,
-        };
-        Ok(Server { inner: Arc::new(inner) })
+            let places = self.placing.clone().map(|placing| placing.build(&self.catalogue, self.handlers.as_ref()));
+            let places = places.transpose()?.map(Arc::new);
+            if let (Some(handlers), Some(places)) = (&self.handlers, &places) {
+                handlers.place_by(|path, handler| places.handler(path, handler));
+            }
+            let closed = watch::Sender::new(false);
+            let inner = Inner {
+                pool: self.pooled(controller.as_ref(), &closed),
+                places,
+                catalogue: self.catalogue,
+                applications,
+                controller,
+                handlers: self.handlers,
+                closed,
+                habits: self.habits,
+                _registrations: registrations,
+            };
+            Ok(Server { inner: Arc::new(inner) })
+        })
     }
 
     fn bind(&self, app: &'static str) -> Result<Link, BuildError> {
@@ -293,9 +300,11 @@ impl Builder {
         }
         let said = self.catalogue.all_cloned().map(|method| method.workers).max().filter(|workers| *workers > 0);
         let slots = self.placing.as_ref().map(Placing::slots);
+        let workers = self.workers.or(said.map(|workers| workers as usize)).or(slots);
         let terms = Terms {
             name: self.pool.clone().unwrap_or_else(|| services.into_iter().collect::<Vec<_>>().join(",")),
-            workers: self.workers.or(said.map(|workers| workers as usize)).or(slots).unwrap_or(WORKERS),
+            workers: workers.unwrap_or(WORKERS),
+            begun_max: workers.unwrap_or(BEGUN_MAX),
             authenticate: self.authenticate,
             service_address: self.advertise.clone(),
             // The port is an application's, if it is given.

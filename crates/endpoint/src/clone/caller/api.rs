@@ -137,7 +137,7 @@ pub struct CallerStats {
     pub twice: u64,
     /// Requests sent because nobody answered.
     pub repeated: u64,
-    /// Requests sent because the answer took long.
+    /// Requests sent because the answer took long, or was a failure.
     pub hedged: u64,
     /// Requests that the budget did not allow: they were not sent, or not to be cloned.
     pub refused: u64,

@@ -330,6 +330,8 @@ impl Caller {
             }
             if call.may_hedge() {
                 call.hedge_at = Some(now);
+            } else if !cloned {
+                self.clone_late(now, seq, &mut call, server);
             }
         }
         let over = call.has_failed() && !call.may_hedge();

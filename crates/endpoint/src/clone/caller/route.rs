@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pathcall_wire::{CloneFlags, CloneFrame, Instant, Kind, Mutant, clone, mutant};
 
-use super::super::{Balance, To};
+use super::super::{Balance, Options, To};
 use super::call::bit;
 use super::frames::Outgoing;
 use super::{Call, Caller};
@@ -94,6 +94,21 @@ impl Caller {
         let sent = call.attempt > before;
         self.calls.insert(seq, call);
         sent
+    }
+
+    /// Asks another server when the only one that was asked has failed: the element might have asked two.
+    pub(super) fn clone_late(&mut self, now: Instant, seq: u32, call: &mut Call, failed: u32) {
+        let Options { clone, idempotent, hedge, .. } = call.options;
+        let may = clone && idempotent && hedge.is_none() && call.requests == 1 && call.attempt < u8::MAX;
+        call.asks(failed);
+        let another = self.config.pool.servers.iter().any(|server| !call.has_asked(*server));
+        if may && another && self.extra(now, call) {
+            call.attempt += 1;
+            self.stats.hedged += 1;
+            let pause = self.pause(call, call.unanswered);
+            call.retry_at = call.retry_at.map(|_| now + pause);
+            self.send_past(seq, call);
+        }
     }
 
     /// Tells servers that may have a call in their queues that it is answered.

@@ -5,7 +5,7 @@ use pathcall_wire::clone::{CALLER_ID, ORIGINAL, PART, emit};
 use pathcall_wire::{BaseRepr, CloneFlags, CloneRepr, MAX_FRAME};
 use proptest::prelude::*;
 
-use super::super::{Balance, Budget, Hedge, Options, Scheme};
+use super::super::{Balance, Budget, Hedge, Options};
 use super::*;
 
 mod deadlines;
@@ -95,6 +95,32 @@ fn answered(caller: &mut Caller) -> Option<(CallId, Vec<u8>)> {
     }
 }
 
+/// A random server, past the element.
+fn random() -> Options {
+    Options { clone: false, ..Options::default() }
+}
+
+/// The servers in turn, past the element.
+fn in_turn() -> Options {
+    Options { balance: Balance::RoundRobin, ..random() }
+}
+
+/// Two random servers at once, by the caller.
+fn twice() -> Options {
+    Options { twice: true, ..random() }
+}
+
+/// Ways to make a call.
+const WAYS: [fn() -> Options; 7] = [
+    random,
+    in_turn,
+    twice,
+    || Options { balance: Balance::Shortest, ..random() },
+    || Options { hedge: Some(Hedge { delay: Duration::from_millis(10), max_attempts: 2 }), ..random() },
+    Options::default,
+    || Options { balance: Balance::Shortest, ..Options::default() },
+];
+
 #[test]
 fn a_call_has_one_answer() {
     let mut caller = caller();
@@ -128,19 +154,18 @@ fn parts_of_two_answers_never_meet() {
 #[test]
 fn what_may_take_effect_once_is_sent_once_to_one_server() {
     let mut caller = caller();
-    for scheme in Scheme::ALL {
-        let options = Options { idempotent: false, ..scheme.options() };
-        ask(&mut caller, ms(0), options);
+    for way in WAYS {
+        ask(&mut caller, ms(0), Options { idempotent: false, ..way() });
         let requests = sent(&mut caller);
-        assert_eq!((requests.len(), requests[0].head.flags), (1, CloneFlags::DIRECT), "{scheme}");
-        assert_eq!(requests[0].to, To::Endpoint(requests[0].base.dst), "{scheme}");
+        assert_eq!((requests.len(), requests[0].head.flags), (1, CloneFlags::DIRECT), "{:?}", way());
+        assert_eq!(requests[0].to, To::Endpoint(requests[0].base.dst), "{:?}", way());
     }
     for at in 1..=1_000 {
         caller.poll(ms(at));
     }
     assert!(sent(&mut caller).is_empty());
     let failed = std::iter::from_fn(|| caller.event()).filter(|event| matches!(event, Event::Failed(..))).count();
-    assert_eq!((failed, caller.is_empty()), (Scheme::ALL.len(), true));
+    assert_eq!((failed, caller.is_empty()), (WAYS.len(), true));
 }
 
 #[test]
@@ -264,7 +289,7 @@ fn an_element_is_blamed_once_for_a_request() {
 #[test]
 fn c_clone_asks_two_servers_and_cancels_one() {
     let mut caller = caller();
-    ask(&mut caller, ms(0), Options { cancel: true, ..Scheme::ClientClone.options() });
+    ask(&mut caller, ms(0), Options { cancel: true, ..twice() });
     let requests = sent(&mut caller);
     let (one, other) = (requests[0].base.dst, requests[1].base.dst);
     assert!(requests.len() == 2 && one != other, "{one} {other}");
@@ -289,7 +314,7 @@ fn the_other_server_of_a_cloned_call_is_told_by_the_element() {
 fn a_hedged_call_goes_to_another_server_when_it_takes_long() {
     let mut caller = caller();
     let hedge = Hedge { delay: Duration::from_millis(3), max_attempts: 2 };
-    ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..Scheme::Hedging.options() });
+    ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..random() });
     let first = sent(&mut caller).remove(0).base.dst;
     caller.poll(ms(2));
     assert!(sent(&mut caller).is_empty());
@@ -305,7 +330,7 @@ fn hedges_without_a_delay_wait_for_their_budget() {
     let budget = Budget { share: 0.0, burst: 1.0, per_second: 100.0 };
     let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], retry_min: ms_of(2), ..config() });
     let hedge = Hedge { delay: Duration::ZERO, max_attempts: 4 };
-    ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..Scheme::Hedging.options() });
+    ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..random() });
     let mut after = |now: u64| {
         caller.poll(ms(now));
         sent(&mut caller).len()
@@ -319,7 +344,7 @@ fn servers_in_turn() {
     let mut caller = caller();
     let mut asked = Vec::new();
     for _ in 0..6 {
-        ask(&mut caller, ms(0), Scheme::RoundRobin.options());
+        ask(&mut caller, ms(0), in_turn());
         asked.push(sent(&mut caller).remove(0).base.dst);
     }
     assert_eq!(asked[..3], asked[3..]);
@@ -331,7 +356,7 @@ fn servers_in_turn() {
 #[test]
 fn what_a_server_had_that_left_goes_to_another() {
     let mut caller = caller();
-    ask(&mut caller, ms(0), Scheme::Random.options());
+    ask(&mut caller, ms(0), random());
     let left = sent(&mut caller).remove(0).base.dst;
     let servers = SERVERS.into_iter().filter(|server| *server != left).collect();
     caller.pool(ms(1), Pool { gaid: 9, version: 5, servers });
@@ -365,12 +390,11 @@ proptest! {
     fn every_call_ends_once(steps in prop::collection::vec((0..6_u8, any::<u16>(), 0..4_u8), 1..200)) {
         let mut caller = caller();
         let (mut at, mut requests, mut open) = (0, Vec::new(), std::collections::HashSet::new());
-        let schemes = Scheme::ALL;
         for (what, number, few) in steps {
             let pick = |len: usize| usize::from(number) % len.max(1);
             match what {
                 0 | 1 => {
-                    let options = Options { cancel: few == 1, ..schemes[pick(schemes.len())].options() };
+                    let options = Options { cancel: few == 1, ..WAYS[pick(WAYS.len())]() };
                     prop_assert!(open.insert(ask(&mut caller, ms(at), options)));
                 }
                 2 => at += u64::from(number % 300),
@@ -406,7 +430,7 @@ fn servers_that_may_have_a_call_hear_that_it_is_given_up() {
     let named: Vec<_> = words.iter().map(|word| (word.to, word.head.sid, word.head.grp)).collect();
     let of_pair = |sid| (To::Element, sid, request.head.grp);
     assert_eq!(named, [of_pair(first), of_pair(second)], "each goes to the other one");
-    let call = ask(&mut caller, ms(0), Scheme::ClientClone.options());
+    let call = ask(&mut caller, ms(0), twice());
     let asked: Vec<_> = sent(&mut caller).iter().map(|request| request.to).collect();
     caller.give_up(call);
     let mut told: Vec<_> = sent(&mut caller).iter().map(|word| word.to).collect();

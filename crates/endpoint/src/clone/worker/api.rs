@@ -15,8 +15,10 @@ pub struct WorkerConfig {
     pub incarnation: u32,
     /// This server's place in the pool.
     pub sid: u16,
-    /// Requests worked on at one time.
+    /// Requests worked on at one time for which it counts as idle: who is beyond counts as one that waits.
     pub workers: usize,
+    /// Requests worked on at one time at most, `workers` or more.
+    pub begun_max: usize,
     /// Requests that wait at most; others are dropped, and asked again by their callers.
     pub queue_max: usize,
     /// Requests that have come in part at most; the oldest gives way.
@@ -39,6 +41,7 @@ impl WorkerConfig {
             incarnation,
             sid,
             workers,
+            begun_max: workers,
             queue_max: 1 << 14,
             partial_max: 1 << 10,
             memory_max: 256 << 20,
@@ -92,6 +95,18 @@ pub struct WorkerStats {
     pub expired: u64,
     /// Frames of no meaning here: forged, damaged, of another incarnation.
     pub ignored: u64,
+}
+
+/// What a failure says of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// Nothing: the request is what is wrong. Another server's answer is better if one is on its way, that is, if the
+    /// request was cloned; nobody else is asked for one.
+    Request,
+    /// Nothing, and the method's policy leaves the call to others all the same (gRPC A6, `nonFatalStatusCodes`).
+    Policy,
+    /// It is the server that could not do it. However soon it says so, it is not taken for idle.
+    Server,
 }
 
 /// Why a request can't be answered.

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use pathcall_wire::{CloneFrame, Flags, Instant, Kind, Mutant, clone, mutant};
 
-pub use api::{FinishError, Work, WorkId, WorkerConfig, WorkerStats};
+pub use api::{Blame, FinishError, Work, WorkId, WorkerConfig, WorkerStats};
 
 use super::{To, assembly};
 use jobs::{Job, Jobs};
@@ -33,6 +33,9 @@ use remembered::Remembered;
 /// Timers that may be of the past before they are swept out, beyond two for each request: how far ahead they are, callers
 /// say.
 const STALE_MAX: usize = 1024;
+
+/// Cancelled requests that the application is told of when it asks next, at most.
+const GIVEN_UP_MAX: usize = 64;
 
 /// A request's name: what all its copies and attempts have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,6 +57,8 @@ pub struct Worker {
     outgoing: VecDeque<Outgoing>,
     /// Of the jobs at work, those that nobody wants any more and the application has not heard of.
     unwanted: VecDeque<WorkId>,
+    /// Requests that were cancelled while they waited, and the application has not heard of.
+    given_up: VecDeque<Work>,
     /// Requests that are worked on.
     busy: usize,
     stats: WorkerStats,
@@ -70,6 +75,7 @@ impl Worker {
             timers: BinaryHeap::new(),
             outgoing: VecDeque::new(),
             unwanted: VecDeque::new(),
+            given_up: VecDeque::new(),
             busy: 0,
             stats: WorkerStats::default(),
             config,
@@ -90,14 +96,14 @@ impl Worker {
         let base = frame.base();
         let key = Key { caller: base.src(), incarnation: base.src_incarnation(), seq: base.seq() };
         match frame.kind() {
-            Kind::CloneCancel => self.cancel(key, frame.head().attempt()),
+            Kind::CloneCancel => self.cancel(now, key, frame.head().attempt()),
             _ => self.request(now, key, &frame),
         }
     }
 
-    /// The next request to be worked on; `None`: nobody waits, or all workers are at work.
+    /// The next request to be worked on; `None`: nobody waits, or as many are worked on as may be.
     pub fn begin(&mut self, now: Instant) -> Option<Work> {
-        if self.busy >= self.config.workers {
+        if self.busy >= self.config.begun_max.max(self.config.workers) {
             return None;
         }
         let (id, job) = self.jobs.begin()?;
@@ -112,24 +118,35 @@ impl Worker {
         self.unwanted.pop_front()
     }
 
+    /// A request that was cancelled before it was begun; of many at once, a few.
+    pub fn given_up(&mut self) -> Option<Work> {
+        self.given_up.pop_front()
+    }
+
     /// A request is done: its answer is sent, with the number of those that wait now.
     ///
     /// # Errors
     /// [`FinishError`]. The request is done with all the same, and its caller may ask again.
     pub fn finish(&mut self, id: WorkId, reply: Bytes) -> Result<(), FinishError> {
         let asked = self.end(id)?.asked;
-        self.answer(asked, reply)
+        self.answer(asked, self.in_queue(), reply)
     }
 
-    /// A request can't be done here, and its caller wants to know whether another server can: the reply says why not,
-    /// and is the call's answer if no other comes.
+    /// A request has failed here, and another server's answer is better, if one comes: the reply says why, and is the
+    /// call's answer if none does.
     ///
     /// # Errors
     /// As of [`finish`](Self::finish).
-    pub fn fail(&mut self, id: WorkId, reply: Bytes) -> Result<(), FinishError> {
-        let asked = self.end(id)?.asked.failed();
-        self.stats.failed += 1;
-        self.answer(asked, reply)
+    pub fn fail(&mut self, id: WorkId, reply: Bytes, blame: Blame) -> Result<(), FinishError> {
+        let asked = self.end(id)?.asked;
+        let marked = blame != Blame::Request || asked.clo() != 0;
+        self.stats.failed += u64::from(marked);
+        let asked = if marked { asked.failed() } else { asked };
+        let waiting = match blame {
+            Blame::Server => self.in_queue().max(1),
+            Blame::Request | Blame::Policy => self.in_queue(),
+        };
+        self.answer(asked, waiting, reply)
     }
 
     /// A request is done and there is no answer; its caller may ask again.
@@ -181,6 +198,11 @@ impl Worker {
         self.jobs.waiting()
     }
 
+    /// Requests that wait, and those that are worked on beyond the number of workers: what elements are told (STATE).
+    fn in_queue(&self) -> usize {
+        self.jobs.waiting() + self.busy.saturating_sub(self.config.workers)
+    }
+
     /// Requests that are worked on.
     #[must_use]
     pub const fn busy(&self) -> usize {
@@ -217,7 +239,7 @@ impl Worker {
             self.stats.repeats += 1;
             return;
         }
-        let unwanted = asked.clo() == clone::CLONE && self.jobs.waiting() > 0;
+        let unwanted = asked.clo() == clone::CLONE && self.in_queue() > 0;
         if unwanted && !mutant::on(Mutant::CloneQueuedBusy) {
             self.stats.clones_dropped += u64::from(frame.head().part() == 0);
             return;
@@ -233,9 +255,8 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, asked: Asked, reply: Bytes) -> Result<(), FinishError> {
+    fn answer(&mut self, asked: Asked, waiting: usize, reply: Bytes) -> Result<(), FinishError> {
         let parts = assembly::parts(reply.len()).ok_or(FinishError::TooLong(reply.len()))?;
-        let waiting = self.jobs.waiting();
         self.stats.answered += 1;
         self.stats.idle += u64::from(waiting == 0);
         self.outgoing.push_back(Outgoing::new(Kind::CloneReply, asked, waiting, reply, parts));
@@ -277,18 +298,21 @@ impl Worker {
     /// Tells a caller that its request is worked on.
     fn tell(&mut self, asked: Asked) {
         self.stats.working += 1;
-        let waiting = self.jobs.waiting();
+        let waiting = self.in_queue();
         self.outgoing.push_back(Outgoing::new(Kind::CloneWorking, asked, waiting, Bytes::new(), 1));
     }
 
     /// A call is answered, or given up: what has not begun is not begun.
-    fn cancel(&mut self, key: Key, attempt: u8) {
+    fn cancel(&mut self, now: Instant, key: Key, attempt: u8) {
         self.partials.forget(&key);
         if let Some(id) = self.jobs.find(&key)
             && let Some(job) = self.jobs.get_mut(id)
         {
             if !job.begun {
-                self.jobs.remove(id);
+                let removed = self.jobs.remove(id).filter(|_| self.given_up.len() < GIVEN_UP_MAX);
+                if let Some(Job { key, since, request, .. }) = removed {
+                    self.given_up.push_back(Work { id, caller: key.caller, waited: now.since(since), request });
+                }
                 self.stats.cancelled += 1;
             } else if !std::mem::replace(&mut job.unwanted, true) {
                 self.unwanted.push_back(id);

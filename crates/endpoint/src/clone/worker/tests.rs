@@ -166,8 +166,10 @@ fn what_has_not_begun_is_cancelled() {
     }
     let first = worker.begin(ms(0)).expect("it waits");
     for seq in 1..=2 {
-        worker.receive(ms(0), &frame(Kind::CloneCancel, seq, plain(), b""));
+        worker.receive(ms(7), &frame(Kind::CloneCancel, seq, plain(), b""));
     }
+    let given_up = worker.given_up().expect("the application hears of it");
+    assert_eq!((given_up.caller, given_up.waited, worker.given_up()), (5, Duration::from_millis(7), None));
     worker.receive(ms(1), &request(2, plain(), b""));
     assert_eq!((worker.waiting(), worker.stats().cancelled), (1, 1));
     worker.finish(first.id, Bytes::new()).expect("what has begun is done");
@@ -342,7 +344,7 @@ fn a_failure_is_nothing_that_an_element_remembers() {
         let asked = CloneRepr { clo, flags: CloneFlags::CLONE | CloneFlags::FAILED, ..plain() };
         worker.receive(ms(0), &request(seq, asked, b""));
         let work = worker.begin(ms(0)).expect("it waits");
-        worker.fail(work.id, Bytes::from_static(b"why")).expect("it is at work");
+        worker.fail(work.id, Bytes::from_static(b"why"), Blame::Policy).expect("it is at work");
         let (to, _, head, payload) = sent(&mut worker).remove(0);
         let cloned = if clo == 0 { 0 } else { CloneFlags::CLONE };
         assert_eq!(
@@ -354,4 +356,44 @@ fn a_failure_is_nothing_that_an_element_remembers() {
     let work = worker.begin(ms(1)).expect("it waits");
     worker.finish(work.id, Bytes::new()).expect("it is at work");
     assert_eq!((sent(&mut worker)[0].2.flags, worker.stats().failed), (0, 2));
+}
+
+#[test]
+fn a_server_that_fails_is_not_taken_for_idle_unless_the_request_was_wrong() {
+    let mut worker = Worker::new(CONFIG);
+    let blames = [(Blame::Server, 1), (Blame::Policy, 0), (Blame::Request, 0)];
+    for (clo, (seq, (blame, state))) in
+        [0, ORIGINAL].into_iter().flat_map(|clo| (1..).zip(blames).map(move |b| (clo, b)))
+    {
+        let seq = seq + 10 * u32::from(clo);
+        worker.receive(ms(0), &request(seq, CloneRepr { clo, ..plain() }, b""));
+        let work = worker.begin(ms(0)).expect("it waits");
+        worker.fail(work.id, Bytes::new(), blame).expect("it is at work");
+        let (_, _, head, _) = sent(&mut worker).remove(0);
+        // What any server would say is no failure, unless another answer is on its way.
+        let marked = blame != Blame::Request || clo != 0;
+        assert_eq!((head.state, head.flags & CloneFlags::FAILED != 0), (state, marked), "{blame:?}, {clo}");
+    }
+}
+
+#[test]
+fn who_is_begun_beyond_the_workers_counts_as_one_that_waits() {
+    let mut worker = Worker::new(WorkerConfig { workers: 2, begun_max: 4, ..CONFIG });
+    for seq in 1..=5 {
+        worker.receive(ms(0), &request(seq, plain(), b""));
+    }
+    let begun: Vec<_> = std::iter::from_fn(|| worker.begin(ms(0))).collect();
+    assert_eq!((begun.len(), worker.waiting()), (4, 1));
+    worker.receive(ms(1), &request(6, CloneRepr { clo: CLONE, ..plain() }, b""));
+    assert_eq!(worker.stats().clones_dropped, 1);
+    // One waits still, and three are at work for two workers.
+    worker.finish(begun[0].id, Bytes::new()).expect("it is at work");
+    assert_eq!(sent(&mut worker)[0].2.state, 2);
+    for (work, state) in begun[1..].iter().zip([1, 1, 1]) {
+        let next = worker.begin(ms(2));
+        worker.finish(work.id, Bytes::new()).expect("it is at work");
+        let left = worker.busy().saturating_sub(2) + worker.waiting();
+        assert_eq!(usize::from(sent(&mut worker)[0].2.state), left, "{state}");
+        drop(next);
+    }
 }

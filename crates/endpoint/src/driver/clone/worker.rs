@@ -12,15 +12,15 @@ use super::super::Party;
 use super::super::link::Link;
 use super::super::shared::{Owned, Shared};
 use super::{Desk, Learnt, Table, sender, switch_id};
-use crate::clone::{MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
+use crate::clone::{Blame, MESSAGE_MAX, To, Work, WorkId, Worker, WorkerConfig, WorkerStats};
 use crate::tables::ByNumber;
 
-/// Elements and coordinators whose requests come here at most.
+/// Elements whose requests come here at most.
 const ROADS_MAX: usize = 16;
 
 enum Command {
     Finish(WorkId, Bytes, Bytes),
-    Fail(WorkId, Bytes, Bytes),
+    Fail(WorkId, Bytes, Bytes, Blame),
     Drop(WorkId),
     Renew(Table, u16),
 }
@@ -32,10 +32,12 @@ pub struct WorkerHandle(Arc<Owned<Queue>>);
 /// What is to be done.
 #[derive(Debug)]
 pub enum Order {
-    /// To be worked on, at once: there are never more than the queue has workers.
+    /// To be worked on, at once: there are never more than [`WorkerConfig::begun_max`].
     Begin(Work),
     /// Its caller wants no answer to it any more. It is at work until it is finished or dropped all the same.
     Unwanted(WorkId),
+    /// It was given up while it waited, and is not to be worked on.
+    GivenUp(Work),
 }
 
 /// What is to be worked on.
@@ -68,11 +70,11 @@ impl Replies {
         let _ = self.0.command(Command::Finish(id, reply, instead));
     }
 
-    /// A request can't be done here, and its caller wants to know whether another server can: `reply` says why not.
-    /// `instead` is as in [`finish`](Self::finish).
-    pub fn fail(&self, id: WorkId, reply: Bytes, instead: Bytes) {
+    /// A request has failed here, and another server's answer is better: `reply` says why. `instead` is as in
+    /// [`finish`](Self::finish).
+    pub fn fail(&self, id: WorkId, reply: Bytes, instead: Bytes, blame: Blame) {
         // A queue that has stopped answers nobody.
-        let _ = self.0.command(Command::Fail(id, reply, instead));
+        let _ = self.0.command(Command::Fail(id, reply, instead, blame));
     }
 
     /// A request is not done, and will not be: its caller asks again.
@@ -167,6 +169,9 @@ impl Queue {
             // Whoever has stopped has nothing at work.
             let _ = self.give.as_ref().map(|give| give.send(Order::Unwanted(id)));
         }
+        while let Some(work) = self.worker.given_up() {
+            let _ = self.give.as_ref().map(|give| give.send(Order::GivenUp(work)));
+        }
     }
 
     /// Where a frame goes: to the pool's element what that has decided about, whatever a request said of where it
@@ -187,8 +192,10 @@ impl Party for Queue {
     fn command(&mut self, _: Instant, command: Command, _: impl FnMut(SocketAddr, &[u8])) {
         match command {
             // What is done twice, or was never begun, is of a handle that is not this queue's.
-            Command::Fail(id, reply, _) if reply.len() <= MESSAGE_MAX => drop(self.worker.fail(id, reply)),
-            Command::Finish(id, reply, instead) | Command::Fail(id, reply, instead) => {
+            Command::Fail(id, reply, _, blame) if reply.len() <= MESSAGE_MAX => {
+                let _ = self.worker.fail(id, reply, blame);
+            }
+            Command::Finish(id, reply, instead) | Command::Fail(id, reply, instead, _) => {
                 let reply = if reply.len() > MESSAGE_MAX { instead } else { reply };
                 let _ = self.worker.finish(id, reply);
             }

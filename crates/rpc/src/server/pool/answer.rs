@@ -8,15 +8,16 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderValue, Method, Uri, Version};
 use http_body_util::Full;
-use pathcall_endpoint::clone::{Work, WorkId};
+use pathcall_endpoint::clone::{Blame, Work, WorkId};
 use pathcall_endpoint::driver::clone::{Order, Replies, Works};
 use pathcall_proto::manifest::Cloned;
 use tokio::task::{AbortHandle, JoinSet};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use tower::ServiceExt;
 
 use super::REPLY_MAX;
+use super::late::Late;
 use crate::application::Catalogue;
 use crate::cloned::reply::{self, Sealed};
 use crate::cloned::request;
@@ -27,13 +28,17 @@ use crate::status::deadline_exceeded;
 
 /// Answers what the queue gives, each request in a task of its own, until the queue has stopped. It gives no more at
 /// one time than it has workers.
-pub(super) async fn all<S: Services>(catalogue: Catalogue, services: S, mut works: Works) {
+pub(super) async fn all<S: Services>(catalogue: Catalogue, services: S, mut works: Works, late: Late) {
     let mut tasks = JoinSet::new();
     let mut begun: HashMap<WorkId, Begun> = HashMap::new();
     while let Some(order) = works.next().await {
         while tasks.try_join_next().is_some() {}
         let work = match order {
             Order::Begin(work) => work,
+            Order::GivenUp(work) => {
+                late.look(work);
+                continue;
+            }
             Order::Unwanted(id) => {
                 if let Some(unwanted) = begun.remove(&id) {
                     unwanted.stop();
@@ -47,11 +52,11 @@ pub(super) async fn all<S: Services>(catalogue: Catalogue, services: S, mut work
         let (id, unwanted) = (work.id, Arc::new(AtomicBool::new(false)));
         let pending =
             Pending { id, replies: works.replies(), reply: None, method: None, unwanted: Arc::clone(&unwanted) };
-        let (catalogue, services) = (catalogue.clone(), services.clone());
+        let (catalogue, services, late) = (catalogue.clone(), services.clone(), late.clone());
         let task = tasks.spawn(async move {
             // Owned by the task, so that a handler that panics is answered for, too.
             let mut pending = pending;
-            pending.reply = Some(match prepared(&catalogue, work) {
+            pending.reply = Some(match prepared(&catalogue, work, &late) {
                 Ok(prepared) => {
                     pending.method = Some(prepared.method);
                     answer(services, prepared).await
@@ -100,13 +105,32 @@ impl Drop for Pending {
         }
         let ended = || reply::of_status(Status::internal("the handler ended without a reply"));
         let Sealed { bytes, code } = self.reply.take().unwrap_or_else(ended);
-        // gRPC A6: what is not fatal leaves the call to others.
-        let hedging = self.method.and_then(|method| method.hedging);
-        match hedging.is_some_and(|hedging| hedging.goes_on(code as u8)) {
-            true => self.replies.fail(self.id, bytes, reply::too_long()),
-            false => self.replies.finish(self.id, bytes, reply::too_long()),
+        match blame(self.method, code) {
+            Some(blame) => self.replies.fail(self.id, bytes, reply::too_long(), blame),
+            None => self.replies.finish(self.id, bytes, reply::too_long()),
         }
     }
+}
+
+/// What an answer with this code says of the server; `None`: it ends the call. A hedging policy says what does (gRPC
+/// A6); without one, success alone.
+fn blame(method: Option<&Cloned>, code: Code) -> Option<Blame> {
+    let policy = method.and_then(|method| method.hedging);
+    if policy.map_or(code == Code::Ok, |policy| !policy.goes_on(code as u8)) {
+        return None;
+    }
+    Some(match code {
+        Code::Unknown
+        | Code::Internal
+        | Code::Unavailable
+        | Code::Unimplemented
+        | Code::ResourceExhausted
+        | Code::DataLoss
+        | Code::DeadlineExceeded
+        | Code::Aborted => Blame::Server,
+        _ if policy.is_some() => Blame::Policy,
+        _ => Blame::Request,
+    })
 }
 
 /// The sealed reply to a request.
@@ -134,13 +158,15 @@ struct Prepared {
     left: Option<Duration>,
 }
 
-fn prepared(catalogue: &Catalogue, work: Work) -> Result<Prepared, Status> {
+fn prepared(catalogue: &Catalogue, work: Work, late: &Late) -> Result<Prepared, Status> {
     let Work { request, waited, .. } = work;
     let (left, envelope) = request::open(request).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let Some(method) = catalogue.cloned(&envelope.path) else {
         return Err(Status::unimplemented(format!("{} is not to be cloned at this server", envelope.path)));
     };
-    let left = left.map(|left| left.checked_sub(waited).ok_or_else(deadline_exceeded)).transpose()?;
+    let in_time =
+        |left: Duration| left.checked_sub(waited).ok_or_else(|| (late.add(left, waited), deadline_exceeded()).1);
+    let left = left.map(in_time).transpose()?;
     let mut body = frame::begin();
     body.extend_from_slice(&envelope.message);
     let body = frame::close(body).map_err(|error| Status::invalid_argument(error.to_string()))?;
@@ -186,7 +212,7 @@ mod tests {
         let mut catalogue = Catalogue::default();
         catalogue.push(&ASKED);
         let request = request::seal("/a/Ask", &HeaderMap::new(), left, b"what").expect("a request");
-        prepared(&catalogue, Work { id: WorkId(1), caller: 10, waited, request })
+        prepared(&catalogue, Work { id: WorkId(1), caller: 10, waited, request }, &Late::new(1))
     }
 
     const fn ms(ms: u64) -> Duration {

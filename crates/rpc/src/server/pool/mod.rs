@@ -12,6 +12,7 @@
 //! emptied.
 
 mod answer;
+mod late;
 mod views;
 
 use std::net::SocketAddr;
@@ -27,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
+use self::late::Late;
 pub(super) use self::views::Views;
 use super::registration::Controller;
 use super::services::Services;
@@ -45,6 +47,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Terms {
     pub(super) name: String,
     pub(super) workers: usize,
+    /// Calls that are worked on at once at most.
+    pub(super) begun_max: usize,
     pub(super) authenticate: bool,
     pub(super) service_address: String,
     /// Where frames come in; any, unless given.
@@ -70,6 +74,7 @@ struct Shared {
     granted: watch::Sender<Option<Granted>>,
     closed: watch::Receiver<bool>,
     queue: Mutex<Option<WorkerHandle>>,
+    late: Late,
 }
 
 /// What the controller has granted.
@@ -93,6 +98,8 @@ pub struct PoolStats {
     pub workers: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// Requests whose time was over before a worker was free for them.
+    pub late: u64,
     /// Of its queue.
     pub queue: WorkerStats,
 }
@@ -105,7 +112,8 @@ impl Pooled {
         closed: watch::Receiver<bool>,
     ) -> Self {
         let (granted, queue) = (watch::Sender::new(None), Mutex::default());
-        let shared = Arc::new(Shared { terms, catalogue, controller, granted, closed, queue });
+        let late = Late::new(terms.workers);
+        let shared = Arc::new(Shared { terms, catalogue, controller, granted, closed, queue, late });
         Self { shared, started: AtomicBool::new(false), task: Mutex::default() }
     }
 
@@ -134,6 +142,7 @@ impl Pooled {
             element: table.is_some_and(|table| !table.element_address.is_empty()),
             workers: self.shared.terms.workers,
             waiting: queue.as_ref().map_or(0, WorkerHandle::waiting),
+            late: self.shared.late.count(),
             queue: queue.map(|queue| queue.stats()).unwrap_or_default(),
         }
     }
@@ -189,7 +198,7 @@ impl Shared {
             |grant: &PoolGrant| grant.endpoint == endpoint && grant.pool.as_ref().map(|table| table.gaid) == gaid;
         *lock(&self.queue) = Some(queue.clone());
         self.tell(grant);
-        working.spawn(answer::all(self.catalogue.clone(), services, works));
+        working.spawn(answer::all(self.catalogue.clone(), services, works, self.late.clone()));
         loop {
             let mut closed = self.closed.clone();
             let grant = tokio::select! {
@@ -236,7 +245,9 @@ impl Shared {
             return None;
         };
         let key = grant.pool.as_ref().and_then(table::key);
-        let config = WorkerConfig::new(table.pool.gaid, grant.endpoint, incarnation, sid, self.terms.workers);
+        let Terms { workers, begun_max, .. } = self.terms;
+        let config = WorkerConfig::new(table.pool.gaid, grant.endpoint, incarnation, sid, workers);
+        let config = WorkerConfig { begun_max, ..config };
         tracing::info!(pool = self.terms.name, servers = table.pool.servers.len(), "joined a pool");
         Some(WorkerHandle::spawn(config, table, key, link))
     }

@@ -6,7 +6,7 @@ use super::*;
 fn servers_that_were_asked_hear_that_the_deadline_is_over() {
     for cancel in [true, false] {
         let mut caller = caller();
-        let options = Options { cancel, deadline: ms_of(40), ..Scheme::Random.options() };
+        let options = Options { cancel, deadline: ms_of(40), ..random() };
         let call = ask(&mut caller, ms(0), options);
         (0..40).for_each(|at| caller.poll(ms(at)));
         let mut asked: Vec<_> = sent(&mut caller).iter().map(|request| request.to).collect();

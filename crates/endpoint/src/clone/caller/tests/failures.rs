@@ -4,8 +4,8 @@ use super::*;
 
 const HEDGE: Hedge = Hedge { delay: Duration::from_secs(30), max_attempts: 2 };
 
-fn hedged(scheme: Scheme) -> Options {
-    Options { hedge: Some(HEDGE), patience: Some(Duration::from_millis(1)), ..scheme.options() }
+fn hedged(options: Options) -> Options {
+    Options { hedge: Some(HEDGE), patience: Some(Duration::from_millis(1)), ..options }
 }
 
 /// A server's word that it could not do it.
@@ -17,7 +17,7 @@ fn failure(request: &Sent, server: u32, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn a_failure_has_the_next_server_asked_at_once() {
     let mut caller = caller();
-    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    let call = ask(&mut caller, ms(0), hedged(random()));
     let first = sent(&mut caller).remove(0);
     for _ in 0..2 {
         caller.receive(ms(1), &failure(&first, first.base.dst, b"no"));
@@ -33,7 +33,7 @@ fn a_failure_has_the_next_server_asked_at_once() {
 #[test]
 fn when_all_have_failed_the_last_failure_is_the_answer() {
     let mut caller = caller();
-    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    let call = ask(&mut caller, ms(0), hedged(random()));
     for said in [b"no 1", b"no 2"] {
         let request = sent(&mut caller).remove(0);
         assert_eq!(caller.event(), None);
@@ -47,7 +47,7 @@ fn when_all_have_failed_the_last_failure_is_the_answer() {
 fn the_other_of_a_cloned_pair_is_waited_for() {
     let mut caller = caller();
     let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
-    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Options::default()) });
     let request = sent(&mut caller).remove(0);
     assert_eq!(request.head.flags, CloneFlags::CLONE);
     caller.receive(ms(1), &failure(&request, 11, b"no"));
@@ -57,10 +57,39 @@ fn the_other_of_a_cloned_pair_is_waited_for() {
 }
 
 #[test]
+fn a_call_that_one_server_got_and_failed_is_the_other_s() {
+    let head = CloneRepr { flags: CloneFlags::FAILED, ..by_element() };
+    for replies in [&[b"no 1", b"yes!"], &[b"no 1", b"no 2"]] {
+        let mut caller = caller();
+        let call = ask(&mut caller, ms(0), Options::default());
+        let request = sent(&mut caller).remove(0);
+        caller.receive(ms(1), &answer(&request, 11, head, replies[0]));
+        let again = sent(&mut caller).remove(0);
+        assert_eq!((again.head.attempt, again.head.flags, caller.event()), (1, CloneFlags::DIRECT, None));
+        assert!(again.base.dst != 11, "it has failed there");
+        let head = CloneRepr { flags: if replies[1] == b"yes!" { 0 } else { CloneFlags::FAILED }, ..by_element() };
+        caller.receive(ms(2), &answer(&again, again.base.dst, head, replies[1]));
+        assert_eq!(answered(&mut caller), Some((call, replies[1].to_vec())));
+        assert!(caller.is_empty() && sent(&mut caller).is_empty());
+    }
+}
+
+#[test]
+fn a_failure_is_the_answer_where_the_budget_has_nothing_for_another_server() {
+    let budget = Budget { share: 0.0, burst: 0.0, per_second: 0.0 };
+    let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
+    let call = ask(&mut caller, ms(0), Options::default());
+    let request = sent(&mut caller).remove(0);
+    let head = CloneRepr { flags: CloneFlags::FAILED, ..by_element() };
+    caller.receive(ms(1), &answer(&request, 11, head, b"no"));
+    assert_eq!((answered(&mut caller), sent(&mut caller).len()), (Some((call, b"no".to_vec())), 0));
+}
+
+#[test]
 fn a_failure_is_the_answer_when_nobody_is_known_to_work_on_the_call() {
     let mut caller = caller();
     let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
-    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Options::default()) });
     let request = sent(&mut caller).remove(0);
     caller.receive(ms(1), &failure(&request, 11, b"no"));
     caller.receive(ms(2), &reply(Kind::CloneWorking, &request, 12, by_element(), b""));
@@ -81,7 +110,7 @@ fn a_failure_is_the_answer_when_nobody_is_known_to_work_on_the_call() {
 fn each_who_is_known_to_work_on_a_call_is_asked_before_a_failure_is_its_answer() {
     let mut caller = caller();
     let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
-    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+    let call = ask(&mut caller, ms(0), Options { hedge, ..hedged(Options::default()) });
     let request = sent(&mut caller).remove(0);
     for server in [12, 11] {
         caller.receive(ms(1), &reply(Kind::CloneWorking, &request, server, by_element(), b""));
@@ -107,7 +136,7 @@ fn what_was_not_cloned_and_failed_is_paid_back_once() {
     let mut caller = Caller::new(Instant(0), CallerConfig { budgets: vec![budget], ..config() });
     let hedge = Some(Hedge { max_attempts: 1, ..HEDGE });
     for _ in 0..5 {
-        ask(&mut caller, ms(0), Options { hedge, ..hedged(Scheme::Clone) });
+        ask(&mut caller, ms(0), Options { hedge, ..hedged(Options::default()) });
         let request = sent(&mut caller).remove(0);
         assert_eq!(request.head.flags, CloneFlags::CLONE, "the one before was paid back");
         let head = CloneRepr { flags: CloneFlags::FAILED, ..by_element() };
@@ -183,7 +212,7 @@ fn attempts_last_as_long_as_the_call_has_time() {
 #[test]
 fn a_failure_of_the_last_attempt_there_can_be_is_the_answer() {
     let mut caller = caller();
-    let call = ask(&mut caller, ms(0), hedged(Scheme::Random));
+    let call = ask(&mut caller, ms(0), hedged(random()));
     let mut last = sent(&mut caller).remove(0);
     last.head.attempt = u8::MAX;
     caller.calls.get_mut(&call.0).expect("in progress").attempt = u8::MAX;
@@ -196,7 +225,7 @@ fn sent_five_times() -> (Caller, CallId, Vec<Sent>) {
     let hedge = Hedge { delay: Duration::from_millis(1), max_attempts: 5 };
     let budgets = vec![Budget { share: 0.0, burst: 1e6, per_second: 0.0 }];
     let mut caller = Caller::new(Instant(0), CallerConfig { budgets, ..config() });
-    let call = ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..hedged(Scheme::Random) });
+    let call = ask(&mut caller, ms(0), Options { hedge: Some(hedge), ..hedged(random()) });
     let mut requests = Vec::new();
     for at in 0..100 {
         caller.poll(ms(at));
