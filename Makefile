@@ -40,7 +40,7 @@ WHOLE = --workspace --features $(FEATURES)$(shell bpf/lacking && echo ,$(XDP_FEA
 build:
 	$(CARGO) build $(WHOLE) --bins --tests
 
-test: lint build
+test: build
 	$(CARGO) test $(WHOLE)
 	$(CARGO) test --release -p pathcall-program --test main instructions -- --nocapture
 	$(MAKE) sim SEEDS=1000
