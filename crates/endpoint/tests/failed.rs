@@ -9,12 +9,20 @@ use pathcall_endpoint::map::{ClearPolicy, Dest, Grant, Outbox};
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{Base, BaseRepr, Flags, Instant, Kind, MapFlags, MapRepr};
 
+/// What was sent, and where.
 #[derive(Default)]
-struct Kinds(Vec<Kind>);
+struct Sent(Vec<(Dest, Kind)>);
 
-impl Outbox for Kinds {
-    fn send(&mut self, _to: Dest, frame: &[u8]) {
-        self.0.push(Kind::parse(Base::new_checked(frame).expect("a frame").kind()).expect("a kind"));
+impl Outbox for Sent {
+    fn send(&mut self, to: Dest, frame: &[u8]) {
+        self.0.push((to, Kind::parse(Base::new_checked(frame).expect("a frame").kind()).expect("a kind")));
+    }
+}
+
+impl Sent {
+    /// Who is told that it has to begin anew.
+    fn told(&self) -> Vec<Dest> {
+        self.0.iter().filter(|(_, kind)| *kind == Kind::MapError).map(|(to, _)| *to).collect()
     }
 }
 
@@ -38,8 +46,12 @@ fn contribution(endpoint: u32, worker: u16, lanes: u16) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
+fn member(endpoint: u32) -> Member {
+    Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 }
+}
+
+/// An application with three workers, 10 to 12.
+fn three_workers() -> MapServer {
     let mut server = MapServer::new(ServerConfig {
         gaid: 7,
         epoch: 1,
@@ -59,21 +71,25 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         timing: Timing::default(),
     });
     for endpoint in [10, 11, 12] {
-        server
-            .join(Instant(0), Member { endpoint, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 })
-            .expect("room");
+        server.join(Instant(0), member(endpoint)).expect("room");
     }
+    server
+}
+
+#[test]
+fn a_report_that_may_have_been_lost_is_repeated_until_each_worker_has_joined_anew() {
+    let mut server = three_workers();
     // The third worker's frames stay in the element: nothing of it ever comes here.
-    server.handle(Instant(1), &contribution(10, 0, 4), &mut Kinds::default());
-    server.handle(Instant(2), &contribution(11, 1, 5), &mut Kinds::default());
+    server.handle(Instant(1), &contribution(10, 0, 4), &mut Sent::default());
+    server.handle(Instant(2), &contribution(11, 1, 5), &mut Sent::default());
 
     let mut now = Instant(2);
     let mut pauses = Vec::new();
     for _ in 0..10 {
         let due = server.deadline().expect("a report is due");
-        let mut sent = Kinds::default();
+        let mut sent = Sent::default();
         server.poll(due, &mut sent);
-        if sent.0.contains(&Kind::MapError) {
+        if !sent.told().is_empty() {
             pauses.push(due - now);
             now = due;
         }
@@ -84,11 +100,51 @@ fn a_report_that_may_have_been_lost_is_repeated_until_a_worker_joins_anew() {
         "slower, but never silent: {pauses:?}"
     );
 
+    // Each of them is told, and what it sends is refused, whoever has come meanwhile.
     server.leave(now, 12);
-    server
-        .join(now, Member { endpoint: 13, incarnation: 5, element: true, slot_base: 0, flows: 1, terms: 0 })
-        .expect("room");
-    let mut sent = Kinds::default();
+    server.join(now, member(13)).expect("room");
+    let mut sent = Sent::default();
+    server.handle(now, &contribution(10, 0, 4), &mut sent);
     server.poll(now + Duration::from_secs(10), &mut sent);
-    assert!(!sent.0.contains(&Kind::MapError), "{:?}", sent.0);
+    let both = [10, 11].map(Dest::Endpoint);
+    assert_eq!(sent.told(), [both, both].concat());
+    for endpoint in [10, 11] {
+        server.leave(now, endpoint);
+    }
+    let mut sent = Sent::default();
+    server.poll(now + Duration::from_secs(20), &mut sent);
+    assert_eq!(sent.told(), []);
+}
+
+#[test]
+fn who_is_a_worker_when_another_gives_a_sum_up_begins_anew() {
+    let mut server = three_workers();
+    server.handle(Instant(1), &contribution(10, 0, 4), &mut Sent::default());
+    // Nobody else speaks for a worker.
+    server.give_up(Instant(2), 10, 6);
+    server.give_up(Instant(2), 9, 5);
+    let mut sent = Sent::default();
+    server.poll(Instant(2), &mut sent);
+    assert_eq!(sent.told(), []);
+
+    server.give_up(Instant(3), 10, 5);
+    server.poll(Instant(3), &mut sent);
+    assert_eq!(sent.told(), [10, 11, 12].map(Dest::Endpoint));
+    // It may have joined anew before another one has heard of it, whose part counts in nothing then.
+    server.leave(Instant(4), 10);
+    server.join(Instant(4), member(20)).expect("room");
+    let mut sent = Sent::default();
+    for (endpoint, worker) in [(20, 0), (11, 1), (12, 2)] {
+        server.handle(Instant(5), &contribution(endpoint, worker, 4), &mut sent);
+    }
+    assert!(!sent.0.iter().any(|(_, kind)| *kind == Kind::MapResult), "{:?}", sent.0);
+    // All have joined anew: they have a sum.
+    for endpoint in [11, 12] {
+        server.leave(Instant(6), endpoint);
+        server.join(Instant(6), member(endpoint + 10)).expect("room");
+    }
+    for (endpoint, worker) in [(20, 0), (21, 1), (22, 2)] {
+        server.handle(Instant(7), &contribution(endpoint, worker, 4), &mut sent);
+    }
+    assert!(sent.0.iter().any(|(_, kind)| *kind == Kind::MapResult), "{:?}", sent.0);
 }

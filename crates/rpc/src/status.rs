@@ -28,7 +28,7 @@ fn code(error: &CallError) -> Code {
         CallError::KeyLength { .. } => Code::InvalidArgument,
         CallError::Disagree { .. } | CallError::WorkersFull { .. } => Code::FailedPrecondition,
         CallError::DataLoss { .. } | CallError::Forgotten => Code::DataLoss,
-        CallError::Late => Code::Aborted,
+        CallError::Late | CallError::GivenUp => Code::Aborted,
     }
 }
 

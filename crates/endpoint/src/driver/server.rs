@@ -25,6 +25,7 @@ enum Command {
     Batch { endpoint: u32, bytes: Vec<u8> },
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
+    GiveUp(u32, u32),
     Gone(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
     Renew(Terms, Option<SocketAddr>),
@@ -99,6 +100,11 @@ impl ServerHandle {
     pub fn leave(&self, endpoint: u32) {
         // An owner that has stopped has no callers.
         let _ = self.command(Command::Leave(endpoint));
+    }
+
+    /// A caller gives up a sum, see [`MapServer::give_up`].
+    pub fn give_up(&self, endpoint: u32, incarnation: u32) {
+        let _ = self.command(Command::GiveUp(endpoint, incarnation));
     }
 
     /// The element no longer lets in a caller that has left.
@@ -295,6 +301,7 @@ impl Party for Owner {
     fn command(&mut self, now: Instant, command: Command, send: impl FnMut(SocketAddr, &[u8])) {
         match command {
             Command::Join(joining) => self.joining.push(joining),
+            Command::GiveUp(endpoint, incarnation) => self.server.give_up(now, endpoint, incarnation),
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);

@@ -50,6 +50,11 @@ pub enum CallError {
         /// The round.
         round: u32,
     },
+    /// A caller has given up a sum that its values count in, or may: its next sum would meet another one of the others.
+    #[error(
+        "a caller of this application gave up a sum before it had it: all its callers begin anew, at the same step"
+    )]
+    GivenUp,
     /// All places of a SyncAgtr application are taken.
     #[error("the application has its {threshold} callers already: raise CntFwd.threshold or stop one")]
     WorkersFull {
@@ -82,12 +87,14 @@ pub enum CallError {
 /// Numbers of the errors that travel in a `MapError` frame's `index`; its operand is in `round`.
 const DISAGREE: u32 = 1;
 const OVERFLOW: u32 = 2;
+const GIVEN_UP: u32 = 3;
 
 impl CallError {
     /// The error as the fields of a `MapError` frame: (index, round). Only errors about a round travel.
     pub(super) fn to_fields(&self) -> Option<(u32, u32)> {
         match self {
             Self::Disagree { round } => Some((DISAGREE, *round)),
+            Self::GivenUp => Some((GIVEN_UP, 0)),
             Self::Overflow { position } => Some((OVERFLOW, u32::try_from(*position).ok()?)),
             _ => None,
         }
@@ -97,6 +104,7 @@ impl CallError {
         let operand = frame.base().round();
         match frame.map().index() {
             DISAGREE => Some(Self::Disagree { round: operand }),
+            GIVEN_UP => Some(Self::GivenUp),
             OVERFLOW => Some(Self::Overflow { position: operand as usize }),
             _ => None,
         }

@@ -617,6 +617,20 @@ pub struct JoinGrant {
     pub era: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GiveUpRequest {
+    #[prost(string, tag = "1")]
+    pub application: ::prost::alloc::string::String,
+    #[prost(fixed64, tag = "2")]
+    pub filter_digest: u64,
+    /// Who it is.
+    #[prost(uint32, tag = "3")]
+    pub endpoint: u32,
+    #[prost(uint32, tag = "4")]
+    pub incarnation: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GiveUpReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NameRequest {
     #[prost(string, tag = "1")]
     pub application: ::prost::alloc::string::String,
@@ -2631,6 +2645,26 @@ pub mod peer_client {
             req.extensions_mut().insert(GrpcMethod::new("pathcall.v1.Peer", "Join"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// A caller gives up a sum that its values count in, or may. All callers of the application have to join anew before
+        /// they get another: the next sum of this one would meet another of the others. Of a caller that has left it is nothing.
+        pub async fn give_up(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GiveUpRequest>,
+        ) -> std::result::Result<tonic::Response<super::GiveUpReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/pathcall.v1.Peer/GiveUp");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("pathcall.v1.Peer", "GiveUp"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Numbers that stand for keys which are too long for a frame; a key has the same one for all
         /// callers, as long as the server lives.
         /// Errors: INVALID_ARGUMENT for a key of another length, RESOURCE_EXHAUSTED when the server keeps as
@@ -2794,6 +2828,12 @@ pub mod peer_server {
             &self,
             request: tonic::Request<super::JoinRequest>,
         ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
+        /// A caller gives up a sum that its values count in, or may. All callers of the application have to join anew before
+        /// they get another: the next sum of this one would meet another of the others. Of a caller that has left it is nothing.
+        async fn give_up(
+            &self,
+            request: tonic::Request<super::GiveUpRequest>,
+        ) -> std::result::Result<tonic::Response<super::GiveUpReply>, tonic::Status>;
         /// Numbers that stand for keys which are too long for a frame; a key has the same one for all
         /// callers, as long as the server lives.
         /// Errors: INVALID_ARGUMENT for a key of another length, RESOURCE_EXHAUSTED when the server keeps as
@@ -2966,6 +3006,49 @@ pub mod peer_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/pathcall.v1.Peer/GiveUp" => {
+                    #[allow(non_camel_case_types)]
+                    struct GiveUpSvc<T: Peer>(pub Arc<T>);
+                    impl<T: Peer> tonic::server::UnaryService<super::GiveUpRequest>
+                    for GiveUpSvc<T> {
+                        type Response = super::GiveUpReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GiveUpRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peer>::give_up(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GiveUpSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -9,6 +9,7 @@
 //! way can't be taken for its own. A server that does not answer by UDP is joined once more, by a
 //! caller whose frames are carried over HTTP/2; a later join tries UDP again.
 
+mod given_up;
 mod join;
 mod spent;
 
@@ -29,6 +30,7 @@ use super::transport::Transport;
 use crate::application::Application;
 use crate::names::Known;
 use crate::status;
+pub(super) use given_up::Awaited;
 use join::Join;
 
 /// The place of an application in a channel.
@@ -42,6 +44,8 @@ pub(super) struct Slot {
     joins: Counter,
     /// Sessions that were spent, on their way out: whether the server has all that was done in them.
     leaving: tokio::sync::Mutex<Option<JoinHandle<bool>>>,
+    /// The server is being told of a sum that was given up.
+    giving_up: Mutex<Option<JoinHandle<()>>>,
     /// What the sessions before the current one did.
     past: Mutex<(ClientStats, CarriedStats)>,
     /// The server's incarnation that holds something of this caller.
@@ -57,6 +61,7 @@ impl Slot {
             joining: tokio::sync::Mutex::default(),
             joins: Counter::default(),
             leaving: tokio::sync::Mutex::default(),
+            giving_up: Mutex::default(),
             past: Mutex::default(),
             invested: Mutex::default(),
         }
@@ -83,6 +88,7 @@ impl Slot {
         {
             return Err(failed.clone());
         }
+        self.given_up().await;
         self.follow_last().await;
         let join = Join { application: &self.application, options: &self.options, method, transport };
         let session = match join.run().await {
@@ -141,6 +147,7 @@ impl Slot {
     /// Leaves the application, if it has joined it; whether the server has all that was done.
     pub(super) async fn close(&self) -> bool {
         let _joining = self.joining.lock().await;
+        self.given_up().await;
         let ended = lock(&self.current).as_ref().map(|session| session.handle.ended());
         self.retire();
         let before = self.left().await;
@@ -169,6 +176,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Session {
     handle: MapHandle,
+    /// What this caller goes by.
+    endpoint: u32,
+    incarnation: u32,
     /// The server's incarnation.
     pub(super) server: u32,
     /// Numbers that it gave to long keys.
@@ -194,7 +204,7 @@ impl Session {
         outcome.map_err(|error| {
             // A round that failed is the end of the place in its application: another one is sure.
             let of_round = matches!(method.kind, Kind::Sum { .. })
-                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. });
+                && matches!(error, CallError::Disagree { .. } | CallError::Overflow { .. } | CallError::GivenUp);
             if of_round || matches!(error, CallError::Unreachable { .. } | CallError::Spent | CallError::Closed) {
                 self.end(error.to_string().into());
             }

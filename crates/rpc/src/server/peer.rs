@@ -17,8 +17,9 @@ use pathcall_endpoint::map::server::{Joined, Member};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, JoinGrant, JoinRequest, NameReply,
-    NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest, ReleaseEndpointRequest,
+    ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, GiveUpReply, GiveUpRequest, JoinGrant,
+    JoinRequest, NameReply, NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest,
+    ReleaseEndpointRequest,
 };
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::mpsc;
@@ -66,6 +67,14 @@ impl Peer for PeerService {
         let address = (port != 0).then(|| SocketAddr::new(remote.ip().to_canonical(), port));
         let caller = Caller { address, request };
         caller.join(&self.0, hosted).await.map(Response::new)
+    }
+
+    async fn give_up(&self, request: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
+        let GiveUpRequest { application, filter_digest, endpoint, incarnation } = request.into_inner();
+        if let Some(serving) = self.application(&application, filter_digest)?.running() {
+            serving.handle.give_up(endpoint, incarnation);
+        }
+        Ok(Response::new(GiveUpReply {}))
     }
 
     async fn name(&self, request: Request<NameRequest>) -> Result<Response<NameReply>, Status> {

@@ -34,7 +34,7 @@ use votes::VoteTruth;
 /// Rows that an application without element works with.
 pub const SOFTWARE_ROWS: u32 = 1024;
 
-/// What a query gets: keys with their values.
+/// What a query gets.
 pub type Values = Result<Vec<(Key, i64)>, CallError>;
 
 /// Names a query of one server.
@@ -129,6 +129,8 @@ struct MemberState {
     settled: bool,
     /// Whether it said that nothing of it is only in the element, and that it is leaving.
     clean: bool,
+    /// Whether it gets no further sum, and has to join anew.
+    failed: bool,
     /// Whether its frames are carried in a stream: it reaches no element.
     carried: bool,
     /// Whether the element is on the way to it and back, as it has found in this epoch.
@@ -236,9 +238,9 @@ impl MapServer {
         let settled = current || !member.element;
         let member = Member { element: member.element && current, ..member };
         let seen = SeenSet::default();
-        let (ended, clean, carried, inline) = (None, false, false, false);
+        let (ended, clean, failed, carried, inline) = (None, false, self.sums.has_failed(), false, false);
         let stands = Some(self.sums.first_open_chunk());
-        let state = MemberState { member, worker, seen, ended, settled, clean, carried, inline, stands };
+        let state = MemberState { member, worker, seen, ended, settled, clean, failed, carried, inline, stands };
         self.shared.members.insert(member.endpoint, state);
         let counted_away = settled && self.votes.is_away();
         if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
@@ -318,7 +320,7 @@ impl MapServer {
         }
         let config = &self.shared.config;
         let state = self.shared.members.get_mut(&member.endpoint)?;
-        let element = member.element && config.grant.is_some() && !state.carried;
+        let element = member.element && config.grant.is_some() && !state.carried && !state.failed;
         state.member = Member { element, ..member };
         let Ended { committed, applied } = state.ended.take().unwrap_or_default();
         let era = self.shared.era.of_element();

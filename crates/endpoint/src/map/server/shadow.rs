@@ -45,6 +45,14 @@ impl MapServer {
         false
     }
 
+    /// The element gives sums without the owner: not to those who get none any more.
+    pub(super) fn end_epoch_of_sums(&mut self) {
+        let by_element = self.shared.config.clear == ClearPolicy::Shadow && self.shared.config.grant.is_some();
+        if by_element && !std::mem::replace(&mut self.standing.ending, true) {
+            self.events.push_back(Event::EpochOver);
+        }
+    }
+
     /// Another epoch has begun.
     pub(super) fn stand_anew(&mut self) {
         if self.shared.config.clear == ClearPolicy::Copy {
@@ -62,10 +70,11 @@ impl MapServer {
     /// Whether all have said it, after what has just come.
     pub(super) fn look_where_all_stand(&mut self) {
         let members = &self.shared.members;
-        if !self.standing.unknown || members.values().any(|state| state.stands.is_none()) {
+        if !self.standing.unknown || members.values().any(|state| state.stands.is_none() && !state.failed) {
             return;
         }
         self.standing.unknown = false;
-        self.sums.stand(members.values().filter_map(|state| state.stands).min());
+        let lack = members.values().filter(|state| !state.failed);
+        self.sums.stand(lack.filter_map(|state| state.stands).min());
     }
 }

@@ -11,7 +11,7 @@ use pathcall_wire::{Flags, Instant, Kind, MAX_WORKERS, MapFlags, MapFrame, MapRe
 
 use super::super::lanes::any_saturated;
 use super::super::{CallError, ClearPolicy, Dest, Outbox};
-use super::Shared;
+use super::{MapServer, MemberState, Shared};
 use row::{Backup, Row};
 use say::{announce, past_the_element, report, result};
 
@@ -22,10 +22,12 @@ const REPORT_MAX: Duration = Duration::from_secs(1);
 /// Announcements kept in line; a round beyond it is announced when a worker's frame asks again.
 const MAX_ANNOUNCED: usize = 1 << 16;
 
-/// Why no further round can be summed. A report of it may be lost, and a worker that missed it is
-/// held by the element for ever: it is repeated.
+/// Why some workers get no further sum ([`MemberState::failed`]). A report of it may be lost, and a worker that missed
+/// it is held by the element for ever: it is repeated as long as there is such a one.
 struct Failed {
     error: CallError,
+    /// Whether a worker has joined anew since: who joins before that is one of those.
+    begun_anew: bool,
     report_at: Instant,
     pause: Duration,
 }
@@ -38,7 +40,6 @@ pub(super) struct SumTruth {
     floor: u64,
     /// Software rounds to be announced again: (when, row, round).
     announce: VecDeque<(Instant, u32, u32)>,
-    /// Set until a worker joins anew.
     failed: Option<Failed>,
 }
 
@@ -87,7 +88,7 @@ impl SumTruth {
     /// The new holder begins with the oldest open round, and may ask for later ones that are complete.
     /// An element that started after those were would hold it: it takes them for open.
     pub(super) fn start_anew(&mut self, now: Instant, worker: u16, element: bool) {
-        self.failed = None;
+        self.failed.iter_mut().for_each(|failed| failed.begun_anew = true);
         let (first, rows) = (self.first_open_chunk(), self.rows.len() as u64);
         for (row, state) in self.rows.iter_mut().enumerate() {
             let complete = u64::from(state.backup.round).checked_sub(1).map(|before| before * rows + row as u64);
@@ -103,6 +104,11 @@ impl SumTruth {
                 self.announce.push_back((now, row as u32, state.backup.round + 1));
             }
         }
+    }
+
+    /// Whether a worker that joins now is one of those that have to join anew.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.as_ref().is_some_and(|failed| !failed.begun_anew)
     }
 
     /// A worker has left: nobody waits in its place for what it has missed.
@@ -136,15 +142,19 @@ impl SumTruth {
         out: &mut impl Outbox,
     ) -> Option<()> {
         let (base, map) = (frame.base(), frame.map());
-        let member = shared.members.get(&base.src())?;
+        let MemberState { worker, failed, .. } = *shared.members.get(&base.src())?;
         let row = self.rows.get_mut(map.index() as usize)?;
         // Of a row that has had its last round there is no next one.
         let counted = (1..u32::MAX).contains(&base.round());
-        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && counted && map.worker() == member.worker;
+        let ours = map.has(MapFlags::ROUND | MapFlags::LINEAR) && counted && map.worker() == worker;
         if !ours || map.worker() as usize >= MAX_WORKERS {
             return None;
         }
         let round = base.round();
+        if let Some(Failed { error, .. }) = self.failed.as_ref().filter(|_| failed && round != row.backup.round) {
+            report(error, shared, out);
+            return Some(());
+        }
         if self.shadow && round > row.backup.round + 1 && !map.has(MapFlags::OLD) {
             // The element has summed the rounds between, and whoever sends this knows that all have them.
             *row = Row { backup: Backup { round: round - 1, ..Backup::default() }, ..Row::default() };
@@ -154,10 +164,6 @@ impl SumTruth {
         }
         if round != row.backup.round + 1 || map.has(MapFlags::OLD) {
             return None;
-        }
-        if let Some(failed) = &self.failed {
-            report(&failed.error, shared, out);
-            return Some(());
         }
         // Sums of the element: by a worker, which has looked whether they can be used, or by itself.
         let by_worker = map.has(MapFlags::GET);
@@ -261,11 +267,17 @@ impl SumTruth {
         Some(())
     }
 
-    /// No further round can be summed.
+    /// Whoever is a worker now gets no further sum.
     fn fail(&mut self, now: Instant, error: CallError, shared: &mut Shared, out: &mut impl Outbox) -> Option<()> {
-        report(&error, shared, out);
-        self.failed = Some(Failed { error, report_at: now + ANNOUNCE, pause: ANNOUNCE });
+        self.all_fail(now, error, shared);
+        self.poll(now, shared, out);
         Some(())
+    }
+
+    /// The same; they are told when it is polled next.
+    pub(super) fn all_fail(&mut self, now: Instant, error: CallError, shared: &mut Shared) {
+        shared.members.values_mut().for_each(|state| state.failed = true);
+        self.failed = Some(Failed { error, begun_anew: false, report_at: now, pause: ANNOUNCE / 2 });
     }
 
     fn announce_again(&mut self, now: Instant, row: u32, round: u32) {
@@ -284,6 +296,9 @@ impl SumTruth {
                 self.announce_again(now, row, round);
             }
         }
+        if !shared.members.values().any(|state| state.failed) {
+            self.failed = None;
+        }
         if let Some(failed) = self.failed.as_mut().filter(|failed| failed.report_at <= now) {
             report(&failed.error, shared, out);
             failed.pause = (failed.pause * 2).min(REPORT_MAX);
@@ -294,5 +309,17 @@ impl SumTruth {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let announce = self.announce.front().map(|(at, ..)| *at);
         [announce, self.failed.as_ref().map(|failed| failed.report_at)].into_iter().flatten().min()
+    }
+}
+
+impl MapServer {
+    /// A caller gives up a sum that its values count in, or may. Whoever is a worker now gets [`CallError::GivenUp`], and no
+    /// further sum before it has joined anew: the next one of this caller would be of another step.
+    pub fn give_up(&mut self, now: Instant, endpoint: u32, incarnation: u32) {
+        let lives = |state: &MemberState| state.member.incarnation == incarnation;
+        if self.shared.members.get(&endpoint).is_some_and(lives) && self.shared.config.threshold > 0 {
+            self.sums.all_fail(now, CallError::GivenUp, &mut self.shared);
+            self.end_epoch_of_sums();
+        }
     }
 }

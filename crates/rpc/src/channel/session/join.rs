@@ -188,7 +188,8 @@ impl Join<'_> {
             }
         });
         let watcher = watcher.abort_handle();
-        Ok(Session { handle, server: grant.server_incarnation, known: Known::default(), over, watcher })
+        let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
+        Ok(Session { handle, endpoint, incarnation, server, known: Known::default(), over, watcher })
     }
 }
 

@@ -1,10 +1,11 @@
 //! What the server says of rounds: results, that it sums one itself, and that it can't go on.
 
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{Flags, Kind, MapFlags, MapFrame, MapRepr};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr};
 
 use super::super::super::lanes::WIDE_PART;
 use super::super::super::{CallError, Dest, Outbox};
+use super::super::{Member, MemberState};
 use super::{Backup, Shared};
 
 /// Sends the result of a round, because of this frame, to one member or to all. By the element where there is one: on
@@ -69,13 +70,17 @@ pub(super) fn past_the_element(frame: &MapFrame<&[u8]>, shared: &mut Shared, out
     Some(())
 }
 
-/// Tells all workers that the application can't go on.
+/// Tells the workers that have to begin anew, and why.
 pub(super) fn report(error: &CallError, shared: &mut Shared, out: &mut impl Outbox) {
     let Some((index, operand)) = error.to_fields() else { return };
-    let mut base = shared.base(Kind::MapError, Flags::MCAST);
-    base.round = operand;
-    let map = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
-    let len = frame_len(map.flags, 0, 0);
-    emit(&base, &map, &mut shared.scratch[..len]);
-    shared.send_to_all(len, out);
+    let failed = |state: &&MemberState| state.failed;
+    let members: Vec<Member> = shared.members.values().filter(failed).map(|state| state.member).collect();
+    for Member { endpoint, incarnation, .. } in members {
+        let base = shared.base(Kind::MapError, Flags::CROSS);
+        let base = BaseRepr { round: operand, dst: endpoint, dst_incarnation: incarnation, ..base };
+        let map = MapRepr { flags: MapFlags::BARE, index, ..MapRepr::default() };
+        let len = frame_len(map.flags, 0, 0);
+        emit(&base, &map, &mut shared.scratch[..len]);
+        shared.send(Dest::Endpoint(endpoint), len, out);
+    }
 }
