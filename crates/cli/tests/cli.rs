@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 fn pathcall(args: &[&str]) -> Command {
@@ -103,6 +103,27 @@ fn check_names_the_place_of_a_mistake() {
         "bad.nf:5:12: error: addTo: `NewGrad` has no such field: expected `name` or `tensor`, got `tensr`\n  \
          hint: did you mean \"NewGrad.tensor\"?",
     );
+}
+
+#[test]
+fn check_looks_for_imports_where_it_is_told_to() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    for (name, text) in [
+        ("shared/note.proto", "syntax = \"proto3\"; package shared; message Note {}"),
+        (
+            "apps/app.proto",
+            "syntax = \"proto3\"; package app; import \"note.proto\"; service A { rpc B(shared.Note) returns (shared.Note); }",
+        ),
+    ] {
+        std::fs::create_dir_all(Path::new(&path(name)).parent().expect("a folder")).expect("a folder");
+        std::fs::write(path(name), text).expect("a file");
+    }
+    let app = path("apps/app.proto");
+    let Output { status, stderr, .. } = output(&["check", &app]);
+    assert!(status.code() == Some(1) && String::from_utf8_lossy(&stderr).contains("note.proto"), "{stderr:?}");
+    let Output { status, stderr, .. } = output(&["check", &app, "-I", &path("apps"), "--include", &path("shared")]);
+    assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
 }
 
 #[test]

@@ -36,8 +36,9 @@ enum Runner {
 }
 
 /// Targets that are not made here.
-const ELSEWHERE: [(&str, Runner); 11] = [
+const ELSEWHERE: [(&str, Runner); 12] = [
     ("demo", Runner::Ci),
+    ("lint", Runner::Ci),
     ("test", Runner::Ci),
     ("package", Runner::Ci),
     ("papers", Runner::Ci),

@@ -37,7 +37,7 @@ async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
         .advertise(format!("http://{address}"))
         .build()
         .await?;
-    let incoming = TcpIncoming::bind(address.parse()?)?;
+    let incoming = TcpIncoming::bind(address.parse()?)?.with_nodelay(Some(true));
     println!("serving at {address}");
     tonic::transport::Server::builder()
         .layer(pathcall.layer()) // +

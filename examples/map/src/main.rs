@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let pathcall = pathcall::Server::builder(&pb::PATHCALL).controller("http://127.0.0.1:7700").build().await?;
-    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?;
+    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?.with_nodelay(Some(true));
     println!("serving");
     tonic::transport::Server::builder()
         .layer(pathcall.layer())

@@ -40,7 +40,7 @@ async fn serve(host: &str) -> Result<(), Box<dyn Error>> {
     let accelerator = DigestsServer::new(Part(Duration::from_millis(20)));
     let placing = Placing::new(hardware).acc(accelerator).door("digests.sock");
     let pathcall = pathcall::Server::builder(&pb::PATHCALL).place(placing).build().await?;
-    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?;
+    let incoming = TcpIncoming::bind("127.0.0.1:50051".parse()?)?.with_nodelay(Some(true));
     println!("serving");
     tonic::transport::Server::builder()
         .layer(pathcall.layer())
