@@ -34,7 +34,8 @@ pub fn compile(protos: &[impl AsRef<Path>], includes: &[impl AsRef<Path>]) -> Re
 #[must_use]
 pub fn configure() -> Builder {
     let tonic = tonic_prost_build::configure();
-    Builder { tonic, out_dir: None, runtime: String::new(), extern_paths: Vec::new() }.runtime("::pathcall")
+    Builder { tonic, out_dir: None, descriptor_set: None, runtime: String::new(), extern_paths: Vec::new() }
+        .runtime("::pathcall")
 }
 
 /// Compiles, like [`compile`], and says what to do differently.
@@ -42,14 +43,15 @@ pub fn configure() -> Builder {
 pub struct Builder {
     tonic: tonic_prost_build::Builder,
     out_dir: Option<PathBuf>,
+    descriptor_set: Option<PathBuf>,
     runtime: String,
     /// Protobuf names, and where their types are in Rust.
     extern_paths: Vec<(String, String)>,
 }
 
 impl Builder {
-    /// Changes the settings of tonic's generator. Its output directory and extern paths are set here, as what is
-    /// written beside the stubs asks for them, too.
+    /// Changes the settings of tonic's generator. Its output directory, extern paths and the file of descriptors are set
+    /// here: there they have no effect, or not on what is written beside the stubs.
     #[must_use]
     pub fn tonic(self, change: impl FnOnce(tonic_prost_build::Builder) -> tonic_prost_build::Builder) -> Self {
         Self { tonic: change(self.tonic), ..self }
@@ -60,6 +62,13 @@ impl Builder {
     pub fn out_dir(self, directory: impl AsRef<Path>) -> Self {
         let directory = directory.as_ref().to_path_buf();
         Self { tonic: self.tonic.out_dir(&directory), out_dir: Some(directory), ..self }
+    }
+
+    /// Writes the descriptors to this file, too, for a service of reflection. A program has them as the manifest's
+    /// `descriptor`, without a file.
+    #[must_use]
+    pub fn file_descriptor_set_path(self, path: impl AsRef<Path>) -> Self {
+        Self { descriptor_set: Some(path.as_ref().to_path_buf()), ..self }
     }
 
     /// Takes the types of a protobuf name and what is below it, such as `.common`, from a Rust path, such as
@@ -98,6 +107,9 @@ impl Builder {
             println!("cargo:warning={}", warning.to_string().replace('\n', " "));
         }
 
+        if let Some(path) = &self.descriptor_set {
+            write(path, &loaded.encoded)?;
+        }
         let packages: BTreeSet<String> = loaded.set.file.iter().map(|file| file.package().to_owned()).collect();
         let typed = format!("{}::types", self.runtime);
         let mut extern_paths = self.extern_paths;

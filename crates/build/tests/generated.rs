@@ -131,6 +131,16 @@ fn the_descriptor_keeps_the_option() {
 
 /// prost's names for the typed fields are ours, field by field.
 #[test]
+fn descriptors_are_written_where_it_is_said() {
+    let out = tempfile::tempdir().expect("a directory");
+    let path = out.path().join("all.bin");
+    let build = configure().runtime("::pathcall_proto").out_dir(out.path()).file_descriptor_set_path(&path);
+    build.compile(&[fixtures().join("training.proto")], &[fixtures()]).expect("stubs");
+    let written = std::fs::read(path).expect("a file");
+    assert_eq!(written, std::fs::read(out.path().join("training.pathcall.bin")).expect("the manifest's"));
+}
+
+#[test]
 fn every_typed_field_has_its_rust_type() {
     let proto = "syntax = \"proto3\"; package every; import \"pathcall/types.proto\";
         message Every {
