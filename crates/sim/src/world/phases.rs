@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pathcall_endpoint::map::Operation;
+use pathcall_endpoint::map::server::SOFTWARE_ROWS;
 use pathcall_wire::Instant;
 
 use super::{EVENTS_MAX, Event, LAST_QUERY, World};
@@ -9,7 +11,7 @@ use crate::judge::Failure;
 use crate::link::WireSpec;
 use crate::part::Part;
 use crate::party::{Node, Report};
-use crate::scenario::Scenario;
+use crate::scenario::{ApplicationPlan, CallerPlan, Scenario, Step, Work};
 
 /// Once there are no faults, all calls end within it, and within the time that as many take one after the other.
 const BOUND: Duration = Duration::from_secs(60);
@@ -41,11 +43,24 @@ impl Phase {
 
 /// The time that a caller's calls take one after the other.
 fn one_by_one(scenario: &Scenario) -> Duration {
-    let callers = scenario.applications.iter().flat_map(|application| &application.callers);
-    let rounds = callers.map(|caller| caller.steps.len().div_ceil(caller.outstanding.max(1))).max().unwrap_or(0);
+    let of = |application| move |caller| rounds(application, caller);
+    let all = scenario.applications.iter().flat_map(|application| application.callers.iter().map(of(application)));
     let way = |wire: &WireSpec| wire.delay + wire.jitter;
     let changed = scenario.wire_changes.iter().map(|change| way(&change.wire));
-    changed.fold(way(&scenario.wire), Duration::max) * WAYS * u32::try_from(rounds).unwrap_or(u32::MAX)
+    let longest = u32::try_from(all.max().unwrap_or(0)).unwrap_or(u32::MAX);
+    changed.fold(way(&scenario.wire), Duration::max).saturating_mul(WAYS).saturating_mul(longest)
+}
+
+/// How often a caller waits for answers, one after the other: for each call, and for arrays that are longer than the rows
+/// of the element, with clear policy *shadow* than half of them.
+fn rounds(application: &ApplicationPlan, caller: &CallerPlan) -> usize {
+    let ahead = application.memory.map_or(SOFTWARE_ROWS, |memory| memory.rows).div_ceil(2) as usize;
+    let chunks = |step: &Step| match &step.work {
+        Work::Call(Operation::Sum { lanes, .. }) => lanes.len().div_ceil(application.width.into()),
+        _ => 0,
+    };
+    let calls = caller.steps.len().div_ceil(caller.outstanding.max(1));
+    calls + caller.steps.iter().map(chunks).sum::<usize>() / ahead.max(1)
 }
 
 impl Part for World<'_> {
