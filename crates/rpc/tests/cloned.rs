@@ -279,11 +279,23 @@ async fn a_fast_failure_is_no_answer_while_another_server_may_do_better() {
         if let Some(options) = options {
             builder = builder.cloned(options);
         }
-        let client = StoreClient::new(builder.connect().await.unwrap());
-        for _ in 0..300 {
-            let answer = client.clone().get(refused.clone()).await;
-            assert_eq!(answer.unwrap().into_inner().text, refused.text, "{options:?}");
-        }
+        let channel = builder.connect().await.unwrap();
+        let client = StoreClient::new(channel.clone());
+        let better = async {
+            let mut better = 0;
+            while better < 100 {
+                let before = channel.stats().pool.set_aside;
+                match client.clone().get(refused.clone()).await {
+                    Ok(answer) => {
+                        assert_eq!(answer.into_inner().text, refused.text, "{options:?}");
+                        better += u32::from(channel.stats().pool.set_aside > before);
+                    }
+                    // On a machine that stands still nobody may be known to work on the call any more.
+                    Err(status) => assert_eq!(status.code(), Code::Aborted, "{options:?}: {status}"),
+                }
+            }
+        };
+        timeout(HANG, better).await.expect("what one refuses the other one does");
         // Where all fail the failure is the answer.
         let denied = client.clone().get(note("deny")).await.unwrap_err();
         let failed = client.clone().get(note("fail")).await.unwrap_err();
