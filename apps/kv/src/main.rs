@@ -178,8 +178,8 @@ impl Working {
     }
 }
 
-/// How calls go to a pool: as their methods say, and without clones.
-fn kinds() -> [(&'static str, Option<CloneOptions>); 2] {
+/// Names and options of the ways that calls go to a pool: as their methods say, and without clones.
+fn call_options() -> [(&'static str, Option<CloneOptions>); 2] {
     [("clone", None), ("random", Some(CloneOptions { clone: false, ..CloneOptions::default() }))]
 }
 
@@ -190,7 +190,7 @@ impl Demo {
         let stores = vec![self.working.store().await?; usize::from(self.servers)];
         let (mix, plan, mut ways) = (self.mix(), self.plan(), Vec::new());
         let pathcall = Cluster::pathcall(&stores, &work, self.controller.as_deref()).await?;
-        for (name, options) in kinds() {
+        for (name, options) in call_options() {
             ways.push(Way::make(name, &pathcall.client(options).await?, &mix, plan).await?);
         }
         drop(pathcall);
@@ -202,7 +202,7 @@ impl Demo {
     /// From the pool of a server.
     async fn elsewhere(&self, server: &str) -> Result<Vec<Way>> {
         let mut ways = Vec::new();
-        for (name, options) in kinds() {
+        for (name, options) in call_options() {
             let client = Client::of_pool(server, options).await?;
             ways.push(Way::make(name, &client, &self.mix(), self.plan()).await?);
         }

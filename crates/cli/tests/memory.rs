@@ -177,6 +177,7 @@ async fn until_shared(controller: &str, besides: usize) {
         if sharing.len() == endpoints.len() + besides && endpoints.iter().all(|one| sharing.contains(one)) {
             return;
         }
+        // The controller is asked again: it tells nobody.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -18,7 +18,8 @@
 //! `AppName`, `deadline` and `awake` watch the time, `names` numbers keys that are too long for a frame, `status` words the
 //! failures.
 
-//! What connects, starts or serves is a boxed future: programs that await it would compile all that it does once more.
+//! Functions that connect, start or serve return boxed futures: the body of an `async fn` is compiled once more in each
+//! program that awaits it.
 
 #![warn(missing_docs)]
 

@@ -11,7 +11,7 @@ use tonic::body::Body;
 
 use super::Inner;
 use super::named;
-use super::session::{Awaited, Session, Slot};
+use super::session::{GiveUpGuard, Session, Slot};
 use crate::assemble::Handled;
 use crate::deadline::Deadline;
 use crate::message::frame::{self, FrameError};
@@ -70,9 +70,9 @@ impl Inner {
             Some(mut operation) => {
                 slot.shorten(method, &session, &self.transport, &mut operation).await?;
                 let locks = request.handler.as_ref().and_then(|_| locks_of(&operation));
-                let awaited = Awaited::new(&self, method, &session);
+                let guard = GiveUpGuard::new(&self, method, &session);
                 let output = session.call(method, operation).await;
-                awaited.arrived();
+                guard.disarm();
                 let output = output?;
                 slot.invest(method, &session);
                 unsaid = locks.and_then(|keys| Unsaid::new(&session, keys, &output));

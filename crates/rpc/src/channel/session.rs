@@ -30,7 +30,7 @@ use super::transport::Transport;
 use crate::application::Application;
 use crate::names::Known;
 use crate::status;
-pub(super) use given_up::Awaited;
+pub(super) use given_up::GiveUpGuard;
 use join::Join;
 
 /// The place of an application in a channel.

@@ -1,4 +1,4 @@
-//! What stands between callers and servers: the switch program, watched while it works.
+//! Network element of the clone simulator: the switch program, each of whose verdicts is checked.
 
 use pathcall_endpoint::clone::Pool;
 use pathcall_program::clone::CloneSize;
@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::world::GAID;
 use crate::switch::Switch;
 
-/// The element.
+/// The switch program, and what the controller has told it.
 pub(super) struct Element {
     switch: Switch,
     /// Whether it is told of the pool again once it has lost it: not while it is silent.

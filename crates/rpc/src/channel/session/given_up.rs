@@ -1,7 +1,7 @@
-//! A sum that its caller has given up: the server is told, and the session is over.
+//! Sums that their caller gives up: the server is told, and the session is over.
 //!
-//! Its values count in the sum, or may, so another caller may have that; the next sum of this one would meet another of
-//! the others, and all would be OK and wrong. So all begin anew, this one not before the server knows.
+//! The values of such a call may be in the sum that other callers get. The next sum of this caller would then be of another
+//! step than theirs: OK, and wrong. So all callers begin anew; this one joins when the server knows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::channel::transport::Transport;
 /// A server that has not answered after this time is taken for gone, and the session with it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A sum on its way. Dropped before it is [there](Self::arrived), it is given up.
-pub(in crate::channel) struct Awaited(Option<Sum>);
+/// Guard of a sum that is awaited: dropped before it is [disarmed](Self::disarm), it gives the sum up.
+pub(in crate::channel) struct GiveUpGuard(Option<Sum>);
 
 struct Sum {
     channel: Arc<Inner>,
@@ -29,7 +29,7 @@ struct Sum {
     session: Arc<Session>,
 }
 
-impl Awaited {
+impl GiveUpGuard {
     /// A call of this method; anything else than a sum can be dropped.
     pub(in crate::channel) fn new(channel: &Arc<Inner>, method: &Method, session: &Arc<Session>) -> Self {
         let sum = || Sum { channel: Arc::clone(channel), app: method.app, session: Arc::clone(session) };
@@ -37,12 +37,12 @@ impl Awaited {
     }
 
     /// The sum has come, or will not.
-    pub(in crate::channel) fn arrived(mut self) {
+    pub(in crate::channel) fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Awaited {
+impl Drop for GiveUpGuard {
     fn drop(&mut self) {
         let (Some(Sum { channel, app, session }), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
         // Calls that come meanwhile wait until the server knows.
