@@ -85,11 +85,15 @@ SECONDS ?= 10
 fuzz:
 	SECONDS_EACH=$(SECONDS) fuzz/run
 
-# What a registry would get of the crates that are published, built from that alone.
+# What a registry would get of the crates that are published, built from that alone. Cargo takes packages for unchanged as
+# long as their version and the path of the folder are the same: the folder's path names what is in it.
 PUBLISHED = $(foreach manifest,$(shell grep -L '^publish = false' crates/*/Cargo.toml), \
   -p $(shell grep -m1 -o '"pathcall[a-z0-9-]*"' $(manifest)))
+CONTENT = $(shell git rev-parse --short HEAD^{tree} 2>/dev/null || date +%s)
 package:
-	CARGO_TARGET_DIR=$(abspath $(OUT)) CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) package $(PUBLISHED)
+	mkdir -p $(OUT)
+	ln -sfn . $(OUT)/tree-$(CONTENT)
+	CARGO_TARGET_DIR=$(abspath $(OUT))/tree-$(CONTENT) CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) package $(PUBLISHED)
 
 # The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
 PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)
