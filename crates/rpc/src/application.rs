@@ -131,6 +131,11 @@ impl Catalogue {
         self.manifests.iter().find_map(|manifest| manifest.method(path))
     }
 
+    /// The methods of an application.
+    pub(crate) fn methods_of(&self, application: &str) -> impl Iterator<Item = &'static Method> {
+        self.manifests.iter().flat_map(|manifest| manifest.methods).filter(move |method| method.app == application)
+    }
+
     /// Whether servers may pass calls of the method with this path on.
     pub(crate) fn is_delegated(&self, path: &str) -> bool {
         self.manifests.iter().any(|manifest| manifest.is_delegated(path))

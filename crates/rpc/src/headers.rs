@@ -1,7 +1,8 @@
 //! Metadata by which a channel tells the server's layer what a call is, and what it tells the caller.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tonic::Status;
+use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Request, Status};
 
 /// The typed field was dealt with as map frames: the call is for the handler.
 pub(crate) const CALL: HeaderName = HeaderName::from_static("pathcall-call");
@@ -10,6 +11,10 @@ pub(crate) const CALL: HeaderName = HeaderName::from_static("pathcall-call");
 pub const CALL_ID: &str = "pathcall-call-id";
 /// The call reads the map: the layer answers it, typed keys are in the message.
 pub(crate) const QUERY: HeaderName = HeaderName::from_static("pathcall-query");
+/// Secret of the caller's session, in hexadecimal digits: without it the two above are not believed.
+pub(crate) const SESSION: HeaderName = HeaderName::from_static("pathcall-session");
+/// What channels say to layers, and nobody else sees.
+pub(crate) const INTERNAL: [HeaderName; 3] = [CALL, QUERY, SESSION];
 /// In the reply of a counted call: whether `CntFwd` forwarded it.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("pathcall-forwarded");
 /// In the reply of a call that took locks: for how many milliseconds at least they are the caller's,
@@ -21,6 +26,52 @@ pub(crate) const FENCING_TOKEN: HeaderName = HeaderName::from_static("pathcall-f
 
 /// In the reply of a placed call: who has answered it, `cpu` or `acc`.
 pub const ROLE: &str = "pathcall-role";
+
+/// Metadata of one hop, or of gRPC itself.
+const OF_THE_HOP: [&str; 6] = ["content-type", "te", "user-agent", "host", "connection", "content-length"];
+/// Metadata that traces a call, and says nothing of who makes it.
+const OF_TRACES: [&str; 6] = ["traceparent", "tracestate", "baggage", "b3", "x-request-id", "x-cloud-trace-context"];
+
+/// Whether metadata is the application's own: what is neither the hop's, nor gRPC's, nor Pathcall's.
+pub(crate) fn is_the_applications(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    !OF_THE_HOP.contains(&name) && !name.starts_with("grpc-") && !INTERNAL.iter().any(|own| own == name)
+}
+
+/// Whether a service may let a call pass, or not, by this metadata.
+pub(crate) fn admits_by(name: &HeaderName) -> bool {
+    is_the_applications(name) && !OF_TRACES.contains(&name.as_str()) && !name.as_str().starts_with("x-b3-")
+}
+
+/// The application's own metadata of a call.
+pub(crate) fn of_the_call(headers: &HeaderMap) -> HeaderMap {
+    let own = headers.iter().filter(|(name, _)| is_the_applications(name));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// A request of the layer, with the metadata of the call that needs it.
+pub(crate) fn with<T>(headers: &HeaderMap, message: T) -> Request<T> {
+    Request::from_parts(MetadataMap::from_headers(of_the_call(headers)), Extensions::new(), message)
+}
+
+/// A session's secret as it is written.
+pub(crate) fn of_session(id: &[u8]) -> Option<HeaderValue> {
+    let text: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut value = HeaderValue::from_maybe_shared(text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The secret that is written here.
+pub(crate) fn session_of(value: &HeaderValue) -> Option<[u8; 16]> {
+    let text = value.to_str().ok().filter(|text| text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    let byte = |at: usize| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok();
+    let mut id = [0; 16];
+    for (at, slot) in id.iter_mut().enumerate() {
+        *slot = byte(at)?;
+    }
+    Some(id)
+}
 
 /// Fencing tokens as they are written.
 pub(crate) fn of_tokens(tokens: &[u64]) -> Option<HeaderValue> {
@@ -41,6 +92,15 @@ pub(crate) fn tokens(headers: &HeaderMap, keys: usize) -> Result<Vec<u64>, Statu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn session_round_trips() {
+        let id = std::array::from_fn(|at| 17 * at as u8);
+        assert_eq!(session_of(&of_session(&id).expect("digits")), Some(id));
+        for wrong in ["", "00", "0011223344556677889900aabbccddeg", "+11223344556677889900aabbccddee"] {
+            assert_eq!(session_of(&HeaderValue::from_static(wrong)), None, "{wrong:?}");
+        }
+    }
 
     #[test]
     fn tokens_round_trip() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{CarryRequest, JoinRequest};
+use pathcall_proto::v1::{CarryRequest, JoinGrant, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
 use pathcall_rpc::{Channel, Server};
 use pathcall_test_support::HANG;
@@ -190,12 +190,21 @@ async fn hostile_streams() {
     WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
-    let join =
-        JoinRequest { application: "T-WORDS".into(), filter_digest: digest, udp_port: 0, incarnation: 5, flows: 1 };
+    let join = JoinRequest {
+        application: "T-WORDS".into(),
+        filter_digest: digest,
+        udp_port: 0,
+        incarnation: 5,
+        flows: 1,
+        method: "/rpctest.Words/Reduce".into(),
+    };
     let mut joined = peer.join(join).await.unwrap().into_inner();
-    let endpoint = joined.message().await.unwrap().unwrap().endpoint;
-    let first = CarryRequest { application: "T-WORDS".into(), endpoint, incarnation: 5, frames: Vec::new() };
+    let JoinGrant { endpoint, session, .. } = joined.message().await.unwrap().unwrap();
+    let application = "T-WORDS".to_owned();
+    let first = CarryRequest { application, endpoint, incarnation: 5, frames: Vec::new(), session };
     for (wrong, code) in [
+        (CarryRequest { session: vec![7; 16], ..first.clone() }, Code::FailedPrecondition),
+        (CarryRequest { session: Vec::new(), ..first.clone() }, Code::FailedPrecondition),
         (CarryRequest { incarnation: 6, ..first.clone() }, Code::FailedPrecondition),
         (CarryRequest { endpoint: endpoint + 1, ..first.clone() }, Code::FailedPrecondition),
         (CarryRequest { application: "no such".into(), ..first.clone() }, Code::FailedPrecondition),

@@ -317,7 +317,8 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
     let link = Link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let udp_port = link.local_addr().port().into();
     let mut peer = PeerClient::connect(pool.members[0].uri()).await.unwrap();
-    let mut views = peer.follow_pool(FollowPoolRequest { udp_port, incarnation: 9 }).await.unwrap().into_inner();
+    let following = FollowPoolRequest { udp_port, incarnation: 9, method: "/rpctest.Store/Get".to_owned() };
+    let mut views = peer.follow_pool(following.clone()).await.unwrap().into_inner();
     let view = views.message().await.unwrap().unwrap();
     let said = view.pool.unwrap();
     let table = Table {
@@ -350,8 +351,16 @@ async fn frames_reach_what_may_be_done_twice_and_nothing_else() {
         assert!(refused.contains("grpc-status\0\u{1}3"), "{refused:?}");
     }
     assert_eq!((pool.members[0].puts(), pool.members[0].gets()), (0, 1));
-    let wrong = peer.follow_pool(FollowPoolRequest { udp_port: 70_000, incarnation: 9 }).await.unwrap_err();
-    assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, "70000 is not a UDP port"));
+    for (wrong, what) in [
+        (FollowPoolRequest { udp_port: 70_000, ..following.clone() }, "70000 is not a UDP port"),
+        (
+            FollowPoolRequest { method: "/rpctest.Store/Put".to_owned(), ..following },
+            "\"/rpctest.Store/Put\" is no method that this server's pool answers",
+        ),
+    ] {
+        let refused = peer.follow_pool(wrong).await.unwrap_err();
+        assert_eq!((refused.code(), refused.message()), (Code::InvalidArgument, what));
+    }
 }
 
 #[tokio::test]

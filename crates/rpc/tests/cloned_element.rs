@@ -52,7 +52,9 @@ async fn until_known(server: &str, count: usize) {
         let mut peer = PeerClient::connect(server.to_owned()).await.expect("a server");
         loop {
             // Refused for as long as it is not in the pool itself.
-            let Ok(views) = peer.follow_pool(FollowPoolRequest { udp_port: 9, incarnation: 1 }).await else { continue };
+            let method = "/rpctest.Store/Get".to_owned();
+            let request = FollowPoolRequest { udp_port: 9, incarnation: 1, method };
+            let Ok(views) = peer.follow_pool(request).await else { continue };
             let mut views = views.into_inner();
             while let Ok(Some(view)) = views.message().await {
                 if known(&view) {

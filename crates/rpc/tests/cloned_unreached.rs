@@ -38,6 +38,9 @@ impl Peer for Fake {
     async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinStream>, Status> {
         no_part()
     }
+    async fn admit(&self, _: Request<AdmitRequest>) -> Result<Response<AdmitReply>, Status> {
+        no_part()
+    }
     async fn give_up(&self, _: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
         no_part()
     }

@@ -264,8 +264,14 @@ async fn with_memory_a_caller_is_registered_and_released() {
     let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
     let server = Running::start_with(pathcall, 0).await;
     let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    let request =
-        JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 3 };
+    let request = JoinRequest {
+        application: "T-SUM".into(),
+        filter_digest: digest,
+        udp_port: 9,
+        incarnation: 5,
+        flows: 3,
+        method: "/rpctest.Training/Update".into(),
+    };
 
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let mut stream = peer.join(request.clone()).await.unwrap().into_inner();

@@ -216,11 +216,19 @@ async fn a_join_that_makes_no_sense_is_refused() {
     let server = Running::start().await;
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    let good =
-        JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 3 };
+    let good = JoinRequest {
+        application: "T-SUM".into(),
+        filter_digest: digest,
+        udp_port: 9,
+        incarnation: 5,
+        flows: 3,
+        method: "/rpctest.Training/Update".into(),
+    };
     for (request, code) in [
         (JoinRequest { udp_port: 70_000, ..good.clone() }, Code::InvalidArgument),
         (JoinRequest { application: "no such".into(), ..good.clone() }, Code::FailedPrecondition),
+        (JoinRequest { method: "/rpctest.Words/Reduce".into(), ..good.clone() }, Code::InvalidArgument),
+        (JoinRequest { method: String::new(), ..good.clone() }, Code::InvalidArgument),
         (JoinRequest { filter_digest: 0, ..good }, Code::FailedPrecondition),
     ] {
         assert_eq!(peer.join(request).await.unwrap_err().code(), code);
@@ -323,8 +331,14 @@ async fn who_holds_locks_joins_anew_when_they_are_given_back() {
 #[tokio::test]
 async fn the_key_that_signs_frames_comes_with_the_grant() {
     let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
-    let request =
-        JoinRequest { application: "T-WORDS".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 1 };
+    let request = JoinRequest {
+        application: "T-WORDS".into(),
+        filter_digest: digest,
+        udp_port: 9,
+        incarnation: 5,
+        flows: 1,
+        method: "/rpctest.Words/Reduce".into(),
+    };
     for authenticate in [false, true] {
         let builder = Server::builder(&PATHCALL).authenticate_frames(authenticate);
         let server = Running::start_with(builder.build().await.unwrap(), 0).await;

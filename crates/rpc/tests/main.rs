@@ -1,5 +1,6 @@
 //! Calls through stubs, channels and servers; what is measured as a whole process has a target of its own.
 
+mod authentication;
 mod calls;
 mod carried;
 mod cloned;
@@ -23,4 +24,5 @@ mod placed;
 mod placed_delegated;
 mod registering;
 mod shadow;
+mod shutdown;
 mod tls;

@@ -28,7 +28,14 @@ async fn server(controller: &FakeController) -> (Running, PeerClient<Channel>) {
 /// Of an application whose server asks its element for nothing.
 fn request() -> JoinRequest {
     let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    JoinRequest { application: "T-SUM".into(), filter_digest: digest, udp_port: 9, incarnation: 5, flows: 2 }
+    JoinRequest {
+        application: "T-SUM".into(),
+        filter_digest: digest,
+        udp_port: 9,
+        incarnation: 5,
+        flows: 2,
+        method: "/rpctest.Training/Update".into(),
+    }
 }
 
 async fn next(stream: &mut Streaming<JoinGrant>) -> JoinGrant {

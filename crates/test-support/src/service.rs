@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::HANG;
 use crate::stubs::locks_server::{Locks, LocksServer};
+use crate::stubs::rounds::rounds_server::{Rounds, RoundsServer};
+use crate::stubs::rounds::{Part, Total};
 use crate::stubs::training_server::{Training, TrainingServer};
 use crate::stubs::words_server::{Words, WordsServer};
 use crate::stubs::{AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted};
@@ -168,6 +170,14 @@ impl Locks for Handlers {
     }
 }
 
+#[tonic::async_trait]
+impl Rounds for Handlers {
+    async fn add(&self, _: Request<Part>) -> Result<Response<Total>, Status> {
+        self.0.handle("").await;
+        Ok(Response::new(Total::default()))
+    }
+}
+
 /// A running server.
 pub struct Running {
     pub address: SocketAddr,
@@ -198,7 +208,8 @@ impl Running {
             .layer(pathcall.layer())
             .add_service(TrainingServer::new(handlers.clone()).max_encoding_message_size(usize::MAX))
             .add_service(WordsServer::new(handlers.clone()))
-            .add_service(LocksServer::new(handlers))
+            .add_service(LocksServer::new(handlers.clone()))
+            .add_service(RoundsServer::new(handlers))
             .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async move {
                 let _ = stopped.await;
                 closing.close();

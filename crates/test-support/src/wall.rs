@@ -7,6 +7,7 @@
 //!
 //! The server, and an element, take the wall for the caller: their frames go to 127.0.0.2:c.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::stubs::PATHCALL;
+use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
@@ -73,14 +75,13 @@ impl Wall {
 
 /// Where the server's applications take map frames: it says so to whoever joins.
 async fn ports(server: &Running) -> Vec<u16> {
-    let mut applications: Vec<(&str, u64)> = PATHCALL.methods.iter().map(|m| (m.app, m.digest)).collect();
-    applications.sort_unstable();
-    applications.dedup();
+    let methods = PATHCALL.methods.iter().map(|method| (method.app, method));
+    let one_of_each: BTreeMap<&str, &Method> = methods.collect();
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let mut ports = Vec::new();
-    for (application, filter_digest) in applications {
-        let application = application.to_owned();
-        let request = JoinRequest { application, filter_digest, udp_port: 0, incarnation: 1, flows: 1 };
+    for method in one_of_each.into_values() {
+        let (application, filter_digest, path) = (method.app.to_owned(), method.digest, method.path.to_owned());
+        let request = JoinRequest { application, filter_digest, udp_port: 0, incarnation: 1, flows: 1, method: path };
         let mut stream = peer.join(request).await.unwrap().into_inner();
         let grant = stream.message().await.unwrap().unwrap();
         ports.push(u16::try_from(grant.server_udp_port).unwrap());

@@ -247,13 +247,14 @@ impl Rogue {
 
     async fn join(server: &Running, app: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
-        let digest = PATHCALL.methods.iter().find(|method| method.app == app).expect("a method").digest;
+        let method = PATHCALL.methods.iter().find(|method| method.app == app).expect("a method");
         let request = JoinRequest {
             application: app.into(),
-            filter_digest: digest,
+            filter_digest: method.digest,
             udp_port: socket.local_addr().expect("bound").port().into(),
             incarnation: Self::INCARNATION,
             flows: 4,
+            method: method.path.into(),
         };
         let mut peer = PeerClient::connect(server.uri()).await.expect("it serves");
         let mut membership = peer.join(request).await.expect("let in").into_inner();

@@ -18,6 +18,7 @@
 pub mod carrier;
 pub mod client;
 pub mod clone;
+mod lapse;
 pub mod line;
 pub mod link;
 pub mod node;

@@ -10,10 +10,13 @@ use tokio::sync::{oneshot, watch};
 
 use super::Party;
 use super::carrier::{CarriedStats, Carrier, frames};
+pub use super::lapse::{Lapse, Lapses};
 use super::link::Link;
 use super::shared::{Owned, Shared};
 use crate::map::server::books::{Entered, Entry, Try};
-use crate::map::server::{Event, Joined, MapServer, Member, QueryId, ServerConfig, ServerStats, Terms, Values};
+use crate::map::server::{
+    Event, Joined, MapServer, Member, Permissions, QueryId, ServerConfig, ServerStats, Terms, Values,
+};
 use crate::map::{CallError, Dest, Key, Modify, Outbox, Renewal};
 use crate::tables::ByNumber;
 
@@ -26,6 +29,7 @@ enum Command {
     Rejoin(Member, oneshot::Sender<Option<Renewal>>),
     Leave(u32),
     GiveUp(u32, u32),
+    Permit(u32, u32, Permissions),
     Gone(u32),
     Query(Option<Vec<Key>>, oneshot::Sender<Values>),
     Renew(Terms, Option<SocketAddr>),
@@ -78,13 +82,18 @@ impl ServerHandle {
         Self { owner: Arc::new(Owned(shared)), lapse }
     }
 
-    /// Lets a caller in, whose frames come from and go to `address`; without one they are carried.
+    /// Lets a caller in, whose frames come from and go to `address`; without one they are carried. It may do this much.
     ///
     /// # Errors
     /// [`CallError::WorkersFull`], [`CallError::Closed`].
-    pub async fn join(&self, member: Member, address: Option<SocketAddr>) -> Result<Joined, CallError> {
+    pub async fn join(
+        &self,
+        member: Member,
+        may: Permissions,
+        address: Option<SocketAddr>,
+    ) -> Result<Joined, CallError> {
         let (reply, joined) = oneshot::channel();
-        self.command(Command::Join(Joining { member, address, reply }))?;
+        self.command(Command::Join(Joining { member, may, address, reply }))?;
         joined.await.unwrap_or(Err(CallError::Closed))
     }
 
@@ -105,6 +114,11 @@ impl ServerHandle {
     /// A caller gives up a sum, see [`MapServer::give_up`].
     pub fn give_up(&self, endpoint: u32, incarnation: u32) {
         let _ = self.command(Command::GiveUp(endpoint, incarnation));
+    }
+
+    /// Says what a caller may do from now on, see [`MapServer::permit`].
+    pub fn permit(&self, endpoint: u32, incarnation: u32, may: Permissions) {
+        let _ = self.command(Command::Permit(endpoint, incarnation, may));
     }
 
     /// The element no longer lets in a caller that has left.
@@ -157,7 +171,7 @@ impl ServerHandle {
     /// Hears when what the element holds is of no use any more.
     #[must_use]
     pub fn lapses(&self) -> Lapses {
-        Lapses(self.lapse.clone())
+        Lapses::of(self.lapse.clone())
     }
 
     /// What this owner has done so far.
@@ -174,27 +188,6 @@ impl ServerHandle {
 
     fn command(&self, command: Command) -> Result<(), CallError> {
         self.owner.command(command).map_err(|_| CallError::Closed)
-    }
-}
-
-/// What an element holds is of no use any more: its epoch is to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lapse {
-    /// The number of the terms that are over.
-    pub terms: u64,
-    /// Whether it does not answer the owner or a caller; otherwise it can be taken again at once.
-    pub silent: bool,
-}
-
-/// Hears of lapses, and does not keep the owner running.
-#[derive(Debug)]
-pub struct Lapses(watch::Receiver<Option<Lapse>>);
-
-impl Lapses {
-    /// The last one, if it is not `known`; `None` when the owner has stopped.
-    pub async fn next(&mut self, known: Option<Lapse>) -> Option<Lapse> {
-        let lapse = self.0.wait_for(|lapse| lapse.is_some() && *lapse != known).await;
-        lapse.ok().and_then(|lapse| *lapse)
     }
 }
 
@@ -238,6 +231,7 @@ struct Owner {
 /// A caller that wants to join.
 struct Joining {
     member: Member,
+    may: Permissions,
     /// Where its frames come from and go to.
     address: Option<SocketAddr>,
     reply: oneshot::Sender<Result<Joined, CallError>>,
@@ -276,11 +270,14 @@ impl Owner {
     /// Lets in those who wait for it, in the order in which they came.
     fn let_in(&mut self, now: Instant) {
         while !self.joining.is_empty() && self.server.lets_in() {
-            let Joining { member, address, reply } = self.joining.remove(0);
+            let Joining { member, may, address, reply } = self.joining.remove(0);
             if reply.is_closed() {
                 continue;
             }
             let joined = self.server.join(now, member);
+            if joined.is_ok() {
+                self.server.permit(member.endpoint, member.incarnation, may);
+            }
             if let (Ok(_), Some(address)) = (&joined, address) {
                 self.members.insert(member.endpoint, address);
             }
@@ -302,6 +299,7 @@ impl Party for Owner {
         match command {
             Command::Join(joining) => self.joining.push(joining),
             Command::GiveUp(endpoint, incarnation) => self.server.give_up(now, endpoint, incarnation),
+            Command::Permit(endpoint, incarnation, may) => self.server.permit(endpoint, incarnation, may),
             Command::Leave(endpoint) => {
                 self.server.leave(now, endpoint);
                 self.members.remove(&endpoint);

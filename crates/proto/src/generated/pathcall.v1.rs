@@ -473,7 +473,7 @@ pub struct LastSeenReply {
     #[prost(map = "uint32, uint64", tag = "1")]
     pub age_ns: ::std::collections::HashMap<u32, u64>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FollowPoolRequest {
     /// UDP port of the caller; its address is the connection's.
     #[prost(uint32, tag = "1")]
@@ -481,6 +481,9 @@ pub struct FollowPoolRequest {
     /// Random, the same as long as the port is.
     #[prost(uint32, tag = "2")]
     pub incarnation: u32,
+    /// Path of the method that is to be called; the services' own checks are asked, as when a caller joins an application.
+    #[prost(string, tag = "3")]
+    pub method: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PoolView {
@@ -566,6 +569,9 @@ pub struct JoinRequest {
     pub incarnation: u32,
     #[prost(uint32, tag = "5")]
     pub flows: u32,
+    /// Path of the method that is to be called.
+    #[prost(string, tag = "6")]
+    pub method: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JoinGrant {
@@ -609,12 +615,40 @@ pub struct JoinGrant {
     /// Present when map frames carry tokens; later grants have the same.
     #[prost(message, optional, tag = "16")]
     pub token_key: ::core::option::Option<TokenKey>,
+    /// 16 random bytes that only this caller and the server know: what it says beside its frames is believed with them.
+    #[prost(bytes = "vec", tag = "17")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
+    /// Paths of the application's methods that the services let the caller call.
+    #[prost(string, repeated, tag = "18")]
+    pub admitted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// For so long: then it asks again, see Admit. A caller that has not asked within twice this time is let go.
+    #[prost(uint64, tag = "19")]
+    pub admitted_ms: u64,
     /// How long locks are lent to a caller that does not ask again, in milliseconds.
     #[prost(uint64, tag = "30")]
     pub lease_ms: u64,
     /// Upper half of the fencing tokens of locks that the element grants.
     #[prost(uint32, tag = "31")]
     pub era: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdmitRequest {
+    #[prost(string, tag = "1")]
+    pub application: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "2")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
+    /// Their paths.
+    #[prost(string, repeated, tag = "3")]
+    pub methods: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdmitReply {
+    /// Those that the caller may call.
+    #[prost(string, repeated, tag = "1")]
+    pub admitted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// There is no such session: the caller has to join anew.
+    #[prost(bool, tag = "2")]
+    pub let_go: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GiveUpRequest {
@@ -627,6 +661,8 @@ pub struct GiveUpRequest {
     pub endpoint: u32,
     #[prost(uint32, tag = "4")]
     pub incarnation: u32,
+    #[prost(bytes = "vec", tag = "5")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GiveUpReply {}
@@ -641,6 +677,8 @@ pub struct NameRequest {
     pub server_incarnation: u32,
     #[prost(string, repeated, tag = "4")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bytes = "vec", tag = "5")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
 }
 /// In the order of the keys.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -670,6 +708,9 @@ pub struct CarryRequest {
     /// Frames, each with its length before it: 16 bits, big-endian.
     #[prost(bytes = "vec", tag = "4")]
     pub frames: ::prost::alloc::vec::Vec<u8>,
+    /// Only in the first message.
+    #[prost(bytes = "vec", tag = "5")]
+    pub session: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CarryReply {
@@ -682,6 +723,9 @@ pub struct OpenBookRequest {
     pub application: ::prost::alloc::string::String,
     #[prost(fixed64, tag = "2")]
     pub filter_digest: u64,
+    /// Path of the method that is to be called; the services' own checks are asked, as when a caller joins.
+    #[prost(string, tag = "3")]
+    pub method: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OpenBookReply {
@@ -719,6 +763,9 @@ pub struct ApplyRequest {
     pub under_way_from: u64,
     #[prost(uint64, repeated, tag = "11")]
     pub stragglers: ::prost::alloc::vec::Vec<u64>,
+    /// Path of the method; the services' own checks are asked each time.
+    #[prost(string, tag = "12")]
+    pub method: ::prost::alloc::string::String,
 }
 /// As in map frames: the key with its type, the value quantised.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2623,7 +2670,8 @@ pub mod peer_client {
         }
         /// A caller joins an application. The first message is the grant; later ones tell of a
         /// new epoch, or that there is no element any more. The stream stays open as long as the
-        /// caller lives, and its end is the caller's leave.
+        /// caller lives, and its end is the caller's leave. The request's metadata is that of the call that needs it: the
+        /// services' own checks let the caller in by it, before anything else happens; what they say otherwise is the error.
         pub async fn join(
             &mut self,
             request: impl tonic::IntoRequest<super::JoinRequest>,
@@ -2644,6 +2692,26 @@ pub mod peer_client {
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("pathcall.v1.Peer", "Join"));
             self.inner.server_streaming(req, path, codec).await
+        }
+        /// The services' own checks are asked again whether a caller that has joined may call methods, with this request's
+        /// metadata. What they say of the first is the error, if they let none pass.
+        pub async fn admit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AdmitRequest>,
+        ) -> std::result::Result<tonic::Response<super::AdmitReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/pathcall.v1.Peer/Admit");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("pathcall.v1.Peer", "Admit"));
+            self.inner.unary(req, path, codec).await
         }
         /// A caller gives up a sum that its values count in, or may. All callers of the application have to join anew before
         /// they get another: the next sum of this one would meet another of the others. Of a caller that has left it is nothing.
@@ -2823,11 +2891,18 @@ pub mod peer_server {
             + 'static;
         /// A caller joins an application. The first message is the grant; later ones tell of a
         /// new epoch, or that there is no element any more. The stream stays open as long as the
-        /// caller lives, and its end is the caller's leave.
+        /// caller lives, and its end is the caller's leave. The request's metadata is that of the call that needs it: the
+        /// services' own checks let the caller in by it, before anything else happens; what they say otherwise is the error.
         async fn join(
             &self,
             request: tonic::Request<super::JoinRequest>,
         ) -> std::result::Result<tonic::Response<Self::JoinStream>, tonic::Status>;
+        /// The services' own checks are asked again whether a caller that has joined may call methods, with this request's
+        /// metadata. What they say of the first is the error, if they let none pass.
+        async fn admit(
+            &self,
+            request: tonic::Request<super::AdmitRequest>,
+        ) -> std::result::Result<tonic::Response<super::AdmitReply>, tonic::Status>;
         /// A caller gives up a sum that its values count in, or may. All callers of the application have to join anew before
         /// they get another: the next sum of this one would meet another of the others. Of a caller that has left it is nothing.
         async fn give_up(
@@ -3006,6 +3081,49 @@ pub mod peer_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/pathcall.v1.Peer/Admit" => {
+                    #[allow(non_camel_case_types)]
+                    struct AdmitSvc<T: Peer>(pub Arc<T>);
+                    impl<T: Peer> tonic::server::UnaryService<super::AdmitRequest>
+                    for AdmitSvc<T> {
+                        type Response = super::AdmitReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AdmitRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Peer>::admit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AdmitSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

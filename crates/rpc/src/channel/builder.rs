@@ -237,17 +237,17 @@ impl Builder {
     fn channel(self, transport: Transport) -> Result<Channel, ConnectError> {
         let applications = self.catalogue.applications()?;
         let journal = self.journal.as_deref().map(Journal::open).transpose()?;
-        let slot = |(name, application)| (name, Slot::new(application, self.options));
-        let slots: BTreeMap<_, Slot> = applications.into_iter().map(slot).collect();
+        let slot = |(name, application)| (name, Arc::new(Slot::new(application, self.options)));
+        let slots: BTreeMap<_, Arc<Slot>> = applications.into_iter().map(slot).collect();
         // What an earlier process had there may be gone with the server that had it.
         for (name, slot) in &slots {
             if let Some(book) = journal.as_ref().and_then(|journal: &Journal| journal.book(name)) {
                 slot.invest_in(book.server);
             }
         }
-        let budgets: Vec<f64> = self.catalogue.all_cloned().map(|method| method.budget).collect();
-        let pooled = !budgets.is_empty();
-        let terms = Terms { dial: self.dial, options: self.options, budgets };
+        let methods: Vec<_> = self.catalogue.all_cloned().collect();
+        let pooled = !methods.is_empty();
+        let terms = Terms { dial: self.dial, options: self.options, methods };
         let pool = pooled.then(|| Pool::follow(transport.clone(), terms));
         let inner = Inner {
             pool,

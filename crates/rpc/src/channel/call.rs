@@ -46,18 +46,20 @@ impl Inner {
         if let Some(id) = named::id_of(&parts.headers) {
             return Box::pin(self.with_id(method, slot, &id, request, parts, deadline)).await;
         }
-        let session = slot.session(method, &self.transport).await?;
-        slot.check_loss(method, &session)?;
-
         if method.kind == Kind::Query {
-            mark(&mut parts.headers, headers::QUERY, deadline);
+            // Its request is looked at itself.
+            let session = slot.session(method, &parts.headers, &self.transport).await?;
+            slot.check_loss(method, &session)?;
+            mark(&mut parts.headers, headers::QUERY, &session, deadline);
             let body = Body::new(Full::new(body));
             return Box::pin(self.transport.call(http::Request::from_parts(parts, body))).await;
         }
 
+        let session = slot.admitted(method, &parts.headers, &self.transport).await?;
+        slot.check_loss(method, &session)?;
         let typed = match request.typed {
             Some(typed) => typed,
-            None => Typed::Pairs(Box::pin(self.all_keys(method, &parts, deadline)).await?),
+            None => Typed::Pairs(Box::pin(self.all_keys(method, &session, &parts, deadline)).await?),
         };
         let named = match (method.kind, &typed) {
             (Kind::Clear, Typed::Pairs(pairs)) => headers::tokens(&parts.headers, pairs.len())?,
@@ -84,7 +86,9 @@ impl Inner {
         // NetRPC Table 2: `CntFwd` drops a message whose counter has not reached the threshold.
         let dropped = answer == Answer::Counted { forwarded: false };
         let handled = match request.handler {
-            Some(message) if !dropped => Some(Box::pin(self.handler(method, parts, &message, deadline)).await?),
+            Some(message) if !dropped => {
+                Some(Box::pin(self.handler(method, &session, parts, &message, deadline)).await?)
+            }
             _ => None,
         };
         if let Some(unsaid) = unsaid {
@@ -134,13 +138,13 @@ impl Inner {
     async fn with_id(
         &self,
         method: &Method,
-        slot: &Slot,
+        slot: &Arc<Slot>,
         id: &[u8],
         request: Request,
         parts: http::request::Parts,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
-        let Some(named) = self.named(method, slot, id)? else {
+        let Some(named) = self.named(method, slot, id, &parts.headers)? else {
             self.counters.named.add();
             return assemble::reply(method, None, &Answer::Done);
         };
@@ -148,7 +152,8 @@ impl Inner {
         named.take_effect(work.and_then(|work| work.operation), request.handler.is_some()).await?;
         self.counters.named.add();
         let Some(message) = request.handler else { return assemble::reply(method, None, &Answer::Done) };
-        let handled = self.handler(method, parts, &message, deadline).await?;
+        let session = slot.session(method, &parts.headers, &self.transport).await?;
+        let handled = self.handler(method, &session, parts.clone(), &message, deadline).await?;
         // One that has failed sees it again, if the caller makes it again.
         if matches!(handled, Handled::Done { .. }) {
             named.done()?;
@@ -160,12 +165,13 @@ impl Inner {
     async fn handler(
         &self,
         method: &Method,
+        session: &Session,
         mut parts: http::request::Parts,
         message: &[u8],
         deadline: Deadline,
     ) -> Result<Handled, Status> {
         self.counters.handler.add();
-        mark(&mut parts.headers, headers::CALL, deadline);
+        mark(&mut parts.headers, headers::CALL, session, deadline);
         let response = self.transport.call(assemble::handler_request(method, parts, message)?).await?;
         Handled::by(method, response).await
     }
@@ -174,11 +180,12 @@ impl Inner {
     async fn all_keys(
         &self,
         method: &Method,
+        session: &Session,
         parts: &http::request::Parts,
         deadline: Deadline,
     ) -> Result<Vec<(Key, i64)>, Status> {
         let mut parts = parts.clone();
-        mark(&mut parts.headers, headers::QUERY, deadline);
+        mark(&mut parts.headers, headers::QUERY, session, deadline);
         let request = assemble::handler_request(method, parts, &[])?;
         let message = assemble::message_of(method, self.transport.call(request).await?).await?;
         let keys = keys::read(&message)
@@ -187,8 +194,9 @@ impl Inner {
     }
 }
 
-/// Tells the server's layer what the call is, and how much time is left for it.
-fn mark(headers: &mut HeaderMap, name: HeaderName, deadline: Deadline) {
+/// Tells the server's layer what the call is, by whom, and how much time is left for it.
+fn mark(headers: &mut HeaderMap, name: HeaderName, session: &Session, deadline: Deadline) {
     headers.insert(name, HeaderValue::from_static("1"));
+    session.prove(headers);
     deadline.put(headers);
 }

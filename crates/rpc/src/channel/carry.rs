@@ -30,6 +30,8 @@ pub(super) struct Carry {
     pub(super) application: &'static str,
     pub(super) endpoint: u32,
     pub(super) incarnation: u32,
+    /// What proves to the server who it is.
+    pub(super) session: Vec<u8>,
     pub(super) map: Feed,
 }
 
@@ -56,6 +58,7 @@ impl Carry {
             application: self.application.into(),
             endpoint: self.endpoint,
             incarnation: self.incarnation,
+            session: self.session.clone(),
             frames: Vec::new(),
         };
         let rest = ReceiverStream::new(batches).map(|frames| CarryRequest { frames, ..CarryRequest::default() });

@@ -40,6 +40,7 @@ impl Inner {
     ) -> Result<http::Response<Body>, Status> {
         let Some(pool) = &self.pool else { return self.plain(request).await };
         let (parts, body) = request.into_parts();
+        pool.offer(method, &parts.headers);
         let body = body.collect().await?.to_bytes();
         while let State::Frames(session) = pool.state().await {
             // What is compressed can't be looked into, and need not be.

@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::HeaderMap;
 use pathcall_endpoint::driver::node::{Node, NodeConfig, Transport as Carrier};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_client::PeerClient;
@@ -16,6 +17,7 @@ use super::Inner;
 use super::transport::Transport;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
+use crate::headers;
 
 /// The channel's node, and where the server's is.
 #[derive(Debug, Default)]
@@ -39,12 +41,12 @@ impl Delegating {
     }
 
     /// Who calls whom; `None`: plain gRPC.
-    async fn nodes(&self, transport: &Transport) -> Result<Option<(&Node, SocketAddr)>, Status> {
+    async fn nodes(&self, transport: &Transport, headers: &HeaderMap) -> Result<Option<(&Node, SocketAddr)>, Status> {
         let found = *self.found();
         let address = match found {
             Some(Found::At(address)) if self.own.initialized() => address,
             Some(Found::Plain) => return Ok(None),
-            _ => match PeerClient::new(transport.channel()).node(NodeRequest {}).await {
+            _ => match PeerClient::new(transport.channel()).node(headers::with(headers, NodeRequest {})).await {
                 Ok(reply) => self.take(reply.into_inner()).await?,
                 Err(status) if status.code() == Code::Unimplemented => {
                     *self.found() = Some(Found::Plain);
@@ -107,7 +109,7 @@ impl Inner {
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
-        match self.delegating.nodes(&self.transport).await? {
+        match self.delegating.nodes(&self.transport, request.headers()).await? {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);

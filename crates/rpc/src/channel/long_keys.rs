@@ -69,6 +69,7 @@ impl Slot {
             application: self.application.name.into(),
             filter_digest: self.application.digest,
             server_incarnation: session.server,
+            session: session.secret().into(),
             keys: keys.iter().filter_map(|key| key.as_str()).map(str::to_owned).collect(),
         };
         let reply = PeerClient::new(transport.channel()).name(request).await;

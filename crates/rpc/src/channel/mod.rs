@@ -93,7 +93,7 @@ struct Inner {
     transport: Transport,
     catalogue: Catalogue,
     /// One for each application, by name.
-    slots: BTreeMap<&'static str, Slot>,
+    slots: BTreeMap<&'static str, Arc<Slot>>,
     journal: Option<Journal>,
     delegating: Delegating,
     /// Its part in a pool, if there are methods that one answers.
@@ -154,7 +154,7 @@ impl Channel {
     #[must_use]
     pub fn stats(&self) -> ChannelStats {
         let pool = self.inner.pool.as_ref().map(Pool::stats).unwrap_or_default();
-        self.inner.counters.read(self.inner.slots.values().map(Slot::stats), pool)
+        self.inner.counters.read(self.inner.slots.values().map(|slot| slot.stats()), pool)
     }
 }
 

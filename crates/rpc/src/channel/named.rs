@@ -9,6 +9,9 @@
 //!
 //! They go past the element, by gRPC: the server does them in one step and remembers their ids.
 
+use std::sync::Arc;
+
+use http::HeaderMap;
 use pathcall_endpoint::map::server::books::{ID_BYTES_MAX, Try};
 use pathcall_endpoint::map::{Modify, Operation};
 use pathcall_proto::manifest::{Kind, Method};
@@ -33,8 +36,10 @@ pub(super) struct Named<'a> {
     id: &'a [u8],
     stands: Stands,
     journal: &'a Journal,
-    slot: &'a Slot,
+    slot: &'a Arc<Slot>,
     transport: &'a Transport,
+    /// Of the call.
+    headers: &'a HeaderMap,
 }
 
 impl Inner {
@@ -42,8 +47,9 @@ impl Inner {
     pub(super) fn named<'a>(
         &'a self,
         method: &'a Method,
-        slot: &'a Slot,
+        slot: &'a Arc<Slot>,
         id: &'a [u8],
+        headers: &'a HeaderMap,
     ) -> Result<Option<Named<'a>>, Status> {
         let path = method.path;
         let Some(journal) = &self.journal else {
@@ -66,7 +72,7 @@ impl Inner {
                 let id = String::from_utf8_lossy(id);
                 Err(Status::aborted(format!("{path}: another call with the id {id:?} is under way")))
             }
-            stands => Ok(Some(Named { method, id, stands, journal, slot, transport: &self.transport })),
+            stands => Ok(Some(Named { method, id, stands, journal, slot, transport: &self.transport, headers })),
         }
     }
 }
@@ -106,6 +112,7 @@ impl Named<'_> {
             pairs,
             op: modify.op as u32,
             para: modify.para,
+            method: self.method.path.into(),
             ..ApplyRequest::default()
         };
         if begun.is_some() {
@@ -136,15 +143,20 @@ impl Named<'_> {
         request.stragglers.clone_from(stragglers);
         request.completed.clone_from(&sending.telling);
         let ApplyReply { server_incarnation, .. } =
-            self.client().apply(request).await.map_err(|e| self.failed(&e))?.into_inner();
+            self.client().apply(headers::with(self.headers, request)).await.map_err(|e| self.failed(&e))?.into_inner();
         sending.telling.clear();
         self.slot.invest_in(server_incarnation);
         Ok(())
     }
 
     async fn open(&self) -> Result<u64, Status> {
-        let request = OpenBookRequest { application: self.method.app.into(), filter_digest: self.method.digest };
-        let opened = self.client().open_book(request).await.map_err(|error| self.failed(&error))?;
+        let request = OpenBookRequest {
+            application: self.method.app.into(),
+            filter_digest: self.method.digest,
+            method: self.method.path.into(),
+        };
+        let opened =
+            self.client().open_book(headers::with(self.headers, request)).await.map_err(|error| self.failed(&error))?;
         let OpenBookReply { book, server_incarnation } = opened.into_inner();
         let noted = self.journal.opened(self.method.app, Book { number: book, server: server_incarnation });
         noted.map_err(|error| self.unwritten(&error))?;

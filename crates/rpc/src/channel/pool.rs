@@ -15,15 +15,20 @@ mod follow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::HeaderMap;
 use pathcall_endpoint::clone::{Answer, Ask, CallerStats};
 use pathcall_endpoint::driver::clone::{CallError, CallerHandle};
-use tokio::sync::watch;
+use pathcall_proto::manifest::Cloned;
+use pathcall_proto::v1::FollowPoolRequest;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tonic::Request;
 
 use self::follow::Follower;
 use super::builder::Options;
 use super::dial::Dial;
 use super::transport::Transport;
+use crate::headers;
 
 /// How a channel is in a pool.
 #[derive(Debug, Clone)]
@@ -31,8 +36,31 @@ pub(super) struct Terms {
     pub(super) options: Options,
     /// How servers are connected to.
     pub(super) dial: Dial,
-    /// Extra requests of each method, as a share of its calls.
-    pub(super) budgets: Vec<f64>,
+    /// The methods that the pool answers, and extra requests of each as a share of its calls.
+    pub(super) methods: Vec<&'static Cloned>,
+}
+
+/// A call by whose metadata servers let this channel follow: none before one has refused it.
+#[derive(Debug, Default)]
+struct Credentials {
+    /// Whether a call's metadata is waited for.
+    wanted: AtomicBool,
+    call: Mutex<Option<(&'static str, HeaderMap)>>,
+    came: Notify,
+}
+
+impl Credentials {
+    /// A request to follow; the first of the pool's methods stands for a call that is yet to come.
+    fn request(&self, first: &'static str, request: FollowPoolRequest) -> Request<FollowPoolRequest> {
+        let (path, headers) = lock(&self.call).clone().unwrap_or((first, HeaderMap::new()));
+        headers::with(&headers, FollowPoolRequest { method: path.into(), ..request })
+    }
+
+    /// A request with the metadata of that call.
+    fn of_last<T>(&self, message: T) -> Request<T> {
+        let headers = lock(&self.call).as_ref().map(|(_, headers)| headers.clone());
+        headers::with(&headers.unwrap_or_default(), message)
+    }
 }
 
 /// A channel's part in a pool.
@@ -42,6 +70,7 @@ pub(super) struct Pool {
     /// Servers that gRPC calls can go to, first the one that is followed.
     servers: Arc<Mutex<Vec<Transport>>>,
     past: Arc<Mutex<CallerStats>>,
+    credentials: Arc<Credentials>,
     _follow: JoinSet<()>,
 }
 
@@ -104,7 +133,7 @@ impl Pool {
     /// Begins to follow the server of `transport`.
     pub(super) fn follow(transport: Transport, terms: Terms) -> Self {
         let (tell, state) = watch::channel(State::Asking);
-        let past = Arc::default();
+        let (past, credentials) = (Arc::default(), Arc::<Credentials>::default());
         let servers = Arc::new(Mutex::new(vec![transport.clone()]));
         let follower = Follower {
             terms,
@@ -112,12 +141,22 @@ impl Pool {
             transport,
             servers: Arc::clone(&servers),
             past: Arc::clone(&past),
+            credentials: Arc::clone(&credentials),
             tell,
             asked: 0,
         };
         let mut follow = JoinSet::new();
         follow.spawn(follower.run());
-        Self { state, servers, past, _follow: follow }
+        Self { state, servers, past, credentials, _follow: follow }
+    }
+
+    /// Notes a call, should servers let this channel follow by its metadata only.
+    pub(super) fn offer(&self, method: &'static Cloned, headers: &HeaderMap) {
+        let Credentials { wanted, call, came } = &*self.credentials;
+        if wanted.load(Ordering::Relaxed) && wanted.swap(false, Ordering::Relaxed) {
+            *lock(call) = Some((method.path, headers::of_the_call(headers)));
+            came.notify_one();
+        }
     }
 
     /// How calls are made now, as soon as the server has said it; the state it was asked in.

@@ -9,13 +9,15 @@
 //! way can't be taken for its own. A server that does not answer by UDP is joined once more, by a
 //! caller whose frames are carried over HTTP/2; a later join tries UDP again.
 
+mod admitted;
 mod given_up;
 mod join;
 mod spent;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use http::HeaderMap;
 use pathcall_endpoint::driver::client::MapHandle;
 use pathcall_endpoint::map::client::ClientStats;
 use pathcall_endpoint::map::{CallError, Operation, Output};
@@ -29,7 +31,8 @@ use super::stats::{ApplicationStats, CarriedStats, Counter, sum, sum_carried};
 use super::transport::Transport;
 use crate::application::Application;
 use crate::names::Known;
-use crate::status;
+use crate::{headers, status};
+use admitted::Admissions;
 pub(super) use given_up::GiveUpGuard;
 use join::Join;
 
@@ -67,16 +70,26 @@ impl Slot {
         }
     }
 
-    /// The session, joined if need be for a call of `method`.
-    pub(super) async fn session(&self, method: &Method, transport: &Transport) -> Result<Arc<Session>, Status> {
+    /// The session, joined if need be for a call of `method` with these headers.
+    pub(super) async fn session(
+        self: &Arc<Self>,
+        method: &Method,
+        headers: &HeaderMap,
+        transport: &Transport,
+    ) -> Result<Arc<Session>, Status> {
         match self.live() {
             Some(session) => Ok(session),
             // Once for many calls, in a future of its own.
-            None => Box::pin(self.joined(method, transport)).await,
+            None => Box::pin(self.joined(method, headers, transport)).await,
         }
     }
 
-    async fn joined(&self, method: &Method, transport: &Transport) -> Result<Arc<Session>, Status> {
+    async fn joined(
+        self: &Arc<Self>,
+        method: &Method,
+        headers: &HeaderMap,
+        transport: &Transport,
+    ) -> Result<Arc<Session>, Status> {
         let came = Instant::now();
         let mut joining = self.joining.lock().await;
         if let Some(session) = self.live() {
@@ -90,7 +103,7 @@ impl Slot {
         }
         self.given_up().await;
         self.follow_last().await;
-        let join = Join { application: &self.application, options: &self.options, method, transport };
+        let join = Join { application: &self.application, options: &self.options, method, headers, transport };
         let session = match join.run().await {
             Ok(session) => Arc::new(session),
             Err(failed) => {
@@ -100,6 +113,11 @@ impl Slot {
             }
         };
         self.joins.add();
+        let (admissions, over) = (Arc::clone(&session.admissions), session.over.subscribe());
+        tokio::spawn(admissions.keep(over, self.application.name, transport.clone()));
+        let (slot, over) = (Arc::downgrade(self), session.over.subscribe());
+        let server = (Arc::clone(&session.admissions), transport.clone());
+        tokio::spawn(leave_for_shutdown(slot, session.incarnation, over, server));
         *lock(&self.current) = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -167,6 +185,31 @@ impl Slot {
     }
 }
 
+/// Lets the server end that a session is at, when it takes no requests any more: calls under way are finished, and the next
+/// one joins anew. A server that takes them by another connection has closed an old one, not itself.
+async fn leave_for_shutdown(
+    slot: Weak<Slot>,
+    incarnation: u32,
+    mut over: watch::Receiver<Option<Arc<str>>>,
+    (admissions, transport): (Arc<Admissions>, Transport),
+) {
+    let slot = loop {
+        tokio::select! {
+            () = transport.another() => {}
+            _ = over.wait_for(Option::is_some) => return,
+        }
+        let Some(slot) = slot.upgrade() else { return };
+        if !admissions.lives(slot.application.name, &transport).await {
+            break slot;
+        }
+    };
+    let _joining = slot.joining.lock().await;
+    let is_current = lock(&slot.current).as_ref().is_some_and(|session| session.incarnation == incarnation);
+    if is_current {
+        slot.follow_last().await;
+    }
+}
+
 /// Held only for a moment, by code that does not panic.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,6 +222,7 @@ pub(super) struct Session {
     /// What this caller goes by.
     endpoint: u32,
     incarnation: u32,
+    admissions: Arc<Admissions>,
     /// The server's incarnation.
     pub(super) server: u32,
     /// Numbers that it gave to long keys.
@@ -210,6 +254,16 @@ impl Session {
             }
             status::of_call(method, &error)
         })
+    }
+
+    /// What proves to the server that this caller has joined.
+    pub(super) fn secret(&self) -> &[u8] {
+        self.admissions.secret()
+    }
+
+    /// Puts that in a call's metadata.
+    pub(super) fn prove(&self, headers: &mut HeaderMap) {
+        headers.extend(self.admissions.header().map(|secret| (headers::SESSION, secret.clone())));
     }
 
     /// Gives locks back for a caller that is gone.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper_util::client::legacy::connect::HttpConnector;
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
@@ -19,6 +20,8 @@ pub(super) struct Transport {
     channel: Channel,
     uri: Uri,
     peer: Peer,
+    /// Connections that were asked for.
+    connections: Arc<watch::Sender<u64>>,
     /// UDP did not get through when it was last tried.
     udp_blocked: Arc<AtomicBool>,
 }
@@ -30,16 +33,18 @@ struct Peer(Arc<Mutex<Option<SocketAddr>>>);
 impl Transport {
     /// Connects now.
     pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
-        let peer = Peer::default();
-        let channel = endpoint.connect_with_connector(connector(endpoint, peer.clone())).await?;
-        Ok(Self { channel, uri: endpoint.uri().clone(), peer, udp_blocked: Arc::default() })
+        let (peer, connections) = (Peer::default(), Arc::default());
+        let connector = connector(endpoint, peer.clone(), Arc::clone(&connections));
+        let channel = endpoint.connect_with_connector(connector).await?;
+        Ok(Self { channel, uri: endpoint.uri().clone(), peer, connections, udp_blocked: Arc::default() })
     }
 
     /// Connects at the first call.
     pub(super) fn lazy(endpoint: &Endpoint) -> Self {
-        let peer = Peer::default();
-        let channel = endpoint.connect_with_connector_lazy(connector(endpoint, peer.clone()));
-        Self { channel, uri: endpoint.uri().clone(), peer, udp_blocked: Arc::default() }
+        let (peer, connections) = (Peer::default(), Arc::default());
+        let connector = connector(endpoint, peer.clone(), Arc::clone(&connections));
+        let channel = endpoint.connect_with_connector_lazy(connector);
+        Self { channel, uri: endpoint.uri().clone(), peer, connections, udp_blocked: Arc::default() }
     }
 
     /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
@@ -60,6 +65,18 @@ impl Transport {
     /// The server's IP address, if a connection was made.
     pub(super) fn peer(&self) -> Option<IpAddr> {
         self.peer.last().map(|addr| addr.ip())
+    }
+
+    /// Waits until another connection is asked for than there is now. A stream that still lives then is one of a server that
+    /// takes no requests by its connection any more: it shuts down, and waits for the stream's end.
+    pub(super) fn another(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut connections = self.connections.subscribe();
+        async move {
+            // The sender lives as long as the connection can be made again.
+            if connections.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// Notes whether UDP gets through.
@@ -103,6 +120,7 @@ impl Peer {
 fn connector(
     endpoint: &Endpoint,
     peer: Peer,
+    connections: Arc<watch::Sender<u64>>,
 ) -> impl tower::Service<
     Uri,
     Response = hyper_util::rt::TokioIo<tokio::net::TcpStream>,
@@ -116,6 +134,7 @@ fn connector(
     http.set_keepalive(endpoint.get_tcp_keepalive());
     http.set_connect_timeout(endpoint.get_connect_timeout());
     tower::service_fn(move |uri: Uri| {
+        connections.send_modify(|count| *count += 1);
         let (http, peer) = (http.clone(), peer.clone());
         async move {
             let stream = http.oneshot(uri).await?;

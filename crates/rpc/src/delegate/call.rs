@@ -14,8 +14,8 @@ use pathcall_endpoint::delegate::worker::record::Record;
 use pathcall_endpoint::driver::node::{self, Request};
 use pathcall_proto::delegate::Method;
 use prost::Message;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Extensions, Status};
 
 use super::directory::{Directory, Target};
 use super::envelope;
@@ -30,6 +30,7 @@ pub struct Call<R> {
 pub(crate) struct Inner {
     pub(super) request: Request,
     metadata: MetadataMap,
+    extensions: Extensions,
     directory: Directory,
     deadline: Option<Instant>,
     /// A reply or a request of this handler may be on its way.
@@ -40,10 +41,11 @@ impl Inner {
     pub(super) fn new(
         request: Request,
         metadata: MetadataMap,
+        extensions: Extensions,
         directory: Directory,
         deadline: Option<Instant>,
     ) -> Self {
-        Self { request, metadata, directory, deadline, said: AtomicBool::new(false) }
+        Self { request, metadata, extensions, directory, deadline, said: AtomicBool::new(false) }
     }
 
     /// Whether the request may have led to something already: nobody else can begin with it then.
@@ -157,6 +159,12 @@ impl<R> Call<R> {
     #[must_use]
     pub fn metadata(&self) -> &MetadataMap {
         &self.inner.metadata
+    }
+
+    /// What the handlers' [interceptor](super::Handlers::interceptor) has added to the request.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.inner.extensions
     }
 
     /// Servers that the request went through before.

@@ -7,6 +7,8 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::headers::is_the_applications;
+
 /// A request that came.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Envelope {
@@ -33,9 +35,6 @@ pub(crate) enum EnvelopeError {
         got: usize,
     },
 }
-
-/// Metadata that belongs to one hop, or to gRPC itself.
-const OF_THE_HOP: [&str; 5] = ["content-type", "te", "user-agent", "host", "connection"];
 
 /// A request for a method.
 pub(crate) fn seal(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
@@ -65,11 +64,6 @@ pub(crate) fn open(mut bytes: Bytes) -> Result<Envelope, EnvelopeError> {
         metadata.try_append(name, value).map_err(|_| EnvelopeError::Text("metadata"))?;
     }
     Ok(Envelope { path, metadata, message: bytes })
-}
-
-fn is_the_applications(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    !OF_THE_HOP.contains(&name) && !name.starts_with("grpc-")
 }
 
 fn put(out: &mut BytesMut, what: &'static str, bytes: &[u8]) -> Result<(), EnvelopeError> {

@@ -18,11 +18,12 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::codegen::BoxFuture;
-use tonic::metadata::MetadataMap;
+use tonic::service::Interceptor;
 
 use super::call::{Call, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
+use super::guard::{self, Check, Guard};
 use super::registry;
 
 /// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
@@ -57,6 +58,7 @@ pub struct Handlers {
     at_once: usize,
     history: History,
     forget: Option<Forget>,
+    check: Option<Check>,
 }
 
 /// Why handlers could not start.
@@ -102,6 +104,7 @@ impl Handlers {
             at_once: AT_ONCE,
             history: History::default(),
             forget: None,
+            check: None,
         }
     }
 
@@ -142,6 +145,15 @@ impl Handlers {
     /// that died are never heard of: they go by their age.
     pub fn on_forget(mut self, forget: impl Fn(Context, RequestId) + Send + 'static) -> Self {
         self.forget = Some(Box::new(forget));
+        self
+    }
+
+    /// Has this interceptor see each request before its handler, as tonic's `InterceptedService` does: its status is the
+    /// call's; the handler finds the metadata that it leaves, and what it adds to the extensions
+    /// ([`Call::extensions`]). A request that another server has passed on is seen as well. Where it came from is not
+    /// known: who calls proves it by metadata. Layers of a tonic server around these handlers see requests before it.
+    pub fn interceptor(mut self, interceptor: impl Interceptor + Clone + Send + Sync + 'static) -> Self {
+        self.check = Some(guard::check(interceptor));
         self
     }
 
@@ -186,7 +198,8 @@ impl Handlers {
                 }
             };
             let permits = Arc::new(Semaphore::new(self.at_once));
-            let shared = Arc::new(Shared { handlers: self.handlers, placed: OnceLock::new(), directory });
+            let (handlers, placed, guard) = (self.handlers, OnceLock::new(), Guard::new(self.check));
+            let shared = Arc::new(Shared { handlers, placed, directory, guard });
             let working = Arc::clone(&shared);
             let task = tokio::spawn(async move {
                 // Permits first: a request that is taken is worked on, the others keep the node's order.
@@ -246,6 +259,7 @@ struct Shared {
     /// In their place, where the host has an accelerator: they choose who works on a request.
     placed: OnceLock<BTreeMap<&'static str, Handler>>,
     directory: Directory,
+    guard: Guard,
 }
 
 impl fmt::Debug for Shared {
@@ -299,6 +313,11 @@ impl Serving {
         self.0.shared.handlers.contains_key(path)
     }
 
+    /// Checks of requests.
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.0.shared.guard
+    }
+
     /// Has requests go from now on to what `instead` makes of a handler; once.
     pub(crate) fn place_by(&self, instead: impl Fn(&'static str, &Handler) -> Option<Handler>) {
         let handlers = self.0.shared.handlers.iter();
@@ -326,8 +345,15 @@ async fn work(request: Request, shared: &Shared) {
     }
     // A time beyond what the clock can say is no limit.
     let deadline = request.time().and_then(|time| Instant::now().checked_add(time));
-    let metadata = MetadataMap::from_headers(metadata);
-    let inner = Arc::new(Inner::new(request, metadata, shared.directory.clone(), deadline));
+    let admitted = tokio::select! {
+        admitted = shared.guard.admit(&path, metadata) => admitted,
+        () = request.aborted() => return fail(&request, Status::cancelled("nobody wants the result any more")),
+    };
+    let (metadata, extensions) = match admitted {
+        Ok(admitted) => admitted,
+        Err(status) => return fail(&request, status),
+    };
+    let inner = Arc::new(Inner::new(request, metadata, extensions, shared.directory.clone(), deadline));
     let _forsaken = Forsaken(Arc::clone(&inner));
     let working = handler(message, Arc::clone(&inner));
     tokio::select! {

@@ -22,6 +22,7 @@ pub(crate) mod call;
 mod client;
 pub mod directory;
 pub(crate) mod envelope;
+mod guard;
 pub(crate) mod handlers;
 mod ongoing;
 #[cfg(feature = "otel")]

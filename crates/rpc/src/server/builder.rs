@@ -37,8 +37,14 @@ pub const WORKERS: usize = 16;
 /// Calls of a pool that a server works on at once at most, unless it is told how many workers it has.
 const BEGUN_MAX: usize = 1 << 14;
 
+/// The shortest time that callers are admitted for: callers ask before it is over.
+const ADMITTED_MIN: Duration = Duration::from_millis(100);
+
 /// The shortest lease of locks: its holder has to be heard several times within it.
 pub const LEASE_MIN: Duration = Duration::from_millis(100);
+
+/// For how long a caller is admitted, until the services are asked again.
+pub const ADMITTED_FOR: Duration = Duration::from_secs(300);
 
 /// Options of a server that is about to start.
 #[derive(Debug, Clone)]
@@ -59,6 +65,7 @@ pub struct Builder {
     habits: Habits,
     placing: Option<Placing>,
     maps: bool,
+    admitted_for: Duration,
 }
 
 /// Why a server could not start.
@@ -129,7 +136,15 @@ impl Builder {
             habits: Habits::default(),
             placing: None,
             maps: true,
+            admitted_for: ADMITTED_FOR,
         }
+    }
+
+    /// For how long a caller that was let in is believed to be, until the services' interceptors and layers are asked again:
+    /// [`ADMITTED_FOR`] unless given. One that they do not let in any more is gone, with its locks, within twice this time.
+    pub fn admitted_for(mut self, time: Duration) -> Self {
+        self.admitted_for = time.max(ADMITTED_MIN);
+        self
     }
 
     /// Adds the applications of another package.
@@ -271,6 +286,9 @@ impl Builder {
                 handlers.place_by(|path, handler| places.handler(path, handler));
             }
             let closed = watch::Sender::new(false);
+            if let Some(handlers) = &self.handlers {
+                handlers.guard().await_layers();
+            }
             let inner = Inner {
                 pool: self.pooled(controller.as_ref(), &closed),
                 places,
@@ -279,6 +297,7 @@ impl Builder {
                 controller,
                 handlers: self.handlers,
                 closed,
+                admitted_for: self.admitted_for,
                 habits: self.habits,
                 _registrations: registrations,
             };

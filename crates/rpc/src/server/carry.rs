@@ -29,10 +29,14 @@ pub(super) async fn carry(
     let mut stream = request.into_inner();
     let first = crate::awake::timeout(FIRST_TIMEOUT, stream.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("nobody said whose frames are to be carried"))??;
-    let CarryRequest { application, endpoint, incarnation, .. } =
+    let CarryRequest { application, endpoint, incarnation, session, .. } =
         first.ok_or_else(|| Status::invalid_argument("the stream ended before it said whose frames it carries"))?;
     let unknown = || Status::failed_precondition(format!("endpoint {endpoint} has not joined {application:?}"));
     let hosted = inner.applications.get(application.as_str()).ok_or_else(unknown)?;
+    let session = hosted.sessions.find(&session)?;
+    if (session.endpoint, session.incarnation) != (endpoint, incarnation) {
+        return Err(unknown());
+    }
     let owner = hosted.running().ok_or_else(unknown)?.handle;
     let (sender, frames) = mpsc::channel(BATCHES_WAITING);
     let feed = owner.carry(endpoint, incarnation, Carrier::new(sender)).await.ok_or_else(unknown)?;

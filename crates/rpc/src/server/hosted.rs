@@ -23,6 +23,7 @@ use pathcall_wire::TokenKey;
 use tokio::sync::{Notify, watch};
 
 use super::ApplicationStats;
+use super::sessions::Sessions;
 use crate::application::Application;
 use crate::names::Names;
 use alone::{Handle, OwnEpoch};
@@ -48,6 +49,7 @@ pub(super) struct Hosted {
     own_epoch: OwnEpoch,
     phase: Mutex<Phase>,
     members: AtomicUsize,
+    pub(super) sessions: Sessions,
     next_id: AtomicU32,
     /// Members that the controller was not there for: should it be back, they are to work by the element, too.
     strangers: AtomicUsize,
@@ -138,6 +140,7 @@ impl Hosted {
             own_epoch: OwnEpoch::new(SystemTime::now()),
             phase: Mutex::new(Phase::Waiting(Some(link), None)),
             members: AtomicUsize::new(0),
+            sessions: Sessions::default(),
             next_id: AtomicU32::new(rand::random_range(1..IDS_END)),
             strangers: AtomicUsize::new(0),
             silent: Mutex::default(),

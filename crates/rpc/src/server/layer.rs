@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::{Kind, Method};
@@ -12,10 +13,11 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::Inner;
-use super::peer::PeerService;
+use super::hosted::Hosted;
+use super::peer::{PeerService, lacks};
 use super::place::Places;
 use super::services::Services;
+use super::{Admission, Credentials, Inner};
 use crate::assemble::Handled;
 use crate::deadline::Deadline;
 use crate::delegate::respond::respond;
@@ -50,9 +52,13 @@ impl<S: Services> Layer<S> for ServerLayer {
             }
             (None, _) => {}
         }
-        let peer = PeerServer::new(PeerService(Arc::clone(&self.inner)));
+        let admission = Admission::by(services.clone());
+        if let Some(handlers) = &self.inner.handlers {
+            handlers.guard().set_layers(admission.clone());
+        }
+        let peer = PeerServer::new(PeerService { inner: Arc::clone(&self.inner), admission: admission.clone() });
         let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
-        Layered { inner: Arc::clone(&self.inner), peer, services }
+        Layered { inner: Arc::clone(&self.inner), admission, peer, services }
     }
 }
 
@@ -60,6 +66,7 @@ impl<S: Services> Layer<S> for ServerLayer {
 #[derive(Debug, Clone)]
 pub struct Layered<S> {
     inner: Arc<Inner>,
+    admission: Admission,
     peer: PeerServer<PeerService>,
     services: S,
 }
@@ -73,7 +80,7 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
         self.services.poll_ready(cx)
     }
 
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let path = request.uri().path();
         if path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME)).is_some_and(|m| m.starts_with('/')) {
             let joined = self.peer.call(request);
@@ -87,40 +94,52 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
         // The one that was polled ready is used, its clone waits for the next call.
         let clone = self.services.clone();
         let mut services = std::mem::replace(&mut self.services, clone);
-        match self.inner.catalogue.method(path) {
-            Some(method) if reads_all(method) && request.headers().contains_key(headers::QUERY) => {
-                let inner = Arc::clone(&self.inner);
-                Box::pin(async move { Ok(inner.all_keys(method).await.unwrap_or_else(Status::into_http)) })
-            }
-            Some(method) if method.kind == Kind::Query && request.headers().contains_key(headers::QUERY) => {
-                let inner = Arc::clone(&self.inner);
-                Box::pin(async move {
-                    match inner.query(method, request).await {
-                        Ok(query) => query.reply(&mut services).await,
-                        Err(status) => Ok(status.into_http()),
-                    }
-                })
-            }
-            None if self.inner.handlers.is_some() && self.inner.catalogue.is_delegated(path) => {
-                let inner = Arc::clone(&self.inner);
-                Box::pin(async move { Ok(inner.delegated(request).await.unwrap_or_else(Status::into_http)) })
-            }
-            Some(method) if !request.headers().contains_key(headers::CALL) => {
-                let status = Status::failed_precondition(format!(
-                    "{} has the filter {}: call it through pathcall::Channel",
-                    method.path, method.app
-                ));
-                Box::pin(async move { Ok(status.into_http()) })
-            }
-            _ => match self.inner.places.as_ref().filter(|places| places.has(path)) {
-                Some(places) => Sited { places: Arc::clone(places), services }.call(request),
-                None => {
-                    let response = services.call(request);
-                    Box::pin(async move { Ok(response.await?.map(Body::new)) })
+        if let Some(method) = self.inner.catalogue.method(path) {
+            let part = match self.inner.part_of(method, request.headers_mut()) {
+                Ok(part) => part,
+                Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+            };
+            let (inner, admission) = (Arc::clone(&self.inner), self.admission.clone());
+            match part {
+                Part::Handler => {}
+                Part::Keys => {
+                    return Box::pin(async move {
+                        Ok(inner.all_keys(method, request, &admission).await.unwrap_or_else(Status::into_http))
+                    });
                 }
-            },
+                Part::Query => {
+                    return Box::pin(async move {
+                        match inner.query(method, request, &admission).await {
+                            Ok(query) => query.reply(&mut services).await,
+                            Err(status) => Ok(status.into_http()),
+                        }
+                    });
+                }
+            }
+        } else if self.inner.handlers.is_some() && self.inner.catalogue.is_delegated(path) {
+            let (inner, admission) = (Arc::clone(&self.inner), self.admission.clone());
+            return Box::pin(async move {
+                Ok(inner.delegated(request, &admission).await.unwrap_or_else(Status::into_http))
+            });
+        }
+        match self.inner.places.as_ref().filter(|places| places.has(request.uri().path())) {
+            Some(places) => Sited { places: Arc::clone(places), services }.call(request),
+            None => {
+                let response = services.call(request);
+                Box::pin(async move { Ok(response.await?.map(Body::new)) })
+            }
         }
     }
+}
+
+/// What of a call with a filter comes as a request.
+enum Part {
+    /// What its handler is to see: the map has done its part.
+    Handler,
+    /// A query.
+    Query,
+    /// A question for all keys, which are to be cleared.
+    Keys,
 }
 
 /// Services of a host whose accelerator takes part. Of the server it has no more than that: a pool, which the server has,
@@ -146,11 +165,6 @@ impl<S: Services> Service<http::Request<Body>> for Sited<S> {
     }
 }
 
-/// A method that clears the whole map first asks for its keys.
-fn reads_all(method: &Method) -> bool {
-    method.kind == Kind::Clear && method.request.is_none()
-}
-
 /// A query that the map has answered.
 struct Query {
     method: &'static Method,
@@ -160,16 +174,54 @@ struct Query {
 }
 
 impl Inner {
+    /// What a request of a method with a filter is, as its metadata says: believed of who has joined.
+    fn part_of(&self, method: &Method, headers: &mut HeaderMap) -> Result<Part, Status> {
+        let hosted = self.hosted(method)?;
+        let joined = hosted.sessions.take(headers);
+        let (handler, query) = (headers.contains_key(headers::CALL), headers.contains_key(headers::QUERY));
+        if !joined && (handler || query) {
+            let what = "its caller has not joined, or is let go";
+            return Err(Status::unavailable(format!("{} ({}): {what}", method.path, method.app)));
+        }
+        match method.kind {
+            _ if handler => Ok(Part::Handler),
+            Kind::Query if query => Ok(Part::Query),
+            Kind::Clear if query && method.request.is_none() => Ok(Part::Keys),
+            _ => Err(Status::failed_precondition(format!(
+                "{} has the filter {}: call it through pathcall::Channel",
+                method.path, method.app
+            ))),
+        }
+    }
+
+    fn hosted(&self, method: &Method) -> Result<&Arc<Hosted>, Status> {
+        self.applications.get(method.app).ok_or_else(|| lacks(method.app))
+    }
+
     /// Calls this server's own node for who does not speak Pathcall.
-    async fn delegated(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
+    async fn delegated(
+        &self,
+        request: http::Request<Body>,
+        admission: &Admission,
+    ) -> Result<http::Response<Body>, Status> {
         let Some(handlers) = &self.handlers else { return Err(Status::unimplemented("")) };
+        let (parts, body) = request.into_parts();
+        // What is known of the connection is known here only.
+        admission.admit_to_layers(parts.uri.path(), Credentials::of_parts(&parts)).await?;
+        let request = http::Request::from_parts(parts, body);
         let deadline = Deadline::of(request.headers());
         respond(handlers.node(), handlers.address(), &self.habits, request, deadline, || {}).await
     }
 
     /// Reads the map for a query.
-    async fn query(&self, method: &'static Method, request: http::Request<Body>) -> Result<Query, Status> {
+    async fn query(
+        &self,
+        method: &'static Method,
+        request: http::Request<Body>,
+        admission: &Admission,
+    ) -> Result<Query, Status> {
         let (parts, body) = request.into_parts();
+        admission.admit(method.path, Credentials::of_parts(&parts)).await?;
         let body = Limited::new(body, QUERY_BYTES_MAX).collect().await.map_err(|error| {
             Status::out_of_range(format!("{}: a query of at most {QUERY_BYTES_MAX} bytes: {error}", method.path))
         })?;
@@ -183,16 +235,20 @@ impl Inner {
         Ok(Query { method, answer: Answer::Pairs(pairs), handler })
     }
 
-    async fn all_keys(&self, method: &'static Method) -> Result<http::Response<Body>, Status> {
+    async fn all_keys(
+        &self,
+        method: &'static Method,
+        request: http::Request<Body>,
+        admission: &Admission,
+    ) -> Result<http::Response<Body>, Status> {
+        admission.admit(method.path, Credentials::of_parts(&request.into_parts().0)).await?;
         let pairs = self.read(method, None).await?;
         assemble::keys_reply(method, pairs.iter().map(|(key, _)| key))
     }
 
     /// The values of these keys, or of all.
     async fn read(&self, method: &Method, keys: Option<Vec<Key>>) -> Result<Vec<(Key, i64)>, Status> {
-        let Some(hosted) = self.applications.get(method.app) else {
-            return Err(Status::internal(format!("{}: its manifest lacks {}", method.path, method.app)));
-        };
+        let hosted = self.hosted(method)?;
         let names = &hosted.names;
         let keys = keys.map(|keys| (keys.iter().map(|key| names.short(key)).collect(), keys)).unzip();
         let (short, asked): (Option<Vec<Key>>, Option<Vec<Key>>) = keys;

@@ -1,9 +1,9 @@
 //! The server's end: a `tower` layer around the services of a `tonic` server.
 //!
 //! ```text
-//! Join ───────────────────────► peer ─ controller ─► hosted: a member of the application
+//! Join ─ admission ───────────► peer ─ controller ─► hosted: a member of the application, by its session
 //! filter, `pathcall-call` ────────────────────────────────► handler
-//! filter, `pathcall-query` ───► layer ─ hosted ─► values,  and the handler for untyped content
+//! filter, `pathcall-query` ─── admission ─ hosted ─► values,  and the handler for untyped content
 //! filter, plain gRPC ─────────► layer: refused
 //! cloned ══ frames ═► pool ═══════════════════════════════► handler
 //! placed ─────────────────────► place ─ selector ─► handler of the processor, or of the accelerator
@@ -11,10 +11,12 @@
 //! no filter ──────────────────────────────────────────────► handler
 //! ```
 //!
+//! `admission` has the services' own checks look at a caller before anything happens for it; `sessions` knows who was let in.
 //! `books` does calls with ids. `builder` starts it; `hosted` is an application and the truth of its map; `registration`
 //! speaks to the controller; `peer` lets callers in; `pool` has the queue of cloned calls; `carry` takes the frames
 //! of those that UDP does not reach; `layer` sorts the calls.
 
+mod admission;
 mod books;
 pub mod builder;
 mod carry;
@@ -25,11 +27,14 @@ pub mod place;
 mod pool;
 mod registration;
 mod services;
+mod sessions;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+pub(crate) use self::admission::{Admission, Credentials};
 pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
@@ -66,8 +71,9 @@ use crate::delegate::respond::Habits;
 /// SERVER. It sees the message without its typed field (with it, if `to` is SERVER), and what it
 /// puts into the reply's typed field is replaced by the map's answer.
 ///
-/// What travels as map frames passes no interceptor. Callers are let in when they join, which is a
-/// call like any other: a layer that authenticates belongs around this one.
+/// The service's interceptors, and layers that are added after this one, let callers in: before a caller joins, when it
+/// calls another method or with other metadata, and again after [`Builder::admitted_for`], they see a request of the
+/// method's path with the call's metadata. No handler runs for it. A caller that they refuse has no effect.
 ///
 /// A caller counts as gone when its connection is; for one that vanishes without a word, set
 /// `http2_keepalive_interval` on the tonic server.
@@ -88,6 +94,8 @@ struct Inner {
     handlers: Option<Serving>,
     /// Of methods that the accelerator may answer.
     places: Option<Arc<Places>>,
+    /// For how long a caller is admitted, until the services are asked again.
+    admitted_for: Duration,
     /// How they are called for who does not speak Pathcall.
     habits: Habits,
     /// True when the server is to end: all members are let go then.

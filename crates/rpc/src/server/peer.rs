@@ -13,25 +13,27 @@ use std::time::Duration;
 
 use pathcall_endpoint::driver::node::Transport;
 use pathcall_endpoint::map::CallError;
-use pathcall_endpoint::map::server::{Joined, Member};
+use pathcall_endpoint::map::server::{Joined, Member, Permissions};
+use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
-    ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, GiveUpReply, GiveUpRequest, JoinGrant,
-    JoinRequest, NameReply, NameRequest, OpenBookReply, OpenBookRequest, RegisterEndpointRequest,
-    ReleaseEndpointRequest,
+    AdmitReply, AdmitRequest, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, GiveUpReply,
+    GiveUpRequest, JoinGrant, JoinRequest, NameReply, NameRequest, OpenBookReply, OpenBookRequest,
+    RegisterEndpointRequest, ReleaseEndpointRequest,
 };
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::Inner;
 use super::books;
 use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::pool::Views;
 use super::registration::Controller;
+use super::sessions::permissions;
+use super::{Admission, Credentials, Inner};
 use crate::awake::Patience;
 use crate::status;
 use following::Following;
@@ -39,13 +41,18 @@ use place::{Membership, Place};
 
 /// Flows that one caller gets.
 const FLOWS_MAX: u32 = 64;
+/// Methods that one request asks for at most.
+const METHODS_MAX: usize = 64;
 /// When all places for workers are taken, one that has just died may still be on its way out:
 /// its place is waited for so long.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The service.
 #[derive(Debug, Clone)]
-pub(super) struct PeerService(pub(super) Arc<Inner>);
+pub(super) struct PeerService {
+    pub(super) inner: Arc<Inner>,
+    pub(super) admission: Admission,
+}
 
 #[tonic::async_trait]
 impl Peer for PeerService {
@@ -59,47 +66,85 @@ impl Peer for PeerService {
                 "the caller's address is not known here: callers join over TCP, and the layer belongs on the server",
             ));
         };
-        let request = request.into_inner();
+        let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.application(&request.application, request.filter_digest)?;
         let Ok(port) = u16::try_from(request.udp_port) else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
         };
         let address = (port != 0).then(|| SocketAddr::new(remote.ip().to_canonical(), port));
-        let caller = Caller { address, request };
-        caller.join(&self.0, hosted).await.map(Response::new)
+        let admitted = self.admitted(&request.application, &request.method, credentials).await?;
+        let caller = Caller { address, request, admitted };
+        caller.join(&self.inner, hosted).await.map(Response::new)
+    }
+
+    async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitReply>, Status> {
+        let (credentials, request) = (Credentials::of(&request), request.into_inner());
+        let hosted = self.hosted(&request.application)?;
+        let Ok(session) = hosted.sessions.find(&request.session) else {
+            return Ok(Response::new(AdmitReply { let_go: true, ..AdmitReply::default() }));
+        };
+        let (mut admitted, mut refused) = (Vec::new(), None);
+        for path in request.methods.iter().take(METHODS_MAX) {
+            let method = self.method(&request.application, path)?;
+            match self.let_in(method, credentials.clone()).await {
+                Ok(()) => {
+                    let may = session.admit(method);
+                    if let Some(serving) = hosted.running() {
+                        serving.handle.permit(session.endpoint, session.incarnation, may);
+                    }
+                    admitted.push(method.path.to_owned());
+                }
+                Err(status) => drop(refused.get_or_insert(status)),
+            }
+        }
+        match refused.filter(|_| admitted.is_empty()) {
+            Some(status) => Err(status),
+            None => Ok(Response::new(AdmitReply { admitted, let_go: false })),
+        }
     }
 
     async fn give_up(&self, request: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
-        let GiveUpRequest { application, filter_digest, endpoint, incarnation } = request.into_inner();
-        if let Some(serving) = self.application(&application, filter_digest)?.running() {
-            serving.handle.give_up(endpoint, incarnation);
+        let GiveUpRequest { application, filter_digest, session, .. } = request.into_inner();
+        let hosted = self.application(&application, filter_digest)?;
+        // Of a caller that is gone it is nothing.
+        if let (Ok(session), Some(serving)) = (hosted.sessions.find(&session), hosted.running()) {
+            serving.handle.give_up(session.endpoint, session.incarnation);
         }
         Ok(Response::new(GiveUpReply {}))
     }
 
     async fn name(&self, request: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
-        let NameRequest { application, filter_digest, server_incarnation, keys } = request.into_inner();
+        let NameRequest { application, filter_digest, server_incarnation, keys, session } = request.into_inner();
         let hosted = self.application(&application, filter_digest)?;
         if hosted.incarnation != server_incarnation {
             return Err(Status::unavailable(format!("the server of {application} has started anew")));
         }
+        hosted.sessions.find(&session)?;
         let numbers = hosted.names.number(hosted.application.name, &keys)?;
         Ok(Response::new(NameReply { numbers }))
     }
 
     async fn open_book(&self, request: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
-        let OpenBookRequest { application, filter_digest } = request.into_inner();
+        let (credentials, request) = (Credentials::of(&request), request.into_inner());
+        let OpenBookRequest { application, filter_digest, method } = request;
+        let method = self.method(&application, &method)?;
+        self.let_in(method, credentials).await?;
         books::open(self.application(&application, filter_digest)?).await.map(Response::new)
     }
 
     async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
-        let request = request.into_inner();
+        let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.application(&request.application, request.filter_digest)?;
+        let method = self.method(&request.application, &request.method)?;
+        if !matches!(method.kind, Kind::Add { .. }) {
+            return Err(Status::invalid_argument(format!("{}: only calls that add may have an id", method.path)));
+        }
+        self.let_in(method, credentials).await?;
         books::apply(hosted, request).await.map(Response::new)
     }
 
     async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
-        let Some(handlers) = &self.0.handlers else {
+        let Some(handlers) = &self.inner.handlers else {
             return Err(Status::unimplemented("this server takes no calls that may be passed on"));
         };
         let transport = match handlers.config().transport {
@@ -113,31 +158,37 @@ impl Peer for PeerService {
     }
 
     async fn follow_pool(&self, request: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {
-        let Some(pool) = &self.0.pool else {
+        let Some(pool) = &self.inner.pool else {
             return Err(Status::unimplemented("this server is in no pool: it has no cloned methods, or no controller"));
         };
         let Some(remote) = request.remote_addr() else {
             return Err(Status::failed_precondition("the caller's address is not known here: callers follow over TCP"));
         };
-        let FollowPoolRequest { udp_port, incarnation } = request.into_inner();
+        let (credentials, request) = (Credentials::of(&request), request.into_inner());
+        let FollowPoolRequest { udp_port, incarnation, method } = request;
         let Some(port) = u16::try_from(udp_port).ok().filter(|port| *port > 0) else {
             return Err(Status::invalid_argument(format!("{udp_port} is not a UDP port")));
         };
+        let Some(method) = self.inner.catalogue.cloned(&method) else {
+            return Err(Status::invalid_argument(format!("{method:?} is no method that this server's pool answers")));
+        };
+        // Each request is looked at itself: whether its service is here is seen then.
+        self.admission.admit_to_layers(method.path, credentials).await?;
         pool.follow(SocketAddr::new(remote.ip().to_canonical(), port), incarnation).await.map(Response::new)
     }
 
     async fn carry(&self, request: Request<Streaming<CarryRequest>>) -> Result<Response<Carried>, Status> {
-        carry::carry(&self.0, request).await
+        carry::carry(&self.inner, request).await
     }
 }
 
 impl PeerService {
+    fn hosted(&self, name: &str) -> Result<&Arc<Hosted>, Status> {
+        self.inner.applications.get(name).ok_or_else(|| lacks(name))
+    }
+
     fn application(&self, name: &str, filter_digest: u64) -> Result<&Arc<Hosted>, Status> {
-        let Some(hosted) = self.0.applications.get(name) else {
-            return Err(Status::failed_precondition(format!(
-                "this server does not have the application {name:?}: connect to the one that owns its map"
-            )));
-        };
+        let hosted = self.hosted(name)?;
         if hosted.application.digest != filter_digest {
             return Err(Status::failed_precondition(format!(
                 "client and server were built from different filters of {name}"
@@ -145,6 +196,49 @@ impl PeerService {
         }
         Ok(hosted)
     }
+
+    /// The method that a caller names.
+    fn method(&self, application: &str, path: &str) -> Result<&'static Method, Status> {
+        let method = self.inner.catalogue.method(path).filter(|method| method.app == application);
+        method.ok_or_else(|| Status::invalid_argument(format!("{path:?} is no method of {application}")))
+    }
+
+    /// Has the services' checks look at a call of a method with a filter.
+    async fn let_in(&self, method: &Method, credentials: Credentials) -> Result<(), Status> {
+        let admitted = self.admission.admit(method.path, credentials).await;
+        admitted.map_err(|status| match status.code() {
+            Code::Unimplemented => Status::failed_precondition(format!(
+                "{}: no service of this server has the method: add it, its checks let callers in",
+                method.path
+            )),
+            _ => status,
+        })
+    }
+
+    /// The application's methods that the services let the caller of one call, that one among them.
+    async fn admitted(
+        &self,
+        application: &str,
+        path: &str,
+        credentials: Credentials,
+    ) -> Result<Vec<&'static Method>, Status> {
+        let called = self.method(application, path)?;
+        self.let_in(called, credentials.clone()).await?;
+        let mut admitted = vec![called];
+        for method in self.inner.catalogue.methods_of(application).filter(|method| method.path != called.path) {
+            if self.admission.admit(method.path, credentials.clone()).await.is_ok() {
+                admitted.push(method);
+            }
+        }
+        Ok(admitted)
+    }
+}
+
+/// What is said of an application that another server has, or none.
+pub(super) fn lacks(application: &str) -> Status {
+    Status::failed_precondition(format!(
+        "this server does not have the application {application:?}: connect to the one that owns its map"
+    ))
 }
 
 /// Who wants to join.
@@ -152,6 +246,8 @@ struct Caller {
     /// Where its frames come from and go to; none when they are carried.
     address: Option<SocketAddr>,
     request: JoinRequest,
+    /// Methods that it may call.
+    admitted: Vec<&'static Method>,
 }
 
 impl Caller {
@@ -166,18 +262,37 @@ impl Caller {
         };
         let terms = hosted.terms.subscribe();
         let serving = hosted.serving();
-        let controller = inner.controller.as_ref().filter(|_| self.address.is_some());
+        // An element does not know what a caller may do: it is not told of one that may not do everything.
+        let everything = inner.catalogue.methods_of(hosted.application.name).count() == self.admitted.len();
+        let controller = inner.controller.as_ref().filter(|_| everything && self.address.is_some());
         let registered = self.register(&mut place, controller, &serving, hosted).await;
         let endpoint = registered.as_ref().map_or_else(|| hosted.own_id(), |grant| grant.endpoint);
         let release = ReleaseEndpointRequest { gaid: serving.gaid, endpoint, server: 0 };
         place.registered = controller.map(|controller| (controller.clone(), release));
         let member = self.member(endpoint, registered.as_ref(), &serving);
         place.member = Some((serving.clone(), endpoint));
-        let joined = self.enter(hosted, &serving, member).await?;
-        let grant = self.grant(hosted, &serving, member, joined);
+        let may = match everything {
+            true => Permissions::ALL,
+            false => self.admitted.iter().map(|method| permissions(method)).fold(Permissions::NONE, Permissions::and),
+        };
+        let joined = self.enter(hosted, &serving, member, may).await?;
+        let (id, session) = hosted.sessions.begin(endpoint, self.request.incarnation, &self.admitted);
+        place.session = Some(id);
+        let admitted = self.admitted.iter().map(|method| method.path.to_owned()).collect();
+        let grant = JoinGrant {
+            session: id.to_vec(),
+            admitted,
+            admitted_ms: u64::try_from(inner.admitted_for.as_millis()).unwrap_or(u64::MAX),
+            ..self.grant(hosted, &serving, member, joined)
+        };
         let (tell, grants) = mpsc::channel(1);
+        let (let_go, end) = mpsc::channel(1);
         let following = Following {
-            caller: Caller { request: self.request.clone(), ..*self },
+            caller: Caller {
+                address: self.address.filter(|_| everything),
+                request: self.request.clone(),
+                admitted: Vec::new(),
+            },
             inner: Arc::downgrade(inner),
             hosted: Arc::clone(hosted),
             stranger: (controller.is_some() && registered.is_none()).then(|| hosted.stranger()),
@@ -188,8 +303,9 @@ impl Caller {
         };
         let mut follow = JoinSet::new();
         follow.spawn(following.run(tell));
+        follow.spawn(session.watch(inner.admitted_for, let_go));
         let closed = Box::pin(async move { closed.wait_for(|closed| *closed).await.map(drop).unwrap_or_default() });
-        Ok(Membership { grant: Some(grant), grants, closed, _follow: follow, _place: place })
+        Ok(Membership { grant: Some(grant), grants, end, closed, _follow: follow, _place: place })
     }
 
     /// What the element knows of the caller. Without a slot in its repeat filter it can't take this
@@ -225,12 +341,18 @@ impl Caller {
         tracing::warn!(application, "a caller works in software: the controller said: {said}");
     }
 
-    async fn enter(&self, hosted: &Hosted, serving: &Serving, member: Member) -> Result<Joined, Status> {
+    async fn enter(
+        &self,
+        hosted: &Hosted,
+        serving: &Serving,
+        member: Member,
+        may: Permissions,
+    ) -> Result<Joined, Status> {
         let mut patience = Patience::new(PLACE_TIMEOUT);
         loop {
             let mut left = std::pin::pin!(hosted.left.notified());
             left.as_mut().enable();
-            let error = match serving.handle.join(member, self.address).await {
+            let error = match serving.handle.join(member, may, self.address).await {
                 Ok(joined) => return Ok(joined),
                 Err(error) => error,
             };
@@ -274,6 +396,7 @@ impl Caller {
             committed: 0,
             applied: Vec::new(),
             token_key: serving.key.map(|key| key.words().into()),
+            ..JoinGrant::default()
         }
     }
 }

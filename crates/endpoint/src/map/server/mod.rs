@@ -9,6 +9,7 @@ pub mod books;
 mod config;
 mod doors;
 mod keyed;
+mod permissions;
 mod shadow;
 mod shared;
 mod sum;
@@ -27,6 +28,7 @@ use books::Books;
 pub use config::{Member, ServerConfig};
 use keyed::KeyedTruth;
 pub use keyed::{Eviction, KEY_MEMORY};
+pub use permissions::Permissions;
 use shadow::Standing;
 use sum::SumTruth;
 use votes::VoteTruth;
@@ -95,6 +97,8 @@ pub struct ServerStats {
     pub frames_ignored: u64,
     /// Those of them that did not carry the application's token, or one where it has none.
     pub frames_unauthentic: u64,
+    /// Those of them whose caller may not do what they ask for.
+    pub frames_refused: u64,
     /// Bytes of frames that came.
     pub bytes_received: u64,
     /// Bytes of lanes and pairs that came.
@@ -125,6 +129,7 @@ struct MemberState {
     seen: SeenSet,
     /// Set from a change of epoch until the caller has been told: what it is to be told.
     ended: Option<Ended>,
+    may: Permissions,
     /// Whether it has repeated what ended epochs had of it.
     settled: bool,
     /// Whether it said that nothing of it is only in the element, and that it is leaving.
@@ -239,8 +244,8 @@ impl MapServer {
         let member = Member { element: member.element && current, ..member };
         let seen = SeenSet::default();
         let (ended, clean, failed, carried, inline) = (None, false, self.sums.has_failed(), false, false);
-        let stands = Some(self.sums.first_open_chunk());
-        let state = MemberState { member, worker, seen, ended, settled, clean, failed, carried, inline, stands };
+        let (stands, may) = (Some(self.sums.first_open_chunk()), Permissions::ALL);
+        let state = MemberState { member, worker, seen, ended, may, settled, clean, failed, carried, inline, stands };
         self.shared.members.insert(member.endpoint, state);
         let counted_away = settled && self.votes.is_away();
         if !member.element && (counted_away || self.keyed.has_locks_away(&self.shared)) {
@@ -348,7 +353,7 @@ impl MapServer {
             }
             return this_epoch.then(|| keyed.element(now, &frame, shared, events, out))?;
         }
-        let member = shared.members.get(&base.src())?.member;
+        let MemberState { member, may, .. } = *shared.members.get(&base.src())?;
         // What came past the element is the same in every epoch; what it has touched is not.
         let lives = base.src_incarnation() == member.incarnation || mutant::on(Mutant::ServerIncarnation);
         if !lives || !(this_epoch || base.has(Flags::CROSS)) {
@@ -358,6 +363,10 @@ impl MapServer {
         if by_element && !base.has(Flags::CROSS) && base.has(Flags::NOT_ADMITTED) {
             let silent = bypass.met(now, config.timing.silent);
             events.extend(silent.then_some(Event::ElementSilent));
+        }
+        if !may.admit(&frame) {
+            shared.stats.frames_refused += 1;
+            return None;
         }
         // What fills a greeting is nothing of a lane.
         if frame.kind() != Kind::MapHello {

@@ -6,7 +6,7 @@
 //! ```
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,17 +14,19 @@ use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
 use pathcall_endpoint::driver::link::{Link, Sharing};
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{FollowPoolRequest, PoolTable, PoolView};
+use pathcall_proto::v1::{FollowPoolRequest, NodeRequest, PoolTable, PoolView};
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
 use super::super::transport::Transport;
-use super::{Session, State, Terms, lock, sum};
+use super::{Credentials, Session, State, Terms, lock, sum};
 use crate::awake::{self, Patience};
 use crate::cloned::table;
 
 /// A server that has not answered after this time is not followed.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause between requests of the server that is followed: how long an idle caller holds up one that is to end.
+const LIVES_PAUSE: Duration = Duration::from_secs(5);
 /// Pauses between attempts to follow one: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -48,6 +50,14 @@ enum Ended {
     Alone,
 }
 
+/// What comes of a server that is followed.
+enum Heard {
+    View(Result<Option<PoolView>, Status>),
+    /// It is cut off from the controller, and another one may know the pool better.
+    Outdated,
+    Nothing,
+}
+
 /// Follows a server of the pool, whichever is there.
 pub(super) struct Follower {
     pub(super) terms: Terms,
@@ -57,6 +67,7 @@ pub(super) struct Follower {
     pub(super) known: Vec<Transport>,
     pub(super) servers: Arc<Mutex<Vec<Transport>>>,
     pub(super) past: Arc<Mutex<CallerStats>>,
+    pub(super) credentials: Arc<Credentials>,
     pub(super) tell: watch::Sender<State>,
     /// Servers that were asked whether they know the pool better.
     pub(super) asked: usize,
@@ -83,7 +94,11 @@ impl Follower {
                 Err(_) => (pause * 2).min(PAUSE_MAX),
             };
             self.tell.send_replace(State::Plain);
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // Another call may be one that servers let follow.
+                () = self.credentials.came.notified() => pause = PAUSE_MIN,
+            }
         }
     }
 
@@ -95,7 +110,7 @@ impl Follower {
         let (gaid, mut version, endpoint) = (pool.pool.gaid, pool.pool.version, view.endpoint);
         let (mut outdated, mut seek) = (view.outdated, PAUSE_MIN);
         let budget = |share: &f64| Budget { share: *share, burst: BURST, per_second: PER_SECOND };
-        let budgets = self.terms.budgets.iter().map(budget).collect();
+        let budgets = self.terms.methods.iter().map(|method| budget(&method.budget)).collect();
         let config = CallerConfig::new(endpoint, me.incarnation, pool.pool.clone(), rand::random());
         let key = view.pool.as_ref().and_then(table::key);
         let caller = CallerHandle::spawn(CallerConfig { budgets, ..config }, pool, key, link);
@@ -104,17 +119,26 @@ impl Follower {
         self.learn(view.pool.as_ref());
         self.tell.send_replace(State::Frames(Arc::clone(&session)));
         let mut over = session.over.subscribe();
+        let mut another = Box::pin(self.transport.another());
         let ended = loop {
-            let view = tokio::select! {
-                view = stream.message() => Some(view),
+            let heard = tokio::select! {
+                view = stream.message() => Heard::View(view),
+                // The server is to end, and waits for its streams.
+                () = &mut another => Heard::View(Ok(None)),
+                () = tokio::time::sleep(LIVES_PAUSE) => Heard::Nothing,
                 _ = over.wait_for(|over| *over) => break Ended::Silent,
-                () = tokio::time::sleep(seek), if outdated => None,
+                () = tokio::time::sleep(seek), if outdated => Heard::Outdated,
             };
-            let view = match view {
-                Some(Ok(Some(view))) => view,
-                None => match self.better(me, version).await {
+            let view = match heard {
+                Heard::View(Ok(Some(view))) => view,
+                // It takes a request to notice that the server is to end.
+                Heard::Nothing => {
+                    self.look().await;
+                    continue;
+                }
+                Heard::Outdated => match self.better(me, version).await {
                     Some((view, again)) => {
-                        stream = again;
+                        (stream, another) = (again, Box::pin(self.transport.another()));
                         view
                     }
                     None => {
@@ -123,13 +147,16 @@ impl Follower {
                     }
                 },
                 // The server is gone, or is to end: another one knows how the pool is.
-                Some(Ok(None) | Err(_)) => match self.somebody(me).await {
-                    Some((view, again)) => {
-                        stream = again;
-                        view
+                Heard::View(Ok(None) | Err(_)) => {
+                    drop(stream);
+                    match self.somebody(me).await {
+                        Some((view, again)) => {
+                            (stream, another) = (again, Box::pin(self.transport.another()));
+                            view
+                        }
+                        None => break Ended::Alone,
                     }
-                    None => break Ended::Alone,
-                },
+                }
             };
             let pool = match read(&view) {
                 Ok(pool) if (pool.pool.gaid, view.endpoint) == (gaid, endpoint) => pool,
@@ -191,7 +218,7 @@ impl Follower {
         candidates.sort_by_key(|one| (one.uri() == &was) != fresh);
         let mut said = Status::unavailable("no server of the pool is known");
         for transport in candidates {
-            match follow(&transport, me).await {
+            match self.follow(&transport, me).await {
                 Ok(following) => {
                     if *transport.uri() != was {
                         tracing::info!(server = %transport.uri(), "following the pool by another server");
@@ -220,7 +247,7 @@ impl Follower {
         let mut others = self.known.iter().filter(|known| *known.uri() != followed);
         let next = others.nth(self.asked % others.clone().count().max(1))?.clone();
         self.asked = self.asked.wrapping_add(1);
-        let (view, stream) = follow(&next, me).await.ok()?;
+        let (view, stream) = self.follow(&next, me).await.ok()?;
         let newer = view.pool.as_ref().is_some_and(|pool| pool.version > version);
         if view.outdated && !newer {
             return None;
@@ -252,21 +279,37 @@ impl Follower {
         self.known = known;
         self.prefer(self.transport.clone());
     }
+
+    /// Makes a request of the server that is followed, whatever it says.
+    async fn look(&self) {
+        let request = self.credentials.of_last(NodeRequest {});
+        let mut server = PeerClient::new(self.transport.channel());
+        let _ = awake::timeout(FOLLOW_TIMEOUT, server.node(request)).await;
+    }
+
+    /// Asks a server to be followed.
+    async fn follow(&self, transport: &Transport, me: Me) -> Result<(PoolView, Streaming<PoolView>), Status> {
+        let first = self.terms.methods.first().map_or("", |method| method.path);
+        let request = FollowPoolRequest { udp_port: me.port.into(), incarnation: me.incarnation, ..Default::default() };
+        let request = self.credentials.request(first, request);
+        let mut client = PeerClient::new(transport.channel());
+        let following = async {
+            let mut stream = client.follow_pool(request).await?.into_inner();
+            let view = stream.message().await?;
+            view.map(|view| (view, stream)).ok_or_else(|| Status::unavailable("the server ended the stream"))
+        };
+        let answer = awake::timeout(FOLLOW_TIMEOUT, following).await;
+        let answer = answer.map_err(|_| Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs())))?;
+        if answer.as_ref().is_err_and(|status| refuses(status)) {
+            self.credentials.wanted.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
 }
 
-/// Asks a server to be followed.
-async fn follow(transport: &Transport, me: Me) -> Result<(PoolView, Streaming<PoolView>), Status> {
-    let request = FollowPoolRequest { udp_port: me.port.into(), incarnation: me.incarnation };
-    let mut client = PeerClient::new(transport.channel());
-    let first = async {
-        let mut stream = client.follow_pool(request).await?.into_inner();
-        let view = stream.message().await?;
-        view.map(|view| (view, stream)).ok_or_else(|| Status::unavailable("the server ended the stream"))
-    };
-    match awake::timeout(FOLLOW_TIMEOUT, first).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs()))),
-    }
+/// Whether a server's checks do not let this channel in.
+fn refuses(status: &Status) -> bool {
+    matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
 }
 
 /// Whether it is a server that says so: what is not reached is unavailable.

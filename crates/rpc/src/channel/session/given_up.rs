@@ -63,6 +63,7 @@ impl Slot {
             filter_digest: self.application.digest,
             endpoint: session.endpoint,
             incarnation: session.incarnation,
+            session: session.secret().into(),
         };
         let before = lock(&self.giving_up).take();
         let told = runtime.spawn(async move {

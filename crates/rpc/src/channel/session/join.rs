@@ -3,8 +3,9 @@
 use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use http::HeaderMap;
 use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::{Link, Sharing};
 use pathcall_endpoint::flow::Timing;
@@ -22,8 +23,10 @@ use super::super::builder::Options;
 use super::super::carry::Carry;
 use super::super::transport::Transport;
 use super::Session;
+use super::admitted::Admissions;
 use crate::application::Application;
 use crate::awake;
+use crate::headers;
 use crate::names::Known;
 
 /// A server that has not answered a join after this time is taken for unavailable.
@@ -38,6 +41,8 @@ pub(super) struct Join<'a> {
     pub(super) options: &'a Options,
     /// The call that needs it.
     pub(super) method: &'a Method,
+    /// Its metadata.
+    pub(super) headers: &'a HeaderMap,
     pub(super) transport: &'a Transport,
 }
 
@@ -54,6 +59,7 @@ impl Join<'_> {
             let link = bind(ip, self.options.shared_memory)?;
             let incarnation = rand::random_range(1..=u32::MAX);
             let port = if udp { link.local_addr().port() } else { 0 };
+            let asked = Instant::now();
             let (grant, stream) = self.request(port, incarnation).await?;
             let Some(server) = self.transport.peer() else {
                 return Err(Status::internal(format!("{}: no connection to join over", self.transport.uri())));
@@ -63,7 +69,7 @@ impl Join<'_> {
                 ip = self.transport.any_address().await.map_err(|error| Status::unavailable(error.to_string()))?;
                 continue;
             }
-            let session = self.session(link, incarnation, server, &grant, stream, !udp)?;
+            let session = self.session(link, incarnation, server, &grant, stream, !udp, asked)?;
             if udp {
                 let blocked = !self.answers(&session).await;
                 self.transport.note_udp(blocked);
@@ -92,10 +98,11 @@ impl Join<'_> {
             udp_port: udp_port.into(),
             incarnation,
             flows: self.options.flows,
+            method: self.method.path.into(),
         };
         let mut client = PeerClient::new(self.transport.channel());
         let first = async {
-            let mut stream = client.join(request).await?.into_inner();
+            let mut stream = client.join(headers::with(self.headers, request)).await?.into_inner();
             let grant = stream.message().await?;
             grant.map(|grant| (grant, stream)).ok_or_else(|| Status::unavailable("the server ended the join"))
         };
@@ -116,7 +123,13 @@ impl Join<'_> {
             Code::Unimplemented => Status::failed_precondition(format!(
                 "{path} has the filter {name} but the server at {uri} does not speak Pathcall: add pathcall::Server's layer there"
             )),
-            code => Status::new(code, format!("{path}: joining {name} at {uri}: {}", error.message())),
+            // With all that the service's own checks say.
+            code => Status::with_details_and_metadata(
+                code,
+                format!("{path}: joining {name} at {uri}: {}", error.message()),
+                error.details().to_vec().into(),
+                error.metadata().clone(),
+            ),
         }
     }
 
@@ -128,6 +141,7 @@ impl Join<'_> {
         grant: &JoinGrant,
         stream: Streaming<JoinGrant>,
         carried: bool,
+        asked: Instant,
     ) -> Result<Session, Status> {
         let nonsense = |what| {
             let (name, uri) = (self.application.name, self.transport.uri());
@@ -171,6 +185,7 @@ impl Join<'_> {
             application: self.application.name,
             endpoint: grant.endpoint,
             incarnation,
+            session: grant.session.clone(),
             map: handle.feed(),
         };
         let carrying = carry.keep(handle.reach(), carried);
@@ -189,7 +204,9 @@ impl Join<'_> {
         });
         let watcher = watcher.abort_handle();
         let (endpoint, server) = (grant.endpoint, grant.server_incarnation);
-        Ok(Session { handle, endpoint, incarnation, server, known: Known::default(), over, watcher })
+        let (hold, paths) = (Duration::from_millis(grant.admitted_ms), grant.admitted.clone());
+        let admissions = Arc::new(Admissions::new(grant.session.clone(), hold, asked, self.headers, paths));
+        Ok(Session { handle, endpoint, incarnation, admissions, server, known: Known::default(), over, watcher })
     }
 }
 

@@ -24,7 +24,7 @@ impl Slot {
         !may_lock && session.handle.is_spent()
     }
 
-    /// Makes room for another session; the last one is over, or spent.
+    /// Makes room for another session; the last one is over, or spent, or its server is to end.
     pub(super) async fn follow_last(&self) {
         if self.application.clear == ClearPolicy::Shadow {
             self.stay().await;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pathcall_endpoint::driver::server::ServerHandle;
 use pathcall_endpoint::map::CallError;
-use pathcall_endpoint::map::server::{Joined, Member};
+use pathcall_endpoint::map::server::{Joined, Member, Permissions};
 use tokio::time::sleep_until;
 
 /// An epoch that nobody issues: seconds since 2025 until the server began. It keeps nothing over a restart but the
@@ -45,12 +45,13 @@ impl Handle {
     pub(in super::super) async fn join(
         &self,
         member: Member,
+        may: Permissions,
         address: Option<SocketAddr>,
     ) -> Result<Joined, CallError> {
         if let Some(opens) = self.opens {
             sleep_until(opens.into()).await;
         }
-        self.driver.join(member, address).await
+        self.driver.join(member, may, address).await
     }
 }
 

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::super::hosted::{Hosted, Serving};
 use super::super::registration::{ANSWER_TIMEOUT, Controller, unanswered};
+use super::super::sessions::SessionId;
 use crate::awake;
 
 /// A caller's place in an application; it is given back when it is dropped, however far it got.
@@ -22,6 +23,7 @@ pub(super) struct Place {
     registering: Option<Registering>,
     pub(super) registered: Option<(Controller, ReleaseEndpointRequest)>,
     pub(super) member: Option<(Serving, u32)>,
+    pub(super) session: Option<SessionId>,
 }
 
 /// A registration on its way.
@@ -34,8 +36,8 @@ struct Registering {
 
 impl Place {
     pub(super) fn take(hosted: &Arc<Hosted>) -> Option<Self> {
-        let place = || Self { hosted: Arc::clone(hosted), registering: None, registered: None, member: None };
-        hosted.enter().then(place)
+        let hosted = hosted.enter().then(|| Arc::clone(hosted))?;
+        Some(Self { hosted, registering: None, registered: None, member: None, session: None })
     }
 
     /// Asks the controller to let the element know the caller. Should nobody wait for the answer, because the caller is
@@ -69,6 +71,9 @@ impl Registering {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        if let Some(session) = &self.session {
+            self.hosted.sessions.end(session);
+        }
         if let Some((serving, endpoint)) = &self.member {
             serving.handle.leave(*endpoint);
         }
@@ -92,10 +97,12 @@ impl Drop for Place {
 }
 
 /// The stream that a caller holds: its grant, and one more at each change of terms, until the server
-/// closes.
+/// closes, or lets the caller go.
 pub(in crate::server) struct Membership {
     pub(super) grant: Option<JoinGrant>,
     pub(super) grants: mpsc::Receiver<JoinGrant>,
+    /// Why the caller is let go, if it is.
+    pub(super) end: mpsc::Receiver<Status>,
     pub(super) closed: Pin<Box<dyn Future<Output = ()> + Send>>,
     pub(super) _follow: JoinSet<()>,
     pub(super) _place: Place,
@@ -110,6 +117,9 @@ impl Stream for Membership {
         }
         if self.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
+        }
+        if let Poll::Ready(Some(reason)) = self.end.poll_recv(cx) {
+            return Poll::Ready(Some(Err(reason)));
         }
         match self.grants.poll_recv(cx) {
             Poll::Ready(Some(grant)) => Poll::Ready(Some(Ok(grant))),

@@ -1,0 +1,224 @@
+//! Admission of callers, by the checks of the services themselves.
+//!
+//! ```text
+//! Join, Admit, a query, a delegated request ─► request of the method's path, with the caller's metadata
+//!      ─► layers ─► interceptor ─┬─ refuses: what it says is the answer
+//!                                └─ lets it pass ─► the message can't be read: admitted, and no handler has run
+//! ```
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TE};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode, Uri, Version};
+use http_body::Frame;
+use http_body_util::{BodyExt, Limited};
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::ServiceExt;
+
+use super::services::Services;
+use crate::headers;
+
+/// Longest body of a refusal that is read for its trailers, bytes.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+type Asking = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Status>> + Send>>;
+
+/// Checks of the services of a server: their layers and interceptors.
+#[derive(Clone)]
+pub(crate) struct Admission {
+    ask: Arc<dyn Fn(http::Request<Body>) -> Asking + Send + Sync>,
+    /// Details of the status that reading a message ends with: nobody else's.
+    mark: [u8; 16],
+}
+
+/// Metadata of a caller, and what its connection is known by.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Credentials {
+    pub(crate) headers: HeaderMap,
+    pub(crate) extensions: Extensions,
+}
+
+impl Credentials {
+    /// Of who makes a request.
+    pub(crate) fn of<T>(request: &tonic::Request<T>) -> Self {
+        Self { headers: request.metadata().as_ref().clone(), extensions: request.extensions().clone() }
+    }
+
+    pub(crate) fn of_parts(parts: &http::request::Parts) -> Self {
+        Self { headers: parts.headers.clone(), extensions: parts.extensions.clone() }
+    }
+
+    /// A request of the method with this path.
+    fn request(self, path: &str, body: Body) -> Result<http::Request<Body>, Status> {
+        let uri =
+            Uri::try_from(path).map_err(|_| Status::invalid_argument(format!("no path of a method: {path:?}")))?;
+        let mut request = http::Request::new(body);
+        (*request.method_mut(), *request.uri_mut()) = (http::Method::POST, uri);
+        *request.version_mut() = Version::HTTP_2;
+        (*request.headers_mut(), *request.extensions_mut()) = (self.headers, self.extensions);
+        let headers = request.headers_mut();
+        for own in headers::INTERNAL {
+            headers.remove(own);
+        }
+        for of_the_message in ["grpc-timeout", "grpc-encoding", CONTENT_LENGTH.as_str()] {
+            headers.remove(of_the_message);
+        }
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        Ok(request)
+    }
+}
+
+impl Admission {
+    /// By these services.
+    pub(crate) fn by<S: Services>(services: S) -> Self {
+        // Cloned for each request, which takes no time; a service need not be shared by threads.
+        let services = Mutex::new(services);
+        let ask = move |request| -> Asking {
+            let services = services.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Box::pin(async move {
+                let unavailable = |_| Status::unavailable("the service takes no calls");
+                services.oneshot(request).await.map(|response| response.map(Body::new)).map_err(unavailable)
+            })
+        };
+        Self { ask: Arc::new(ask), mark: rand::random() }
+    }
+
+    /// Has the checks look at a call of the method with this path; no handler runs.
+    ///
+    /// # Errors
+    /// What they say.
+    pub(crate) async fn admit(&self, path: &str, credentials: Credentials) -> Result<(), Status> {
+        let request = credentials.request(path, Body::new(Unreadable { mark: self.mark, read: false }))?;
+        let response = (self.ask)(request).await?;
+        let said = status_of(response).await;
+        if said.code() == Code::Aborted && said.details() == self.mark { Ok(()) } else { Err(refusal(path, said)) }
+    }
+
+    /// The same of a method that no service has, as its handlers work on requests that come in frames: layers alone look.
+    pub(crate) async fn admit_to_layers(&self, path: &str, credentials: Credentials) -> Result<(), Status> {
+        match self.admit(path, credentials).await {
+            Err(status) if status.code() == Code::Unimplemented => Ok(()),
+            outcome => outcome,
+        }
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission").finish_non_exhaustive()
+    }
+}
+
+/// Who says OK has answered without reading the message: a cache, say. That is no leave to anything else.
+fn refusal(path: &str, said: Status) -> Status {
+    match said.code() {
+        Code::Ok => Status::permission_denied(format!("{path}: something before the service answers for it")),
+        _ => said,
+    }
+}
+
+/// What a response says, wherever it says it.
+async fn status_of(response: http::Response<Body>) -> Status {
+    let (parts, body) = response.into_parts();
+    if let Some(status) = Status::from_header_map(&parts.headers) {
+        return status;
+    }
+    let trailers = Limited::new(body, REFUSAL_BYTES_MAX).collect().await.ok().and_then(|body| body.trailers().cloned());
+    let said = trailers.and_then(|trailers| Status::from_header_map(&trailers));
+    said.unwrap_or_else(|| Status::new(code_of(parts.status), format!("the service says HTTP {}", parts.status)))
+}
+
+/// What stands for a code of HTTP (gRPC, *HTTP to gRPC status code mapping*).
+fn code_of(status: StatusCode) -> Code {
+    match status {
+        StatusCode::BAD_REQUEST => Code::Internal,
+        StatusCode::UNAUTHORIZED => Code::Unauthenticated,
+        StatusCode::FORBIDDEN => Code::PermissionDenied,
+        StatusCode::NOT_FOUND => Code::Unimplemented,
+        StatusCode::TOO_MANY_REQUESTS
+        | StatusCode::BAD_GATEWAY
+        | StatusCode::SERVICE_UNAVAILABLE
+        | StatusCode::GATEWAY_TIMEOUT => Code::Unavailable,
+        _ => Code::Unknown,
+    }
+}
+
+/// Message that nobody can read.
+struct Unreadable {
+    mark: [u8; 16],
+    read: bool,
+}
+
+impl http_body::Body for Unreadable {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if std::mem::replace(&mut self.read, true) {
+            return Poll::Ready(None);
+        }
+        let what = "only the service's checks were asked";
+        Poll::Ready(Some(Err(Status::with_details(Code::Aborted, what, Bytes::copy_from_slice(&self.mark)))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    async fn asked<F>(answer: impl Fn(http::Request<Body>) -> F + Clone + Send + 'static) -> Result<(), Status>
+    where
+        F: Future<Output = http::Response<Body>> + Send + 'static,
+    {
+        let services = tower::service_fn(move |request| {
+            let answer = answer(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        Admission::by(services).admit("/a.B/C", Credentials::default()).await
+    }
+
+    #[tokio::test]
+    async fn service_that_reads_its_message_admits() {
+        let reads = async |request: http::Request<Body>| {
+            assert_eq!(request.uri().path(), "/a.B/C");
+            let read = request.into_body().collect().await;
+            read.expect_err("no message").into_http()
+        };
+        asked(move |request| Box::pin(reads(request)) as Pin<Box<dyn Future<Output = _> + Send>>)
+            .await
+            .expect("admitted");
+    }
+
+    #[tokio::test]
+    async fn other_answers_are_refusals() {
+        let http = |code: StatusCode| {
+            move |_| {
+                std::future::ready({
+                    let mut response = http::Response::new(Body::empty());
+                    *response.status_mut() = code;
+                    response
+                })
+            }
+        };
+        let grpc = |status: Status| move |_| std::future::ready(status.clone().into_http());
+        for (said, expected) in [
+            (asked(grpc(Status::unauthenticated("no"))).await, Code::Unauthenticated),
+            (asked(grpc(Status::ok("cached"))).await, Code::PermissionDenied),
+            (asked(grpc(Status::with_details(Code::Aborted, "", Bytes::from_static(&[7; 16])))).await, Code::Aborted),
+            (asked(http(StatusCode::UNAUTHORIZED)).await, Code::Unauthenticated),
+            (asked(http(StatusCode::FORBIDDEN)).await, Code::PermissionDenied),
+            (asked(http(StatusCode::NOT_FOUND)).await, Code::Unimplemented),
+            (asked(http(StatusCode::OK)).await, Code::Unknown),
+        ] {
+            assert_eq!(said.expect_err("refused").code(), expected);
+        }
+    }
+}

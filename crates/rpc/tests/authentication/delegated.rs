@@ -1,0 +1,67 @@
+//! Requests that servers may pass on.
+
+use std::sync::{Arc, Mutex};
+
+use pathcall_rpc::delegate::{Call, Handlers};
+use pathcall_test_support::stubs::delegated::DocsLookup;
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, Wish};
+use tonic::{Code, Request, Status};
+
+use super::{ALL, By, Guarded, Rules, with};
+
+#[tokio::test]
+async fn delegated_request_passes_interceptor_and_layers_before_its_handler() {
+    for by in [None, Some(By::Inner), Some(By::Outer)] {
+        let rules = Rules::new(&[("good", &[ALL])]);
+        let (ran, own) = (Arc::new(Mutex::new(0)), Arc::clone(&rules));
+        let lookup = {
+            let ran = Arc::clone(&ran);
+            move |_: Wish, call: Call<Note>| {
+                *ran.lock().unwrap() += 1;
+                async move {
+                    let user = call.extensions().get::<&str>().copied().unwrap_or("nobody");
+                    call.reply(Note { text: user.to_owned() }).await
+                }
+            }
+        };
+        let mut handlers = Handlers::new().handle::<DocsLookup, _, _>(lookup);
+        if by.is_none() {
+            handlers = handlers.interceptor(move |mut request: Request<()>| {
+                own.check(ALL, request.metadata())?;
+                request.extensions_mut().insert("somebody");
+                Ok(request)
+            });
+        }
+        let handlers = handlers.start().await.unwrap();
+        // Interceptors of services are not those of handlers.
+        let guarded = Guarded::start(by.unwrap_or(By::Interceptors), rules, |builder| builder.handlers(handlers)).await;
+        let stock = tonic::transport::Channel::from_shared(guarded.url.clone()).unwrap().connect().await.unwrap();
+        let channel = guarded.channel().await;
+        let mut runs = 0;
+        for token in ["", "bad", "good", "bad"] {
+            let [a, b] = [
+                first(DocsClient::new(channel.clone()).lookup(with(token, Wish::default())).await).await,
+                first(DocsClient::new(stock.clone()).lookup(with(token, Wish::default())).await).await,
+            ];
+            if token == "good" {
+                let expected = if by.is_none() { "somebody" } else { "nobody" };
+                assert_eq!((a.unwrap().as_str(), b.unwrap().as_str()), (expected, expected), "{by:?}");
+                runs += 2;
+            } else if by == Some(By::Outer) {
+                // It sees what comes by gRPC, and not the frames of a channel that has been let in.
+                assert_eq!(b.unwrap_err().code(), Code::Unauthenticated);
+                runs += usize::from(a.is_ok());
+            } else {
+                assert_eq!([a, b].map(|outcome| outcome.unwrap_err().code()), [Code::Unauthenticated; 2], "{by:?}");
+            }
+            assert_eq!(*ran.lock().unwrap(), runs, "{by:?} {token:?}");
+        }
+    }
+}
+
+/// The first reply of a call.
+async fn first(replies: Result<tonic::Response<tonic::Streaming<Note>>, Status>) -> Result<String, Status> {
+    let note = replies?.into_inner().message().await?;
+    Ok(note.ok_or_else(|| Status::not_found("it has no reply"))?.text)
+}
