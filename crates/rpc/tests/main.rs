@@ -1,5 +1,6 @@
 //! Calls through stubs, channels and servers; what is measured as a whole process has a target of its own.
 
+mod addresses;
 mod authentication;
 mod calls;
 mod carried;

@@ -16,7 +16,7 @@ use tonic::codegen::BoxFuture;
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use super::delegated::Delegating;
-use super::dial::Dial;
+use super::dial::{Dial, answering, in_order};
 use super::journal::{Journal, JournalError};
 use super::pool::{Pool, Terms};
 use super::session::Slot;
@@ -36,6 +36,8 @@ pub const FLOWS: u32 = 4;
 #[must_use = "connect it"]
 pub struct Builder {
     endpoint: Endpoint,
+    /// Other servers that will do.
+    more: Vec<Endpoint>,
     dial: Dial,
     catalogue: Catalogue,
     options: Options,
@@ -69,6 +71,12 @@ pub enum ConnectError {
         /// What the transport says.
         source: tonic::transport::Error,
     },
+    /// Something takes connections there, and does not answer requests.
+    #[error("the server at {uri} takes connections and answers nothing")]
+    Silent {
+        /// The destination.
+        uri: String,
+    },
     /// The manifests do not fit together.
     #[error(transparent)]
     Manifest(#[from] Disagreement),
@@ -83,11 +91,12 @@ impl Builder {
         D: TryInto<Endpoint>,
         D::Error: Into<Box<dyn StdError + Send + Sync>>,
     {
-        let endpoint = destination.try_into().map_err(|error| ConnectError::Destination(error.into()))?;
+        let endpoint = endpoint(destination)?;
         let mut catalogue = Catalogue::default();
         catalogue.push(manifest);
         Ok(Self {
             endpoint,
+            more: Vec::new(),
             dial: Dial::default(),
             catalogue,
             journal: None,
@@ -108,6 +117,21 @@ impl Builder {
     pub fn manifest(mut self, manifest: &'static Manifest) -> Self {
         self.catalogue.push(manifest);
         self
+    }
+
+    /// Adds another server that will do as well, as often as there are any: one of the same pool, say. The channel connects to
+    /// the first that answers; the others are tried a moment after it, and when the one that a pool is followed by is gone. A
+    /// name with several addresses is tried address by address.
+    ///
+    /// # Errors
+    /// When `destination` is not an address.
+    pub fn also<D>(mut self, destination: D) -> Result<Self, ConnectError>
+    where
+        D: TryInto<Endpoint>,
+        D::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        self.more.push(endpoint(destination)?);
+        Ok(self)
     }
 
     /// Changes the gRPC connections' own options: of the one to the server that is named, and of those to servers of
@@ -213,11 +237,9 @@ impl Builder {
     /// When nobody answers, or two manifests give an application different filters.
     pub fn connect(self) -> BoxFuture<Channel, ConnectError> {
         Box::pin(async move {
-            let endpoint = self.dialled()?;
-            let transport = Transport::connect(&endpoint)
-                .await
-                .map_err(|source| ConnectError::Transport { uri: endpoint.uri().to_string(), source })?;
-            self.channel(transport)
+            let endpoints = self.dialled()?;
+            let (nth, transport) = answering(&endpoints).await?;
+            self.channel(in_order(&endpoints, nth, transport))
         })
     }
 
@@ -226,15 +248,20 @@ impl Builder {
     /// # Errors
     /// When two manifests give an application different filters.
     pub fn connect_lazy(self) -> Result<Channel, ConnectError> {
-        let transport = Transport::lazy(&self.dialled()?);
-        self.channel(transport)
+        let endpoints = self.dialled()?;
+        self.channel(in_order(&endpoints, 0, Transport::lazy(&endpoints[0])))
     }
 
-    fn dialled(&self) -> Result<Endpoint, ConnectError> {
-        self.dial.named(self.endpoint.clone()).map_err(|error| ConnectError::Destination(error.into()))
+    /// All servers that are named, at least one.
+    fn dialled(&self) -> Result<Vec<Endpoint>, ConnectError> {
+        let named = [&self.endpoint].into_iter().chain(&self.more);
+        let dialled = named.map(|endpoint| self.dial.named(endpoint.clone()));
+        dialled.collect::<Result<_, _>>().map_err(|error| ConnectError::Destination(error.into()))
     }
 
-    fn channel(self, transport: Transport) -> Result<Channel, ConnectError> {
+    /// By the first of these servers, and for a pool by the others, too.
+    fn channel(self, named: Vec<Transport>) -> Result<Channel, ConnectError> {
+        let transport = named[0].clone();
         let applications = self.catalogue.applications()?;
         let journal = self.journal.as_deref().map(Journal::open).transpose()?;
         let slot = |(name, application)| (name, Arc::new(Slot::new(application, self.options)));
@@ -248,7 +275,7 @@ impl Builder {
         let methods: Vec<_> = self.catalogue.all_cloned().collect();
         let pooled = !methods.is_empty();
         let terms = Terms { dial: self.dial, options: self.options, methods };
-        let pool = pooled.then(|| Pool::follow(transport.clone(), terms));
+        let pool = pooled.then(|| Pool::follow(named, terms));
         let inner = Inner {
             pool,
             override_cloned: self.cloned,
@@ -262,6 +289,14 @@ impl Builder {
         };
         Ok(Channel { inner: Arc::new(inner) })
     }
+}
+
+fn endpoint<D>(destination: D) -> Result<Endpoint, ConnectError>
+where
+    D: TryInto<Endpoint>,
+    D::Error: Into<Box<dyn StdError + Send + Sync>>,
+{
+    destination.try_into().map_err(|error| ConnectError::Destination(error.into()))
 }
 
 /// The last cause: what tonic itself says is "transport error".

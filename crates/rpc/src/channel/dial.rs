@@ -1,4 +1,4 @@
-//! How a channel connects to servers: to the one that its user names, and to others that it finds in a pool.
+//! How a channel connects to servers: to those that its user names, and to others that it finds in a pool.
 //!
 //! Both get the same options; with TLS each has to show a certificate of its own name, and a server of the pool whose
 //! address is none with TLS is not gone to: the pool's key would cross the network in the clear.
@@ -7,10 +7,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+use tokio::task::JoinSet;
 use tonic::transport::{ClientTlsConfig, Endpoint, Error};
+
+use super::builder::ConnectError;
+use super::transport::Transport;
 
 /// A connection attempt is given up after this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before the next of several servers is tried.
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// A server that is gone without a word is noticed within twice this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -63,6 +70,40 @@ impl Dial {
         let dialled = self.named(endpoint);
         dialled.inspect_err(|error| tracing::warn!("a server of the pool is not gone to: {error}")).ok()
     }
+}
+
+/// The first of these servers that answers: connections are begun one after the other, a moment apart (as by RFC 8305), and
+/// where there are several, one that takes a connection and says nothing is not waited for.
+pub(super) async fn answering(endpoints: &[Endpoint]) -> Result<(usize, Transport), ConnectError> {
+    let mut attempts = JoinSet::new();
+    let several = endpoints.len() > 1;
+    for (nth, endpoint) in endpoints.iter().cloned().enumerate() {
+        attempts.spawn(async move {
+            tokio::time::sleep(ATTEMPT_DELAY * u32::try_from(nth).unwrap_or(u32::MAX)).await;
+            let connected = Transport::connect(&endpoint).await;
+            let unreached = |source| ConnectError::Transport { uri: endpoint.uri().to_string(), source };
+            let transport = connected.map_err(unreached)?;
+            match several && !transport.answers(&HeaderMap::new()).await {
+                true => Err(ConnectError::Silent { uri: endpoint.uri().to_string() }),
+                false => Ok((nth, transport)),
+            }
+        });
+    }
+    let mut failed = None;
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt {
+            Ok(Ok(answers)) => return Ok(answers),
+            Ok(Err(error)) => drop(failed.get_or_insert(error)),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    Err(failed.unwrap_or_else(|| ConnectError::Destination("no server is named".into())))
+}
+
+/// Servers that are named, this one of them first.
+pub(super) fn in_order(endpoints: &[Endpoint], nth: usize, first: Transport) -> Vec<Transport> {
+    let others = endpoints.iter().enumerate().filter(|(other, _)| *other != nth);
+    [first].into_iter().chain(others.map(|(_, endpoint)| Transport::lazy(endpoint))).collect()
 }
 
 impl fmt::Debug for Dial {

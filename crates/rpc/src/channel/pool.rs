@@ -56,10 +56,9 @@ impl Credentials {
         headers::with(&headers, FollowPoolRequest { method: path.into(), ..request })
     }
 
-    /// A request with the metadata of that call.
-    fn of_last<T>(&self, message: T) -> Request<T> {
-        let headers = lock(&self.call).as_ref().map(|(_, headers)| headers.clone());
-        headers::with(&headers.unwrap_or_default(), message)
+    /// The metadata of that call.
+    fn headers(&self) -> HeaderMap {
+        lock(&self.call).as_ref().map(|(_, headers)| headers.clone()).unwrap_or_default()
     }
 }
 
@@ -130,15 +129,16 @@ impl Session {
 }
 
 impl Pool {
-    /// Begins to follow the server of `transport`.
-    pub(super) fn follow(transport: Transport, terms: Terms) -> Self {
+    /// Begins to follow the first of these servers that lets it.
+    pub(super) fn follow(named: Vec<Transport>, terms: Terms) -> Self {
         let (tell, state) = watch::channel(State::Asking);
         let (past, credentials) = (Arc::default(), Arc::<Credentials>::default());
-        let servers = Arc::new(Mutex::new(vec![transport.clone()]));
+        let servers = Arc::new(Mutex::new(named.clone()));
         let follower = Follower {
             terms,
-            known: vec![transport.clone()],
-            transport,
+            transport: named[0].clone(),
+            known: named.clone(),
+            named,
             servers: Arc::clone(&servers),
             past: Arc::clone(&past),
             credentials: Arc::clone(&credentials),

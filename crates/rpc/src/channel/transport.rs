@@ -4,15 +4,22 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use http::HeaderMap;
 use hyper_util::client::legacy::connect::HttpConnector;
+use pathcall_proto::v1::NodeRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
 use tokio::sync::watch;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tonic::{Code, Status};
 use tower::ServiceExt;
 
-use crate::status;
+use crate::{awake, headers, status};
+
+/// A server that has not answered after this time is taken for one that does not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is made again when it breaks.
 #[derive(Debug, Clone)]
@@ -76,6 +83,16 @@ impl Transport {
             if connections.changed().await.is_err() {
                 std::future::pending::<()>().await;
             }
+        }
+    }
+
+    /// Whether the server answers a request, whatever it says.
+    pub(super) async fn answers(&self, headers: &HeaderMap) -> bool {
+        let mut server = PeerClient::new(self.channel());
+        match awake::timeout(ANSWER_TIMEOUT, server.node(headers::with(headers, NodeRequest {}))).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(status)) => !matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled),
+            Err(_) => false,
         }
     }
 

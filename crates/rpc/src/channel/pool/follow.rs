@@ -14,7 +14,7 @@ use pathcall_endpoint::clone::{Budget, CallerConfig, CallerStats};
 use pathcall_endpoint::driver::clone::{CallerHandle, Table};
 use pathcall_endpoint::driver::link::{Link, Sharing};
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{FollowPoolRequest, NodeRequest, PoolTable, PoolView};
+use pathcall_proto::v1::{FollowPoolRequest, PoolTable, PoolView};
 use tokio::sync::watch;
 use tonic::{Code, Status, Streaming};
 
@@ -63,7 +63,9 @@ pub(super) struct Follower {
     pub(super) terms: Terms,
     /// The server that is followed, or was.
     pub(super) transport: Transport,
-    /// All that are known; the first is the one that the user named.
+    /// Those that the user named.
+    pub(super) named: Vec<Transport>,
+    /// All that are known, those first.
     pub(super) known: Vec<Transport>,
     pub(super) servers: Arc<Mutex<Vec<Transport>>>,
     pub(super) past: Arc<Mutex<CallerStats>>,
@@ -129,13 +131,12 @@ impl Follower {
                 _ = over.wait_for(|over| *over) => break Ended::Silent,
                 () = tokio::time::sleep(seek), if outdated => Heard::Outdated,
             };
+            // It takes a request to notice that the server is to end, or hangs.
+            if matches!(heard, Heard::Nothing) && self.transport.answers(&self.credentials.headers()).await {
+                continue;
+            }
             let view = match heard {
                 Heard::View(Ok(Some(view))) => view,
-                // It takes a request to notice that the server is to end.
-                Heard::Nothing => {
-                    self.look().await;
-                    continue;
-                }
                 Heard::Outdated => match self.better(me, version).await {
                     Some((view, again)) => {
                         (stream, another) = (again, Box::pin(self.transport.another()));
@@ -147,7 +148,7 @@ impl Follower {
                     }
                 },
                 // The server is gone, or is to end: another one knows how the pool is.
-                Heard::View(Ok(None) | Err(_)) => {
+                Heard::View(Ok(None) | Err(_)) | Heard::Nothing => {
                     drop(stream);
                     match self.somebody(me).await {
                         Some((view, again)) => {
@@ -266,10 +267,9 @@ impl Follower {
 
     /// Notes where else the pool can be followed.
     fn learn(&mut self, table: Option<&PoolTable>) {
-        let named = self.known[0].clone();
         let servers = table.into_iter().flat_map(|table| &table.servers);
         let others = servers.filter_map(|server| self.terms.dial.found(&server.service_address));
-        let mut known = vec![named];
+        let mut known = self.named.clone();
         for endpoint in others {
             let again = self.known.iter().chain([&self.transport]).find(|known| known.uri() == endpoint.uri()).cloned();
             if known.iter().all(|known| known.uri() != endpoint.uri()) {
@@ -278,13 +278,6 @@ impl Follower {
         }
         self.known = known;
         self.prefer(self.transport.clone());
-    }
-
-    /// Makes a request of the server that is followed, whatever it says.
-    async fn look(&self) {
-        let request = self.credentials.of_last(NodeRequest {});
-        let mut server = PeerClient::new(self.transport.channel());
-        let _ = awake::timeout(FOLLOW_TIMEOUT, server.node(request)).await;
     }
 
     /// Asks a server to be followed.
