@@ -44,11 +44,18 @@ pub(crate) fn of_reply(field: &'static str, error: &ReplyError) -> Status {
 
 /// The status of a message that can't be taken out of its frame, or put in.
 pub(crate) fn of_frame(method: &Method, error: FrameError) -> Status {
-    let path = method.path;
+    of_framed(method.path, error)
+}
+
+/// The same of a method of this path.
+pub(crate) fn of_framed(path: &str, error: FrameError) -> Status {
     match error {
         FrameError::Compressed => Status::failed_precondition(format!(
-            "{path}: the message is compressed, so its typed fields can't be seen: send it without compression"
+            "{path}: the message is compressed, so its fields can't be seen: send it without compression, or with gzip to a \
+             build with the feature gzip"
         )),
+        FrameError::Damaged => Status::invalid_argument(format!("{path}: {error}")),
+        FrameError::Unpacked(_) => Status::resource_exhausted(format!("{path}: {error}")),
         FrameError::Length { .. } => Status::internal(format!("{path}: {error}")),
         FrameError::TooLong(_) => Status::out_of_range(format!("{path}: {error}")),
     }

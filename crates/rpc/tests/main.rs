@@ -9,6 +9,8 @@ mod cloned_element;
 mod cloned_members;
 mod cloned_unreached;
 mod cloned_workers;
+#[cfg(feature = "gzip")]
+mod compressed;
 mod controller;
 mod cut;
 mod deadlines;

@@ -3,9 +3,11 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_endpoint::driver::node::{Node, NodeConfig, Transport as Carrier};
+use pathcall_endpoint::delegate::caller::{CallFailure, CallOptions, Outcome};
+use pathcall_endpoint::driver::node::{Node, NodeConfig, Reply, Transport as Carrier};
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{NodeReply, NodeRequest};
@@ -16,6 +18,8 @@ use tonic::{Code, Status};
 use super::Inner;
 use super::transport::Transport;
 use crate::deadline::Deadline;
+use crate::delegate::envelope;
+use crate::delegate::ongoing::Silence;
 use crate::delegate::respond::respond;
 use crate::headers;
 
@@ -33,7 +37,16 @@ enum Found {
     At(SocketAddr),
     /// The server takes such calls by plain gRPC only.
     Plain,
+    /// Messages to there and back do not pass: the server's layer makes the calls. Since when.
+    Blocked(SocketAddr, Instant),
 }
+
+/// Path that no handler works on: whoever says so is reached.
+const NO_METHOD: &str = "/pathcall.v1.Peer/Node";
+/// A node that has not answered so often, each time in a call's time-out, can't be reached, or can't reach this one.
+const TRIES: u32 = 2;
+/// Pause before a node that was not reached is tried again, beside the calls.
+const BLOCKED_PAUSE: Duration = Duration::from_secs(60);
 
 impl Delegating {
     pub(super) fn by(given: Option<Node>) -> Self {
@@ -45,9 +58,12 @@ impl Delegating {
         let found = *self.found();
         let address = match found {
             Some(Found::At(address)) if self.own.initialized() => address,
-            Some(Found::Plain) => return Ok(None),
+            Some(Found::Plain | Found::Blocked(..)) => return Ok(None),
             _ => match PeerClient::new(transport.channel()).node(headers::with(headers, NodeRequest {})).await {
-                Ok(reply) => self.take(reply.into_inner()).await?,
+                Ok(reply) => match self.take(reply.into_inner()).await? {
+                    Some(address) => address,
+                    None => return Ok(None),
+                },
                 Err(status) if status.code() == Code::Unimplemented => {
                     *self.found() = Some(Found::Plain);
                     return Ok(None);
@@ -58,24 +74,74 @@ impl Delegating {
         Ok(self.own.get().map(|node| (node, address)))
     }
 
-    /// Notes where the server's node is, and has one here.
-    async fn take(&self, reply: NodeReply) -> Result<SocketAddr, Status> {
+    /// Notes where the server's node is, and has one here; none when messages do not pass.
+    async fn take(&self, reply: NodeReply) -> Result<Option<SocketAddr>, Status> {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
             return Err(Status::internal(format!("the server's node is at {:?}, which is no address", reply.address)));
         };
-        self.own.get_or_try_init(|| start(address, reply.transport())).await?;
+        let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?;
+        if !reaches(node, address).await {
+            tracing::warn!(
+                "calls go by gRPC: the server's node at {address} does not answer: can it be reached from here, and this host from \
+                 there?"
+            );
+            *self.found() = Some(Found::Blocked(address, Instant::now()));
+            return Ok(None);
+        }
         *self.found() = Some(Found::At(address));
-        Ok(address)
+        Ok(Some(address))
     }
 
-    /// The server may have started anew, elsewhere: it is asked again.
-    fn forget(&self) {
-        *self.found() = None;
+    /// A node to try again, now and then.
+    fn blocked(&self) -> Option<(Node, SocketAddr)> {
+        let mut found = self.found();
+        let Some(Found::Blocked(address, since)) = &mut *found else { return None };
+        if since.elapsed() < BLOCKED_PAUSE {
+            return None;
+        }
+        *since = Instant::now();
+        Some((self.own.get()?.clone(), *address))
+    }
+
+    /// Messages pass again.
+    fn unblocked(&self, there: SocketAddr) {
+        let mut found = self.found();
+        if matches!(&*found, Some(Found::Blocked(address, _)) if *address == there) {
+            *found = Some(Found::At(there));
+        }
+    }
+
+    /// A call to there has failed, and no server said so.
+    fn unheard(&self, there: SocketAddr, silence: Silence) {
+        let mut found = self.found();
+        *found = match silence {
+            // The server may have started anew, elsewhere: it is asked again.
+            Silence::Requests => None,
+            // Replies come from other servers than the first, too. They all reach that one.
+            Silence::Replies => Some(Found::Blocked(there, Instant::now())),
+        };
     }
 
     fn found(&self) -> MutexGuard<'_, Option<Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a node answers. No handler is asked: what is done at most once can't be tried.
+async fn reaches(node: &Node, there: SocketAddr) -> bool {
+    for _ in 0..TRIES {
+        let Ok(request) = envelope::seal(NO_METHOD, &HeaderMap::new(), &[]) else { return false };
+        let Ok(mut call) = node.call(CallOptions::new(), [(there, request)]) else { return false };
+        let outcome = loop {
+            if let Reply::Ended(outcome) = call.receive().await {
+                break outcome;
+            }
+        };
+        if matches!(outcome, Outcome::Failed(CallFailure::Server(_)) | Outcome::Complete) {
+            return true;
+        }
+    }
+    false
 }
 
 /// A node that the server's can reach as that can be reached.
@@ -113,9 +179,20 @@ impl Inner {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);
-                respond(node, to, &self.habits, request, deadline, move || inner.delegating.forget()).await
+                respond(node, to, &self.habits, request, deadline, move |silence| inner.delegating.unheard(to, silence))
+                    .await
             }
             None => {
+                if let Some((node, there)) = self.delegating.blocked() {
+                    let inner = Arc::downgrade(&self);
+                    tokio::spawn(async move {
+                        if reaches(&node, there).await
+                            && let Some(inner) = inner.upgrade()
+                        {
+                            inner.delegating.unblocked(there);
+                        }
+                    });
+                }
                 self.counters.plain.add();
                 self.transport.call(request).await
             }

@@ -82,7 +82,7 @@ use crate::delegate::respond::Habits;
 /// A call of a method with the option `delegate` is made by the channel's node, and its replies come to that, straight
 /// from the servers that it was passed on to; a server without handlers is called by plain gRPC.
 ///
-/// Stubs must not compress requests: a compressed message can't be looked into.
+/// Requests may be compressed with gzip, if the feature `gzip` is there; otherwise they can't be looked into.
 #[derive(Clone, Debug)]
 pub struct Channel {
     inner: Arc<Inner>,

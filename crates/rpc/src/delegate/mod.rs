@@ -24,7 +24,7 @@ pub mod directory;
 pub(crate) mod envelope;
 mod guard;
 pub(crate) mod handlers;
-mod ongoing;
+pub(crate) mod ongoing;
 #[cfg(feature = "otel")]
 pub mod otel;
 mod registry;

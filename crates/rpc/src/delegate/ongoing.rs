@@ -26,11 +26,20 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) enum Next {
     Item(Bytes),
-    /// The end. `silent`: no server said that; the one that was called may be another one now.
+    /// The end. `silence`: no server said that.
     Ended {
         status: Status,
-        silent: bool,
+        silence: Option<Silence>,
     },
+}
+
+/// What of a call nobody has heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Whether its requests are worked on: the server that was called may be another one now.
+    Requests,
+    /// Replies that servers have sent: they may not reach this host.
+    Replies,
 }
 
 /// A call in progress. Dropped before its end it is aborted.
@@ -75,7 +84,7 @@ impl Ongoing {
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         loop {
             let Some(call) = &mut self.call else {
-                return Poll::Ready(Next::Ended { status: Status::cancelled("the call has ended"), silent: false });
+                return Poll::Ready(Next::Ended { status: Status::cancelled("the call has ended"), silence: None });
             };
             if let Some(end) = &mut self.again.end
                 && end.as_mut().poll(cx).is_ready()
@@ -103,8 +112,12 @@ impl Ongoing {
     fn end(&mut self, outcome: &Outcome) -> Next {
         let status = status(outcome);
         self.trace(&status);
-        let silent = matches!(outcome, Outcome::Failed(failure) if !matches!(failure, CallFailure::Server(_)));
-        Next::Ended { status, silent }
+        let silence = match outcome {
+            Outcome::Failed(CallFailure::Lost { .. }) => Some(Silence::Replies),
+            Outcome::Failed(CallFailure::Server(_)) | Outcome::Complete | Outcome::Aborted { .. } => None,
+            Outcome::Failed(_) => Some(Silence::Requests),
+        };
+        Next::Ended { status, silence }
     }
 
     /// Has the trace told when it is there.

@@ -15,10 +15,11 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::envelope;
-use super::ongoing::{Next, Ongoing};
+use super::ongoing::{Next, Ongoing, Silence};
 use super::trace::{Ask, Report, Sink};
 use crate::deadline::Deadline;
 use crate::message::frame;
+use crate::status;
 
 /// Longest request that is passed on, bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
@@ -40,17 +41,18 @@ pub(crate) async fn respond(
     habits: &Habits,
     request: http::Request<Body>,
     deadline: Deadline,
-    unreached: impl FnOnce() + Send + 'static,
+    unreached: impl FnOnce(Silence) + Send + 'static,
 ) -> Result<http::Response<Body>, Status> {
     let (parts, body) = request.into_parts();
     let path = parts.uri.path();
     let body = Limited::new(body, REQUEST_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| {
-        Status::out_of_range(format!("{path}: a request of at most {REQUEST_BYTES_MAX} bytes: {error}"))
+    let body = body.map_err(|error| match error.downcast::<Status>() {
+        Ok(status) => *status,
+        Err(error) => Status::out_of_range(format!("{path}: a request of at most {REQUEST_BYTES_MAX} bytes: {error}")),
     })?;
-    let wrong = |error: &dyn std::fmt::Display| Status::invalid_argument(format!("{path}: {error}"));
-    let message = frame::open(&body.to_bytes()).map_err(|error| wrong(&error))?;
-    let sealed = envelope::seal(path, &parts.headers, &message).map_err(|error| wrong(&error))?;
+    let message = frame::read(&parts.headers, &body.to_bytes()).map_err(|error| status::of_framed(path, error))?;
+    let sealed = envelope::seal(path, &parts.headers, &message);
+    let sealed = sealed.map_err(|error| Status::invalid_argument(format!("{path}: {error}")))?;
     let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(habits.options);
     let report = Report::of(path, &parts.headers, parts.extensions.get::<Ask>().cloned(), habits.traces.as_ref());
     let left = deadline.left().into_iter().chain(options.deadline).min();
@@ -58,7 +60,8 @@ pub(crate) async fn respond(
     let call = node.call(options, [(to, sealed)]);
     let call = call.map_err(|error| Status::resource_exhausted(format!("{path}: {error}")))?;
     let ongoing = Ongoing::new(call, &options, report);
-    let replies = Replies { ongoing, over: false, unreached: Some(Box::new(unreached)) };
+    let replies =
+        Replies { ongoing, over: false, call: format!("{path} at {to}"), unreached: Some(Box::new(unreached)) };
     let mut response = http::Response::new(Body::new(replies));
     response.headers_mut().insert(CONTENT_TYPE, GRPC);
     Ok(response)
@@ -68,7 +71,9 @@ pub(crate) async fn respond(
 struct Replies {
     ongoing: Ongoing,
     over: bool,
-    unreached: Option<Box<dyn FnOnce() + Send>>,
+    /// Method and server.
+    call: String,
+    unreached: Option<Box<dyn FnOnce(Silence) + Send>>,
 }
 
 impl http_body::Body for Replies {
@@ -88,11 +93,13 @@ impl http_body::Body for Replies {
                     Err(error) => Status::out_of_range(error.to_string()),
                 }
             }
-            Next::Ended { status, silent } => {
-                if let Some(unreached) = self.unreached.take_if(|_| silent) {
-                    unreached();
+            Next::Ended { status, silence: None } => status,
+            Next::Ended { status, silence: Some(silence) } => {
+                if let Some(unreached) = self.unreached.take() {
+                    unreached(silence);
                 }
-                status
+                // Nobody else says whose call it was.
+                Status::new(status.code(), format!("{}: {}", self.call, status.message()))
             }
         };
         self.over = true;
@@ -130,7 +137,7 @@ mod tests {
             let body = frame::close(frame::begin()).expect("an empty message");
             let request = http::Request::post("/a.B/C").body(Body::new(http_body_util::Full::new(body)));
             let (request, deadline) = (request.expect("a request"), Deadline::after(stubs));
-            let response = respond(&caller, server.address(), &habits, request, deadline, || ()).await;
+            let response = respond(&caller, server.address(), &habits, request, deadline, |_| ()).await;
             let time = requests.receive().await.time();
             // The rest of it has passed on the way.
             let right = match (time, expected) {

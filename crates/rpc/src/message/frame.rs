@@ -1,16 +1,27 @@
 //! A gRPC frame around one message: a flag byte, a length of four bytes, the message.
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 /// Bytes before the message.
 pub const HEADER_LEN: usize = 5;
 
+/// Longest message that is unpacked, bytes.
+#[cfg(feature = "gzip")]
+const UNPACKED_MAX: usize = 64 << 20;
+
 /// Why bytes are not one plain gRPC message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The message is compressed: its fields can't be seen.
+    /// The message is compressed, as can't be undone here: its fields can't be seen.
     #[error("the message is compressed")]
     Compressed,
+    /// It is no compressed message, though it is said to be one.
+    #[error("the message is said to be compressed, and is not")]
+    Damaged,
+    /// It takes too much room.
+    #[error("the message has more than {0} bytes when it is unpacked")]
+    Unpacked(usize),
     /// Not one message.
     #[error("expected one gRPC message of {expected} bytes, got {got} bytes")]
     Length {
@@ -40,6 +51,39 @@ pub fn open(frame: &Bytes) -> Result<Bytes, FrameError> {
         return Err(FrameError::Compressed);
     }
     Ok(frame.slice(HEADER_LEN..))
+}
+
+/// The message of a frame whose call has these headers: compressed or not.
+///
+/// # Errors
+/// As [`open`]; a message that is compressed otherwise than with gzip is not taken, and none without the feature `gzip`.
+pub(crate) fn read(headers: &HeaderMap, frame: &Bytes) -> Result<Bytes, FrameError> {
+    match open(frame) {
+        Err(FrameError::Compressed) => unpack(headers, &frame[HEADER_LEN..]),
+        opened => opened,
+    }
+}
+
+#[cfg(feature = "gzip")]
+fn unpack(headers: &HeaderMap, packed: &[u8]) -> Result<Bytes, FrameError> {
+    use std::io::Read;
+
+    if headers.get("grpc-encoding").is_none_or(|encoding| encoding != "gzip") {
+        return Err(FrameError::Compressed);
+    }
+    let mut message = Vec::new();
+    // A few bytes may be said to be very many.
+    let unpacked = flate2::read::GzDecoder::new(packed).take(UNPACKED_MAX as u64 + 1).read_to_end(&mut message);
+    match unpacked {
+        Ok(len) if len > UNPACKED_MAX => Err(FrameError::Unpacked(UNPACKED_MAX)),
+        Ok(_) => Ok(message.into()),
+        Err(_) => Err(FrameError::Damaged),
+    }
+}
+
+#[cfg(not(feature = "gzip"))]
+fn unpack(_: &HeaderMap, _: &[u8]) -> Result<Bytes, FrameError> {
+    Err(FrameError::Compressed)
 }
 
 /// The start of a frame whose message is appended next; [`close`] it then.
@@ -72,6 +116,34 @@ mod tests {
         let frame = close(frame).unwrap();
         assert_eq!(frame, &b"\0\0\0\0\x05hello"[..]);
         assert_eq!(open(&frame).unwrap(), &b"hello"[..]);
+    }
+
+    #[cfg(feature = "gzip")]
+    #[test]
+    fn compressed_message_is_unpacked() {
+        use std::io::Write;
+
+        let packed = |message: &[u8]| {
+            let mut gzip = flate2::write::GzEncoder::new(vec![1, 0, 0, 0, 0], flate2::Compression::fast());
+            gzip.write_all(message).unwrap();
+            let mut frame = gzip.finish().unwrap();
+            let len = u32::try_from(frame.len() - HEADER_LEN).unwrap();
+            frame[1..HEADER_LEN].copy_from_slice(&len.to_be_bytes());
+            Bytes::from(frame)
+        };
+        let headers = |encoding| HeaderMap::from_iter([(http::HeaderName::from_static("grpc-encoding"), encoding)]);
+        let gzip = headers(http::HeaderValue::from_static("gzip"));
+        for message in [&b""[..], b"hello", &[7; 100_000]] {
+            assert_eq!(read(&gzip, &packed(message)).unwrap(), message);
+        }
+        assert_eq!(read(&HeaderMap::new(), &packed(b"hello")), Err(FrameError::Compressed));
+        assert_eq!(read(&headers(http::HeaderValue::from_static("zstd")), &packed(b"")), Err(FrameError::Compressed));
+        assert_eq!(read(&gzip, &Bytes::from_static(b"\x01\0\0\0\x01a")), Err(FrameError::Damaged));
+        let huge = packed(&vec![0; UNPACKED_MAX + 1]);
+        assert!(huge.len() < 1 << 20, "it is sent as {} bytes", huge.len());
+        assert_eq!(read(&gzip, &huge), Err(FrameError::Unpacked(UNPACKED_MAX)));
+        // What is not compressed is taken as it is.
+        assert_eq!(read(&gzip, &Bytes::from_static(b"\0\0\0\0\x01a")).unwrap(), &b"a"[..]);
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Inner {
         admission.admit_to_layers(parts.uri.path(), Credentials::of_parts(&parts)).await?;
         let request = http::Request::from_parts(parts, body);
         let deadline = Deadline::of(request.headers());
-        respond(handlers.node(), handlers.address(), &self.habits, request, deadline, || {}).await
+        respond(handlers.node(), handlers.address(), &self.habits, request, deadline, |_| {}).await
     }
 
     /// Reads the map for a query.
@@ -225,7 +225,7 @@ impl Inner {
         let body = Limited::new(body, QUERY_BYTES_MAX).collect().await.map_err(|error| {
             Status::out_of_range(format!("{}: a query of at most {QUERY_BYTES_MAX} bytes: {error}", method.path))
         })?;
-        let message = frame::open(&body.to_bytes()).map_err(|error| status::of_frame(method, error))?;
+        let message = frame::read(&parts.headers, &body.to_bytes()).map_err(|error| status::of_frame(method, error))?;
         let request = Request::new(method, &message)?;
         let pairs = self.read(method, request.typed.map(Typed::into_keys)).await?;
         let handler = match request.handler {

@@ -118,7 +118,7 @@ async fn an_error_anywhere_ends_the_stream_with_it() {
 async fn a_target_that_nobody_knows_fails_the_call() {
     let seen = Arc::default();
     let _store = store(Transport::Flows, &seen).await;
-    let index = index(Transport::Flows, Directory::default()).await;
+    let index = index(Transport::Flows, Directory::default(), &Arc::default()).await;
     let url = serve(Some(index)).await;
     let mut client = DocsClient::new(Channel::connect(url, &PATHCALL).await.expect("connects"));
     let status = all(client.lookup(wish(["x"])).await).await.1.expect_err("nobody has it");

@@ -1,6 +1,7 @@
 //! An index and stores, on free ports of the loopback.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pathcall_rpc::delegate::{Call, Directory, Handlers, NodeConfig, Serving, Target, Transport};
 use pathcall_rpc::server::builder::Builder;
@@ -19,6 +20,8 @@ use tonic::{Request, Response, Status, Streaming};
 /// What handlers share with their test.
 #[derive(Debug, Default)]
 pub struct Seen {
+    /// Requests that handlers have worked on.
+    pub ran: AtomicU64,
     pub began: Notify,
     pub dropped: Notify,
 }
@@ -36,6 +39,7 @@ pub async fn store(transport: Transport, seen: &Arc<Seen>) -> Serving {
     let seen = Arc::clone(seen);
     let fetch = move |note: Note, call: Call<Note>| {
         let seen = Arc::clone(&seen);
+        seen.ran.fetch_add(1, Ordering::Relaxed);
         async move {
             match &*note.text {
                 "fail" => return Err(Status::not_found("no such document")),
@@ -60,16 +64,20 @@ pub async fn store(transport: Transport, seen: &Arc<Seen>) -> Serving {
 }
 
 /// Knows who has what: a document belongs to a store by its name.
-pub async fn index(transport: Transport, directory: Directory) -> Serving {
-    let lookup = async |wish: Wish, call: Call<Note>| {
-        if let Some(user) = call.metadata().get("user") {
-            call.reply(Note { text: format!("for {}", user.to_str().expect("text")) }).await?;
+pub async fn index(transport: Transport, directory: Directory, seen: &Arc<Seen>) -> Serving {
+    let seen = Arc::clone(seen);
+    let lookup = move |wish: Wish, call: Call<Note>| {
+        seen.ran.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if let Some(user) = call.metadata().get("user") {
+                call.reply(Note { text: format!("for {}", user.to_str().expect("text")) }).await?;
+            }
+            for name in wish.names {
+                let target = Target::key("store-", &name);
+                call.delegate::<DocsFetch>(target, &Note { text: name })?;
+            }
+            Ok(())
         }
-        for name in wish.names {
-            let target = Target::key("store-", &name);
-            call.delegate::<DocsFetch>(target, &Note { text: name })?;
-        }
-        Ok(())
     };
     let handlers = Handlers::new().node(NodeConfig::default().transport(transport)).directory(directory);
     handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
@@ -128,7 +136,7 @@ impl House {
         let seen = Arc::default();
         let stores = [store(transport.clone(), &seen).await, store(transport.clone(), &seen).await];
         let directory = Directory::of([("store-a", stores[0].address()), ("store-b", stores[1].address())]);
-        let index = index(transport, directory).await;
+        let index = index(transport, directory, &seen).await;
         Self { url: serve(Some(index.clone())).await, index, stores, seen }
     }
 
@@ -136,9 +144,9 @@ impl House {
         DocsClient::new(Channel::connect(self.url.clone(), &PATHCALL).await.expect("connects"))
     }
 
+    /// Requests that its handlers have worked on.
     pub fn requests(&self) -> u64 {
-        let stores = self.stores.iter().map(|store| store.stats().worker.requests).sum::<u64>();
-        stores + self.index.stats().worker.requests
+        self.seen.ran.load(Ordering::Relaxed)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use tonic::Status;
 
 use crate::message::fields::{Fields, Value};
@@ -15,11 +16,11 @@ pub(super) struct About(RandomState);
 impl About {
     /// The address of a request: of the field of this number in a message, 0 for any. A field that is not there has
     /// its default.
-    pub(super) fn address(&self, frame: &Bytes, key: u32) -> Result<u64, Status> {
+    pub(super) fn address(&self, headers: &HeaderMap, frame: &Bytes, key: u32) -> Result<u64, Status> {
         if key == 0 {
             return Ok(0);
         }
-        let message = frame::open(frame).map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let message = frame::read(headers, frame).map_err(|error| Status::failed_precondition(error.to_string()))?;
         self.address_of(&message, key)
     }
 
@@ -75,7 +76,7 @@ mod tests {
         let one = Request { other: "a".into(), key: b"k".into(), number: 7 };
         let same = Request { other: "b".into(), ..one.clone() };
         let other = Request { key: b"l".into(), ..one.clone() };
-        let at = |request: &Request, key| about.address(&framed(request, &[]), key).unwrap();
+        let at = |request: &Request, key| about.address(&HeaderMap::new(), &framed(request, &[]), key).unwrap();
         assert_eq!(at(&one, 2), at(&same, 2));
         assert_ne!(at(&one, 2), at(&other, 2));
         assert_eq!(at(&one, 3), at(&other, 3));
@@ -86,7 +87,7 @@ mod tests {
     fn what_is_not_there_is_the_default_and_the_last_value_counts() {
         let about = About::default();
         let (empty, zero) = (Request::default(), [0x12, 0]);
-        let at = |more: &[u8]| about.address(&framed(&empty, more), 2).unwrap();
+        let at = |more: &[u8]| about.address(&HeaderMap::new(), &framed(&empty, more), 2).unwrap();
         assert_eq!(at(&[]), at(&zero));
         assert_eq!(at(&[0x12, 1, b'a', 0x12, 1, b'b']), at(&[0x12, 1, b'b']));
     }
@@ -94,9 +95,12 @@ mod tests {
     #[test]
     fn what_is_no_message_is_refused() {
         let about = About::default();
-        let wrong = about.address(&framed(&Request::default(), &[0x12, 9]), 2).unwrap_err();
+        let wrong = about.address(&HeaderMap::new(), &framed(&Request::default(), &[0x12, 9]), 2).unwrap_err();
         assert_eq!(wrong.code(), tonic::Code::InvalidArgument);
         let compressed = Bytes::from_static(&[1, 0, 0, 0, 0]);
-        assert_eq!(about.address(&compressed, 2).unwrap_err().code(), tonic::Code::FailedPrecondition);
+        assert_eq!(
+            about.address(&HeaderMap::new(), &compressed, 2).unwrap_err().code(),
+            tonic::Code::FailedPrecondition
+        );
     }
 }

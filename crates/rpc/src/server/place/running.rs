@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use http_body_util::{BodyExt, Full, Limited};
 use pathcall_place::select::Config;
 use pathcall_place::{KindId, Paths, Role, Strategy};
@@ -113,7 +113,7 @@ impl Places {
             return Ok(cpu.oneshot(request).await?.map(Body::new));
         };
         let (parts, body) = request.into_parts();
-        let (body, address) = match self.read(body, method.key).await {
+        let (body, address) = match self.read(&parts.headers, body, method.key).await {
             Ok(read) => read,
             Err(status) => return Ok(status.into_http()),
         };
@@ -183,14 +183,14 @@ impl Places {
     }
 
     /// The request's bytes, and what it is about.
-    async fn read(&self, body: Body, key: u32) -> Result<(Bytes, u64), Status> {
+    async fn read(&self, headers: &HeaderMap, body: Body, key: u32) -> Result<(Bytes, u64), Status> {
         let max = self.request_bytes_max;
         let body = Limited::new(body, max).collect().await.map_err(|error| match error.downcast::<Status>() {
             Ok(status) => *status,
             Err(error) => Status::out_of_range(format!("a request of at most {max} bytes: {error}")),
         })?;
         let body = body.to_bytes();
-        let address = self.about.address(&body, key)?;
+        let address = self.about.address(headers, &body, key)?;
         Ok((body, address))
     }
 

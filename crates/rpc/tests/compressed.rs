@@ -1,0 +1,71 @@
+//! Requests that are compressed with gzip, of stubs and of stock gRPC.
+
+use std::io::Write;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http_body_util::{BodyExt, Full};
+use pathcall_rpc::Channel;
+use pathcall_rpc::delegate::Transport;
+use pathcall_test_support::service::{Running, counts, str_int};
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use prost::Message;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tower::{Service, ServiceExt};
+
+use super::delegated::house::{House, wish};
+
+/// A request as a stub sends it that compresses.
+fn request(url: &str, path: &str, message: &impl Message) -> http::Request<Body> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+    gzip.write_all(&message.encode_to_vec()).unwrap();
+    let packed = gzip.finish().unwrap();
+    let mut frame = vec![1];
+    frame.extend_from_slice(&u32::try_from(packed.len()).unwrap().to_be_bytes());
+    frame.extend_from_slice(&packed);
+    let request = http::Request::post(format!("{url}{path}"));
+    let request = request.header("content-type", "application/grpc").header("te", "trailers");
+    request.header("grpc-encoding", "gzip").body(Body::new(Full::new(Bytes::from(frame)))).unwrap()
+}
+
+/// What a response says, and how it ends.
+async fn said(response: http::Response<Body>) -> (Bytes, Status) {
+    let head = response.headers().clone();
+    let body = response.into_body().collect().await.unwrap();
+    let trailers = body.trailers().cloned().unwrap_or(head);
+    (body.to_bytes(), Status::from_header_map(&trailers).expect("a status"))
+}
+
+#[tokio::test]
+async fn calls_with_filters_take_compressed_requests() {
+    let server = Running::start().await;
+    let mut channel = server.channel().await;
+    for text in ["", "to the handler"] {
+        let added = request("", "/rpctest.Words/Reduce", &counts(&[("a", 2)], text));
+        let (_, status) = said(channel.call(added).await.unwrap()).await;
+        assert_eq!(status.code(), Code::Ok, "{status}");
+    }
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), text: "to the handler".into() };
+    let (found, status) = said(channel.call(request("", "/rpctest.Words/Query", &wanted)).await.unwrap()).await;
+    assert_eq!(status.code(), Code::Ok, "{status}");
+    assert!(found.windows(14).any(|part| part == b"to the handler"), "{found:?}");
+    let found = WordsClient::new(channel.clone()).query(Wanted { text: String::new(), ..wanted }).await.unwrap();
+    assert_eq!(found.into_inner().kvs, Some(str_int(&[("a", 4)])));
+    assert_eq!((channel.stats().compressed_refused, server.seen.calls()), (0, 2));
+}
+
+#[tokio::test]
+async fn delegated_calls_take_compressed_requests() {
+    let house = House::new(Transport::Flows).await;
+    let stock = tonic::transport::Channel::from_shared(house.url.clone()).unwrap().connect().await.unwrap();
+    let mut channel = Channel::connect(house.url.clone(), &PATHCALL).await.unwrap();
+    let ask = || request(&house.url, "/rpctest.Docs/Lookup", &wish(["a1"]));
+    for response in [stock.oneshot(ask()).await.unwrap(), channel.call(ask()).await.unwrap()] {
+        let (replies, status) = said(response).await;
+        assert_eq!(status.code(), Code::Ok, "{status}");
+        assert!(replies.ends_with(b"a1"), "{replies:?}");
+    }
+}
