@@ -168,6 +168,57 @@ fn the_oldest_call_is_worked_on_first() {
 }
 
 #[test]
+fn a_call_with_many_requests_leaves_a_share_to_others() {
+    let mut net = Net::new(4);
+    let open = |net: &mut Net, index: usize| {
+        net.at(index, |node, now, _| node.caller.open(now, CallOptions::default()).expect("room"))
+    };
+    let send = |net: &mut Net, index: usize, call, count| {
+        for _ in 0..count {
+            net.at(index, |node, now, out| node.caller.send(now, call, address(3), text("x"), out)).expect("open");
+        }
+        while net.deliver() {}
+    };
+    let calls = [0, 1, 2].map(|index| open(&mut net, index));
+    send(&mut net, 0, calls[0], 100);
+    let next = |net: &mut Net| {
+        let work = net.nodes[3].worker.next(net.now).expect("there is work");
+        calls.iter().position(|call| *call == work.call).expect("of these")
+    };
+    assert_eq!([(); 10].map(|()| next(&mut net)), [0; 10]);
+    send(&mut net, 1, calls[1], 3);
+    send(&mut net, 2, calls[2], 1);
+    // Each has a turn of its own with those of the first.
+    let mut begun = [(); 7].map(|()| next(&mut net));
+    begun[..3].sort_unstable();
+    begun[3..5].sort_unstable();
+    begun[5..].sort_unstable();
+    assert_eq!(begun, [0, 1, 2, 0, 1, 0, 1]);
+    assert_eq!([(); 87].map(|()| next(&mut net)), [0; 87], "and nothing is forgotten");
+    assert!(net.nodes[3].worker.next(net.now).is_none());
+}
+
+#[test]
+fn a_request_whose_time_is_over_is_not_begun() {
+    let mut net = Net::new(2);
+    let options = |deadline| CallOptions::default().deadline(deadline).timeout(MS * 60_000);
+    let [late, in_time] = [Some(MS * 10), None].map(|deadline| {
+        let call = net.at(0, |node, now, _| node.caller.open(now, options(deadline)).expect("room"));
+        for _ in 0..3 {
+            net.at(0, |node, now, out| node.caller.send(now, call, address(1), text("x"), out)).expect("open");
+        }
+        call
+    });
+    while net.deliver() {}
+    let next = |net: &mut Net| net.nodes[1].worker.next(net.now).map(|work| work.call);
+    assert_eq!(next(&mut net), Some(late));
+    // Nobody has looked at the clock since, and the caller has not said anything.
+    net.now = net.now + MS * 11;
+    assert_eq!([(); 4].map(|()| next(&mut net)), [Some(in_time), Some(in_time), Some(in_time), None]);
+    assert_eq!(net.nodes[1].worker.stats().aborted, 2);
+}
+
+#[test]
 fn a_traced_call_gives_its_tree() {
     let mut net = Net::new(4);
     let options = CallOptions::default().traced(true);

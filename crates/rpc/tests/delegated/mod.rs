@@ -4,6 +4,7 @@ mod calls;
 mod hard;
 pub(crate) mod house;
 mod once;
+mod overload;
 mod process;
 mod several;
 mod traces;

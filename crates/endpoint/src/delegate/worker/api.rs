@@ -12,8 +12,11 @@ use super::super::{Context, NodeId, RequestId};
 /// Which waiting request is worked on next (DPC §7.5.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// The one that came first.
+    /// That of the call of which the fewest were begun since it has requests here, so that a call with many leaves a share
+    /// to each of the others; of one call the one that came first.
     #[default]
+    Share,
+    /// The one that came first.
     Arrival,
     /// That of the oldest call.
     OldestCall,
@@ -49,7 +52,7 @@ impl WorkerConfig {
         Self {
             node,
             address,
-            order: Order::Arrival,
+            order: Order::Share,
             flush: Duration::from_millis(1),
             depth_max: 64,
             executions_max: 1 << 20,

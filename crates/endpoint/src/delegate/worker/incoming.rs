@@ -80,11 +80,6 @@ impl Worker {
         let context = self.new_context();
         let &Request { flags, call, request: id, depth, gc, credit, deadline, age, reply, .. } = request;
         self.arrivals += 1;
-        let key = match self.config.order {
-            Order::Arrival => 0,
-            // When the call was begun, by this node's clock.
-            Order::OldestCall => now.0.saturating_sub(u64::from(age) * 1000),
-        };
         let deadline = (deadline != u32::MAX).then(|| Instant(now.0 + u64::from(deadline) * 1000));
         let execution = Execution {
             depth,
@@ -104,7 +99,13 @@ impl Worker {
         };
         let mut execution = Box::new(execution);
         execution.arm(now, &mut self.alarms);
-        self.queued.enters(&execution);
+        let turn = self.queued.enters(&execution);
+        let key = match self.config.order {
+            Order::Share => turn,
+            Order::Arrival => 0,
+            // When the call was begun, by this node's clock.
+            Order::OldestCall => now.0.saturating_sub(u64::from(age) * 1000),
+        };
         self.executions.insert(context, execution);
         self.by_request.insert((call, id), context);
         self.queue.push(Reverse((key, self.arrivals, context)));
@@ -141,8 +142,10 @@ impl Worker {
 
     fn pinged(&mut self, now: Instant, ping: &Ping, from: Peer, out: &mut dyn Outbox) {
         if ping.abort {
+            // Every request of the call is pinged. What comes after the first of these pings is not begun.
+            let known = self.aborted_calls.contains_key(&ping.call);
             self.remember_aborted(now, ping.call);
-            if !mutant::on(Mutant::DelegateAbortIgnored) {
+            if !known && !mutant::on(Mutant::DelegateAbortIgnored) {
                 self.abort_call(now, ping.call, AbortReason::Caller);
             }
         }

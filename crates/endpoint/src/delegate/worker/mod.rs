@@ -103,14 +103,20 @@ impl Worker {
         self.queued.requests > 0
     }
 
-    /// The next request to work on, if one waits.
+    /// The next request to work on, if one waits. One whose time is over is not begun.
     pub fn next(&mut self, now: Instant) -> Option<Work> {
-        let (id, execution) = loop {
-            let Reverse((.., id)) = self.queue.pop()?;
-            if let Some(execution) = self.executions.get_mut(&id).filter(|e| e.phase == Phase::Queued) {
-                break (id, execution);
+        let id = loop {
+            let Reverse((key, _, id)) = self.queue.pop()?;
+            let Some(execution) = self.executions.get(&id).filter(|e| e.phase == Phase::Queued) else { continue };
+            if execution.deadline.is_none_or(|at| at > now) || execution.once {
+                if self.config.order == Order::Share {
+                    self.queued.begins(key);
+                }
+                break id;
             }
+            self.abort(now, id, AbortReason::Deadline);
         };
+        let execution = self.executions.get_mut(&id)?;
         let payload = self.queued.leaves(execution);
         execution.begin(now, self.config.stall);
         let Execution { call, request, deadline, depth, once, traced, .. } = **execution;

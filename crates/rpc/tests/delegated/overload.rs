@@ -1,0 +1,77 @@
+//! Calls beyond what servers can do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pathcall_rpc::Channel;
+use pathcall_rpc::delegate::{Call, Directory, Handlers};
+use pathcall_test_support::HANG;
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::{Code, Request, Status};
+
+use super::house::{serve, wish};
+
+/// Requests that each call leads to.
+const WIDTH: usize = 1_000;
+/// Calls at once: their requests take longer than they have.
+const CALLS: u64 = 30;
+
+#[tokio::test]
+async fn calls_that_are_late_are_dropped_and_fresh_ones_are_answered() {
+    let ran = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&ran);
+    let fetch = move |note: Note, call: Call<Note>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            call.reply(note).await
+        }
+    };
+    let target = Handlers::new().at_once(4).handle::<DocsFetch, _, _>(fetch).start().await.unwrap();
+    let directory = Directory::of([("target", target.address())]);
+    let lookup = async |wish: Wish, call: Call<Note>| {
+        for name in wish.names {
+            call.delegate::<DocsFetch>("target", &Note { text: name })?;
+        }
+        Ok(())
+    };
+    let front = Handlers::new().directory(directory).handle::<DocsLookup, _, _>(lookup).start().await.unwrap();
+    let url = serve(Some(front)).await;
+    let channel = Channel::connect(url.clone(), &PATHCALL).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..CALLS {
+        let mut docs = DocsClient::new(channel.clone());
+        tasks.spawn(async move {
+            let mut request = Request::new(wish((0..WIDTH).map(|one| one.to_string())));
+            request.set_timeout(Duration::from_secs(1));
+            let mut replies = docs.lookup(request).await?.into_inner();
+            while replies.message().await?.is_some() {}
+            Ok::<_, Status>(())
+        });
+    }
+    // Beside them, on a channel of its own: refused while there is no room at all, and answered then.
+    let fresh = Channel::connect(url, &PATHCALL).await.unwrap();
+    let answered = async {
+        while ask(&fresh).await.is_err() {}
+        while let Some(ended) = tasks.join_next().await {
+            let code = ended.unwrap().map_err(|status| status.code());
+            assert!(matches!(code, Ok(()) | Err(Code::DeadlineExceeded | Code::Unavailable)), "{code:?}");
+        }
+        while ask(&fresh).await.is_err() {}
+    };
+    timeout(HANG, answered).await.expect("in time");
+    let late = CALLS * WIDTH as u64;
+    assert!(ran.load(Ordering::Relaxed) < late, "what is late does not run");
+}
+
+/// A call that leads to one request.
+async fn ask(channel: &Channel) -> Result<(), Status> {
+    let mut replies = DocsClient::new(channel.clone()).lookup(wish(["fresh"])).await?.into_inner();
+    while replies.message().await?.is_some() {}
+    Ok(())
+}
