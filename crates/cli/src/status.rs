@@ -200,12 +200,23 @@ fn drop_table(status: &StatusReply) -> Table<3> {
     table
 }
 
+/// Frames that end in the element because it has done their work: the slower answer of a cloned call, a count that waits for
+/// more. They are no loss.
+const DONE: [&str; 2] = ["drop_filtered", "drop_counted"];
+
 /// What the program dropped, by reason, and what the link lost; nothing when the element did not answer.
 fn drops(element: &ElementStatus) -> BTreeMap<&str, u64> {
-    let counters = element.counters.iter().flat_map(|reply| &reply.element);
-    let reason = |name: &String| name.starts_with("drop_") || name.starts_with("link_lost_");
-    let dropped = counters.filter(|(name, _)| reason(name));
-    dropped.map(|(name, count)| (name.strip_prefix("drop_").unwrap_or(name), *count)).collect()
+    ended(element, |name| (name.starts_with("drop_") || name.starts_with("link_lost_")) && !DONE.contains(&name))
+}
+
+/// Frames whose work was done in the element.
+fn done(element: &ElementStatus) -> BTreeMap<&str, u64> {
+    ended(element, |name| DONE.contains(&name))
+}
+
+fn ended(element: &ElementStatus, which: impl Fn(&str) -> bool) -> BTreeMap<&str, u64> {
+    let counters = element.counters.iter().flat_map(|reply| &reply.element).filter(|(name, _)| which(name));
+    counters.map(|(name, count)| (name.strip_prefix("drop_").unwrap_or(name), *count)).collect()
 }
 
 /// Counters of the applications, summed over the elements that answered.
@@ -310,5 +321,6 @@ fn element_json(element: &ElementStatus) -> Value {
         "slots_used": element.slots_used,
         "counters": counters,
         "dropped": drops(element),
+        "done": done(element),
     })
 }
