@@ -98,7 +98,8 @@ impl Owner {
             dst_incarnation: 5,
             ..BaseRepr::new(Kind::MapPairs)
         };
-        let map = MapRepr { flags: MapFlags::BARE | MapFlags::ADD, payload_len: payload as u16, ..MapRepr::default() };
+        let flags = MapFlags::BARE | MapFlags::ADD | MapFlags::GET;
+        let map = MapRepr { flags, payload_len: payload as u16, ..MapRepr::default() };
         let mut bytes = vec![0; frame_len(map.flags, 0, payload)];
         let mut frame = emit(&BaseRepr { flags: Flags::CROSS, seq, ..names }, &map, &mut bytes);
         pairs::put(frame.payload_mut(), key.as_bytes(), 1).expect("fits");

@@ -13,8 +13,10 @@ pub const CALL_ID: &str = "pathcall-call-id";
 pub(crate) const QUERY: HeaderName = HeaderName::from_static("pathcall-query");
 /// Secret of the caller's session, in hexadecimal digits: without it the two above are not believed.
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("pathcall-session");
+/// Of a delegated request that the server's own layer makes: its layers have looked at it.
+pub(crate) const ADMITTED: HeaderName = HeaderName::from_static("pathcall-admitted");
 /// What channels say to layers, and nobody else sees.
-pub(crate) const INTERNAL: [HeaderName; 3] = [CALL, QUERY, SESSION];
+pub(crate) const INTERNAL: [HeaderName; 4] = [CALL, QUERY, SESSION, ADMITTED];
 /// In the reply of a counted call: whether `CntFwd` forwarded it.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("pathcall-forwarded");
 /// In the reply of a call that took locks: for how many milliseconds at least they are the caller's,

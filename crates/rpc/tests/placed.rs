@@ -196,6 +196,33 @@ async fn what_the_device_can_not_do_the_processor_does() {
     assert_eq!(soon(host.get("none")).await.unwrap_err().code(), Code::NotFound);
 }
 
+#[tokio::test]
+async fn caller_that_the_service_refuses_is_not_answered_by_the_accelerator() {
+    let values = Values::default();
+    let (cpu, acc) = (Part::new(&values, true), Part::new(&values, true));
+    let placing = Placing::new(hardware()).acc(ShelfServer::new(acc)).strategy(Strategy::AllAcc);
+    let pathcall = Server::builder(&PLACED).place(placing).build().await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let known = |request: Request<()>| match request.metadata().get("token") {
+        Some(_) => Ok(request),
+        None => Err(Status::unauthenticated("who is it?")),
+    };
+    let serve = tonic::transport::Server::builder()
+        .layer(pathcall.layer())
+        .add_service(ShelfServer::with_interceptor(cpu, known))
+        .serve_with_incoming(TcpIncoming::from(listener));
+    tokio::spawn(serve);
+    let mut client = ShelfClient::connect(url).await.unwrap();
+    let put = || Request::new(Slot { key: b"k".to_vec(), value: 7 });
+    assert_eq!(client.put(put()).await.unwrap_err().code(), Code::Unauthenticated);
+    values.lock().unwrap().insert(b"k".to_vec(), 7);
+    assert_eq!(client.get(put()).await.unwrap_err().code(), Code::Unauthenticated);
+    let mut known = put();
+    known.metadata_mut().insert("token", "yes".parse().unwrap());
+    assert_eq!(client.get(known).await.map(answer).unwrap().1, "acc", "all that the device can do goes to it");
+}
+
 /// Whoever asks is told, here and at the door.
 #[tokio::test]
 async fn where_calls_went_is_told_and_why() {

@@ -30,7 +30,7 @@ impl Inner {
         self.counters.filtered.add();
         let (mut parts, body) = request.into_parts();
         let body = body.collect().await?.to_bytes();
-        let message = frame::read(&parts.headers, &body).map_err(|error| {
+        let message = frame::read(&parts.headers, &body, u32::MAX as usize).map_err(|error| {
             if error == FrameError::Compressed {
                 self.counters.compressed.add();
             }

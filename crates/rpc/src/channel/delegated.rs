@@ -29,7 +29,7 @@ pub(super) struct Delegating {
     /// Given by the user, or started at the first call.
     own: OnceCell<Node>,
     /// `None`: the server is to be asked.
-    found: Mutex<Option<Found>>,
+    found: Arc<Mutex<Option<Found>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,14 +50,21 @@ const BLOCKED_PAUSE: Duration = Duration::from_secs(60);
 
 impl Delegating {
     pub(super) fn by(given: Option<Node>) -> Self {
-        Self { own: OnceCell::new_with(given), found: Mutex::default() }
+        Self { own: OnceCell::new_with(given), found: Arc::default() }
     }
 
     /// Who calls whom; `None`: plain gRPC.
-    async fn nodes(&self, transport: &Transport, headers: &HeaderMap) -> Result<Option<(&Node, SocketAddr)>, Status> {
+    async fn nodes(
+        &self,
+        transport: &Transport,
+        headers: &HeaderMap,
+        once: bool,
+    ) -> Result<Option<(&Node, SocketAddr)>, Status> {
         let found = *self.found();
         let address = match found {
             Some(Found::At(address)) if self.own.initialized() => address,
+            // Done once only by the node: gRPC knows nothing of it.
+            Some(Found::Blocked(address, _)) if once && self.own.initialized() => address,
             Some(Found::Plain | Found::Blocked(..)) => return Ok(None),
             _ => match PeerClient::new(transport.channel()).node(headers::with(headers, NodeRequest {})).await {
                 Ok(reply) => match self.take(reply.into_inner()).await? {
@@ -79,16 +86,22 @@ impl Delegating {
         let Ok(address) = reply.address.parse::<SocketAddr>() else {
             return Err(Status::internal(format!("the server's node is at {:?}, which is no address", reply.address)));
         };
-        let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?;
-        if !reaches(node, address).await {
+        let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?.clone();
+        // Goes on if the call that asked is cut off: the next one knows.
+        let found = Arc::clone(&self.found);
+        let reached = tokio::spawn(async move {
+            let reached = reaches(&node, address).await;
+            let now = if reached { Found::At(address) } else { Found::Blocked(address, Instant::now()) };
+            *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+            reached
+        });
+        if !reached.await.unwrap_or(false) {
             tracing::warn!(
                 "calls go by gRPC: the server's node at {address} does not answer: can it be reached from here, and this host from \
                  there?"
             );
-            *self.found() = Some(Found::Blocked(address, Instant::now()));
             return Ok(None);
         }
-        *self.found() = Some(Found::At(address));
         Ok(Some(address))
     }
 
@@ -175,7 +188,8 @@ impl Inner {
         request: http::Request<Body>,
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
-        match self.delegating.nodes(&self.transport, request.headers()).await? {
+        let once = request.extensions().get::<CallOptions>().unwrap_or(&self.habits.options).once;
+        match self.delegating.nodes(&self.transport, request.headers(), once).await? {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);

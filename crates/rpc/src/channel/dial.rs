@@ -94,7 +94,8 @@ pub(super) async fn answering(endpoints: &[Endpoint]) -> Result<(usize, Transpor
         match attempt {
             Ok(Ok(answers)) => return Ok(answers),
             Ok(Err(error)) => drop(failed.get_or_insert(error)),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // The runtime ends.
+            Err(error) => drop(failed.get_or_insert(ConnectError::Destination(error.into()))),
         }
     }
     Err(failed.unwrap_or_else(|| ConnectError::Destination("no server is named".into())))

@@ -193,11 +193,13 @@ async fn leave_for_shutdown(
     mut over: watch::Receiver<Option<Arc<str>>>,
     (admissions, transport): (Arc<Admissions>, Transport),
 ) {
+    let mut another = Box::pin(transport.another());
     let slot = loop {
         tokio::select! {
-            () = transport.another() => {}
+            () = &mut another => {}
             _ = over.wait_for(Option::is_some) => return,
         }
+        another = Box::pin(transport.another());
         let Some(slot) = slot.upgrade() else { return };
         if !admissions.lives(slot.application.name, &transport).await {
             break slot;

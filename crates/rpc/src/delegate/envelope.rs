@@ -7,7 +7,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::is_the_applications;
+use crate::headers::{ADMITTED, is_the_applications};
 
 /// A request that came.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,7 +38,7 @@ pub(crate) enum EnvelopeError {
 
 /// A request for a method.
 pub(crate) fn seal(path: &str, metadata: &HeaderMap, message: &[u8]) -> Result<Bytes, EnvelopeError> {
-    let entries: Vec<_> = metadata.iter().filter(|(name, _)| is_the_applications(name)).collect();
+    let entries: Vec<_> = metadata.iter().filter(|(name, _)| is_the_applications(name) || *name == ADMITTED).collect();
     let mut out = BytesMut::with_capacity(64 + path.len() + message.len());
     put(&mut out, "path", path.as_bytes())?;
     let count = u16::try_from(entries.len());

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
 
+use crate::headers;
 use crate::server::{Admission, Credentials};
 
 /// Interceptor of handlers.
@@ -23,6 +24,8 @@ pub(super) fn check(interceptor: impl Interceptor + Clone + Send + Sync + 'stati
 pub(crate) struct Guard {
     layers: watch::Sender<Layers>,
     check: Option<Check>,
+    /// Says of a request that the layers have looked at it as it came by gRPC: known to this process alone.
+    mark: HeaderValue,
 }
 
 /// Layers of a tonic server.
@@ -32,12 +35,20 @@ enum Layers {
     None,
     /// A server is built, and its layer is yet to be: requests wait for it.
     Awaited,
-    By(Admission),
+    /// Of each tonic server that the handlers are given to: all of them.
+    By(Vec<Admission>),
 }
 
 impl Guard {
     pub(super) fn new(check: Option<Check>) -> Self {
-        Self { layers: watch::Sender::new(Layers::None), check }
+        let secret: [u8; 16] = rand::random();
+        let mark = headers::of_session(&secret).unwrap_or_else(|| HeaderValue::from_static(""));
+        Self { layers: watch::Sender::new(Layers::None), check, mark }
+    }
+
+    /// Marks a request of the server's own layer, which has looked at it.
+    pub(crate) fn mark(&self, metadata: &mut HeaderMap) {
+        metadata.insert(headers::ADMITTED, self.mark.clone());
     }
 
     /// Has requests wait for the layers of the server that the handlers are given to.
@@ -52,18 +63,31 @@ impl Guard {
     }
 
     /// Has these layers look at requests from now on.
-    pub(crate) fn set_layers(&self, admission: Admission) {
-        self.layers.send_replace(Layers::By(admission));
+    pub(crate) fn add_layers(&self, admission: Admission) {
+        self.layers.send_modify(|layers| match layers {
+            Layers::By(all) => all.push(admission),
+            Layers::None | Layers::Awaited => *layers = Layers::By(vec![admission]),
+        });
     }
 
-    /// Has layers and interceptor look at a request: its metadata as they leave it, and what they have added.
-    pub(super) async fn admit(&self, path: &str, metadata: HeaderMap) -> Result<(MetadataMap, Extensions), Status> {
+    /// Has layers and interceptor look at a request: its metadata as the interceptor leaves it, and what that has added.
+    pub(super) async fn admit(&self, path: &str, mut metadata: HeaderMap) -> Result<(MetadataMap, Extensions), Status> {
+        let marked = metadata.remove(headers::ADMITTED).is_some_and(|mark| mark == self.mark);
         let mut layers = self.layers.subscribe();
         let known = layers.wait_for(|layers| !matches!(layers, Layers::Awaited)).await.map(|layers| layers.clone());
-        if let Ok(Layers::By(admission)) = known {
-            let credentials = Credentials { headers: metadata.clone(), extensions: Extensions::new() };
-            admission.admit_to_layers(path, credentials).await?;
+        if let Ok(Layers::By(all)) = known
+            && !marked
+        {
+            for admission in all {
+                let credentials = Credentials { headers: metadata.clone(), extensions: Extensions::new() };
+                admission.admit_to_layers(path, credentials).await?;
+            }
         }
+        self.check(metadata)
+    }
+
+    /// Has the interceptor look at a request.
+    pub(crate) fn check(&self, metadata: HeaderMap) -> Result<(MetadataMap, Extensions), Status> {
         let metadata = MetadataMap::from_headers(metadata);
         let Some(check) = &self.check else { return Ok((metadata, Extensions::new())) };
         let (metadata, extensions, ()) = check(Request::from_parts(metadata, Extensions::new(), ()))?.into_parts();

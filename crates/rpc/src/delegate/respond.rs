@@ -50,7 +50,8 @@ pub(crate) async fn respond(
         Ok(status) => *status,
         Err(error) => Status::out_of_range(format!("{path}: a request of at most {REQUEST_BYTES_MAX} bytes: {error}")),
     })?;
-    let message = frame::read(&parts.headers, &body.to_bytes()).map_err(|error| status::of_framed(path, error))?;
+    let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
+        .map_err(|error| status::of_framed(path, error))?;
     let sealed = envelope::seal(path, &parts.headers, &message);
     let sealed = sealed.map_err(|error| Status::invalid_argument(format!("{path}: {error}")))?;
     let options = parts.extensions.get::<CallOptions>().copied().unwrap_or(habits.options);

@@ -6,9 +6,8 @@ use http::HeaderMap;
 /// Bytes before the message.
 pub const HEADER_LEN: usize = 5;
 
-/// Longest message that is unpacked, bytes.
-#[cfg(feature = "gzip")]
-const UNPACKED_MAX: usize = 64 << 20;
+/// Longest message of somebody else that is unpacked, bytes: as tonic's own limit.
+pub(crate) const UNPACKED_MAX: usize = 4 << 20;
 
 /// Why bytes are not one plain gRPC message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -56,16 +55,17 @@ pub fn open(frame: &Bytes) -> Result<Bytes, FrameError> {
 /// The message of a frame whose call has these headers: compressed or not.
 ///
 /// # Errors
-/// As [`open`]; a message that is compressed otherwise than with gzip is not taken, and none without the feature `gzip`.
-pub(crate) fn read(headers: &HeaderMap, frame: &Bytes) -> Result<Bytes, FrameError> {
+/// As [`open`]; a message that is compressed otherwise than with gzip is not taken, and none without the feature `gzip`, nor
+/// one of more than `max` bytes when it is unpacked.
+pub(crate) fn read(headers: &HeaderMap, frame: &Bytes, max: usize) -> Result<Bytes, FrameError> {
     match open(frame) {
-        Err(FrameError::Compressed) => unpack(headers, &frame[HEADER_LEN..]),
+        Err(FrameError::Compressed) => unpack(headers, &frame[HEADER_LEN..], max),
         opened => opened,
     }
 }
 
 #[cfg(feature = "gzip")]
-fn unpack(headers: &HeaderMap, packed: &[u8]) -> Result<Bytes, FrameError> {
+fn unpack(headers: &HeaderMap, packed: &[u8], max: usize) -> Result<Bytes, FrameError> {
     use std::io::Read;
 
     if headers.get("grpc-encoding").is_none_or(|encoding| encoding != "gzip") {
@@ -73,16 +73,16 @@ fn unpack(headers: &HeaderMap, packed: &[u8]) -> Result<Bytes, FrameError> {
     }
     let mut message = Vec::new();
     // A few bytes may be said to be very many.
-    let unpacked = flate2::read::GzDecoder::new(packed).take(UNPACKED_MAX as u64 + 1).read_to_end(&mut message);
+    let unpacked = flate2::read::GzDecoder::new(packed).take(max as u64 + 1).read_to_end(&mut message);
     match unpacked {
-        Ok(len) if len > UNPACKED_MAX => Err(FrameError::Unpacked(UNPACKED_MAX)),
+        Ok(len) if len > max => Err(FrameError::Unpacked(max)),
         Ok(_) => Ok(message.into()),
         Err(_) => Err(FrameError::Damaged),
     }
 }
 
 #[cfg(not(feature = "gzip"))]
-fn unpack(_: &HeaderMap, _: &[u8]) -> Result<Bytes, FrameError> {
+fn unpack(_: &HeaderMap, _: &[u8], _: usize) -> Result<Bytes, FrameError> {
     Err(FrameError::Compressed)
 }
 
@@ -134,16 +134,19 @@ mod tests {
         let headers = |encoding| HeaderMap::from_iter([(http::HeaderName::from_static("grpc-encoding"), encoding)]);
         let gzip = headers(http::HeaderValue::from_static("gzip"));
         for message in [&b""[..], b"hello", &[7; 100_000]] {
-            assert_eq!(read(&gzip, &packed(message)).unwrap(), message);
+            assert_eq!(read(&gzip, &packed(message), UNPACKED_MAX).unwrap(), message);
         }
-        assert_eq!(read(&HeaderMap::new(), &packed(b"hello")), Err(FrameError::Compressed));
-        assert_eq!(read(&headers(http::HeaderValue::from_static("zstd")), &packed(b"")), Err(FrameError::Compressed));
-        assert_eq!(read(&gzip, &Bytes::from_static(b"\x01\0\0\0\x01a")), Err(FrameError::Damaged));
+        assert_eq!(read(&HeaderMap::new(), &packed(b"hello"), UNPACKED_MAX), Err(FrameError::Compressed));
+        assert_eq!(
+            read(&headers(http::HeaderValue::from_static("zstd")), &packed(b""), UNPACKED_MAX),
+            Err(FrameError::Compressed)
+        );
+        assert_eq!(read(&gzip, &Bytes::from_static(b"\x01\0\0\0\x01a"), UNPACKED_MAX), Err(FrameError::Damaged));
         let huge = packed(&vec![0; UNPACKED_MAX + 1]);
         assert!(huge.len() < 1 << 20, "it is sent as {} bytes", huge.len());
-        assert_eq!(read(&gzip, &huge), Err(FrameError::Unpacked(UNPACKED_MAX)));
+        assert_eq!(read(&gzip, &huge, UNPACKED_MAX), Err(FrameError::Unpacked(UNPACKED_MAX)));
         // What is not compressed is taken as it is.
-        assert_eq!(read(&gzip, &Bytes::from_static(b"\0\0\0\0\x01a")).unwrap(), &b"a"[..]);
+        assert_eq!(read(&gzip, &Bytes::from_static(b"\0\0\0\0\x01a"), UNPACKED_MAX).unwrap(), &b"a"[..]);
     }
 
     #[test]

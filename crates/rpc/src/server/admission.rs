@@ -82,8 +82,8 @@ impl Admission {
         let ask = move |request| -> Asking {
             let services = services.lock().unwrap_or_else(PoisonError::into_inner).clone();
             Box::pin(async move {
-                let unavailable = |_| Status::unavailable("the service takes no calls");
-                services.oneshot(request).await.map(|response| response.map(Body::new)).map_err(unavailable)
+                let said = services.oneshot(request).await;
+                said.map(|response| response.map(Body::new)).map_err(|error| Status::from_error(error.into()))
             })
         };
         Self { ask: Arc::new(ask), mark: rand::random() }
@@ -134,13 +134,14 @@ async fn status_of(response: http::Response<Body>) -> Status {
     said.unwrap_or_else(|| Status::new(code_of(parts.status), format!("the service says HTTP {}", parts.status)))
 }
 
-/// What stands for a code of HTTP (gRPC, *HTTP to gRPC status code mapping*).
+/// What stands for a code of HTTP (nearly as gRPC's *HTTP to gRPC status code mapping*).
 fn code_of(status: StatusCode) -> Code {
     match status {
         StatusCode::BAD_REQUEST => Code::Internal,
         StatusCode::UNAUTHORIZED => Code::Unauthenticated,
         StatusCode::FORBIDDEN => Code::PermissionDenied,
-        StatusCode::NOT_FOUND => Code::Unimplemented,
+        // Not UNIMPLEMENTED, which says that there is no such service: a layer hides something.
+        StatusCode::NOT_FOUND => Code::NotFound,
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
@@ -215,7 +216,7 @@ mod tests {
             (asked(grpc(Status::with_details(Code::Aborted, "", Bytes::from_static(&[7; 16])))).await, Code::Aborted),
             (asked(http(StatusCode::UNAUTHORIZED)).await, Code::Unauthenticated),
             (asked(http(StatusCode::FORBIDDEN)).await, Code::PermissionDenied),
-            (asked(http(StatusCode::NOT_FOUND)).await, Code::Unimplemented),
+            (asked(http(StatusCode::NOT_FOUND)).await, Code::NotFound),
             (asked(http(StatusCode::OK)).await, Code::Unknown),
         ] {
             assert_eq!(said.expect_err("refused").code(), expected);

@@ -11,7 +11,7 @@ use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
+use tower::{Layer, Service, ServiceExt};
 
 use super::hosted::Hosted;
 use super::peer::{PeerService, lacks};
@@ -45,16 +45,17 @@ impl<S: Services> Layer<S> for ServerLayer {
     type Service = Layered<S>;
 
     fn layer(&self, services: S) -> Layered<S> {
+        let admission = Admission::by(services.clone());
         match (&self.inner.pool, &self.inner.places) {
             (Some(pool), None) => pool.start(services.clone()),
             (Some(pool), Some(places)) => {
-                pool.start(Sited { places: Arc::clone(places), services: services.clone() });
+                let (places, admission) = (Arc::clone(places), admission.clone());
+                pool.start(Sited { places, admission, services: services.clone() });
             }
             (None, _) => {}
         }
-        let admission = Admission::by(services.clone());
         if let Some(handlers) = &self.inner.handlers {
-            handlers.guard().set_layers(admission.clone());
+            handlers.guard().add_layers(admission.clone());
         }
         let peer = PeerServer::new(PeerService { inner: Arc::clone(&self.inner), admission: admission.clone() });
         let peer = peer.max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -108,9 +109,12 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
                     });
                 }
                 Part::Query => {
+                    // One that is polled ready may hold a permit, which the checks and the handler are to have.
+                    drop(services);
+                    let services = self.services.clone();
                     return Box::pin(async move {
                         match inner.query(method, request, &admission).await {
-                            Ok(query) => query.reply(&mut services).await,
+                            Ok(query) => query.reply(services).await,
                             Err(status) => Ok(status.into_http()),
                         }
                     });
@@ -123,7 +127,9 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
             });
         }
         match self.inner.places.as_ref().filter(|places| places.has(request.uri().path())) {
-            Some(places) => Sited { places: Arc::clone(places), services }.call(request),
+            Some(places) => {
+                Sited { places: Arc::clone(places), admission: self.admission.clone(), services }.call(request)
+            }
             None => {
                 let response = services.call(request);
                 Box::pin(async move { Ok(response.await?.map(Body::new)) })
@@ -147,6 +153,7 @@ enum Part {
 #[derive(Debug, Clone)]
 struct Sited<S> {
     places: Arc<Places>,
+    admission: Admission,
     services: S,
 }
 
@@ -161,7 +168,8 @@ impl<S: Services> Service<http::Request<Body>> for Sited<S> {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let (places, services) = (Arc::clone(&self.places), self.services.clone());
-        Box::pin(async move { places.call(services, request).await })
+        let admission = self.admission.clone();
+        Box::pin(async move { places.call(services, &admission, request).await })
     }
 }
 
@@ -208,7 +216,10 @@ impl Inner {
         let (parts, body) = request.into_parts();
         // What is known of the connection is known here only.
         admission.admit_to_layers(parts.uri.path(), Credentials::of_parts(&parts)).await?;
-        let request = http::Request::from_parts(parts, body);
+        // Before its message is read.
+        handlers.guard().check(parts.headers.clone())?;
+        let mut request = http::Request::from_parts(parts, body);
+        handlers.guard().mark(request.headers_mut());
         let deadline = Deadline::of(request.headers());
         respond(handlers.node(), handlers.address(), &self.habits, request, deadline, |_| {}).await
     }
@@ -225,7 +236,8 @@ impl Inner {
         let body = Limited::new(body, QUERY_BYTES_MAX).collect().await.map_err(|error| {
             Status::out_of_range(format!("{}: a query of at most {QUERY_BYTES_MAX} bytes: {error}", method.path))
         })?;
-        let message = frame::read(&parts.headers, &body.to_bytes()).map_err(|error| status::of_frame(method, error))?;
+        let message = frame::read(&parts.headers, &body.to_bytes(), frame::UNPACKED_MAX)
+            .map_err(|error| status::of_frame(method, error))?;
         let request = Request::new(method, &message)?;
         let pairs = self.read(method, request.typed.map(Typed::into_keys)).await?;
         let handler = match request.handler {
@@ -262,10 +274,10 @@ impl Inner {
 
 impl Query {
     /// Runs the handler, if it has to, and puts the reply together.
-    async fn reply<S: Services>(self, services: &mut S) -> Result<http::Response<Body>, S::Error> {
+    async fn reply<S: Services>(self, services: S) -> Result<http::Response<Body>, S::Error> {
         let handled = match self.handler {
             Some(request) => {
-                let response = services.call(request).await?.map(Body::new);
+                let response = services.oneshot(request).await?.map(Body::new);
                 Box::pin(Handled::by(self.method, response)).await.map(Some)
             }
             None => Ok(None),

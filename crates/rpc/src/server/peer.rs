@@ -32,7 +32,7 @@ use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::pool::Views;
 use super::registration::Controller;
-use super::sessions::permissions;
+use super::sessions::{Session, permissions};
 use super::{Admission, Credentials, Inner};
 use crate::awake::Patience;
 use crate::status;
@@ -88,10 +88,7 @@ impl Peer for PeerService {
             let method = self.method(&request.application, path)?;
             match self.let_in(method, credentials.clone()).await {
                 Ok(()) => {
-                    let may = session.admit(method);
-                    if let Some(serving) = hosted.running() {
-                        serving.handle.permit(session.endpoint, session.incarnation, may);
-                    }
+                    session.admit(method);
                     admitted.push(method.path.to_owned());
                 }
                 Err(status) => drop(refused.get_or_insert(status)),
@@ -263,7 +260,8 @@ impl Caller {
         let terms = hosted.terms.subscribe();
         let serving = hosted.serving();
         // An element does not know what a caller may do: it is not told of one that may not do everything.
-        let everything = inner.catalogue.methods_of(hosted.application.name).count() == self.admitted.len();
+        let all = inner.catalogue.methods_of(hosted.application.name);
+        let everything = all.into_iter().all(|method| self.admitted.iter().any(|one| one.path == method.path));
         let controller = inner.controller.as_ref().filter(|_| everything && self.address.is_some());
         let registered = self.register(&mut place, controller, &serving, hosted).await;
         let endpoint = registered.as_ref().map_or_else(|| hosted.own_id(), |grant| grant.endpoint);
@@ -276,7 +274,9 @@ impl Caller {
             false => self.admitted.iter().map(|method| permissions(method)).fold(Permissions::NONE, Permissions::and),
         };
         let joined = self.enter(hosted, &serving, member, may).await?;
-        let (id, session) = hosted.sessions.begin(endpoint, self.request.incarnation, &self.admitted);
+        let caller = (endpoint, self.request.incarnation);
+        let session = Session::new(caller, serving.clone(), &self.admitted, everything);
+        let (id, session) = hosted.sessions.begin(session);
         place.session = Some(id);
         let admitted = self.admitted.iter().map(|method| method.path.to_owned()).collect();
         let grant = JoinGrant {

@@ -11,7 +11,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// Nobody implements it: all that is so has it.
 pub trait Services:
-    Service<http::Request<Body>, Response = http::Response<Self::Reply>, Future: Send, Error: Send> + Clone + Send + 'static
+    Service<http::Request<Body>, Response = http::Response<Self::Reply>, Future: Send, Error: Send + Into<BoxError>>
+    + Clone
+    + Send
+    + 'static
 {
     /// Of what it answers.
     type Reply: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
@@ -19,7 +22,10 @@ pub trait Services:
 
 impl<S, B> Services for S
 where
-    S: Service<http::Request<Body>, Response = http::Response<B>, Future: Send, Error: Send> + Clone + Send + 'static,
+    S: Service<http::Request<Body>, Response = http::Response<B>, Future: Send, Error: Send + Into<BoxError>>
+        + Clone
+        + Send
+        + 'static,
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
     type Reply = B;

@@ -10,6 +10,7 @@ use pathcall_proto::manifest::{Kind, Method};
 use tokio::sync::mpsc;
 use tonic::Status;
 
+use super::hosted::Serving;
 use crate::{awake, headers};
 
 /// Secret that names a session: whoever has it is the caller that it was granted to.
@@ -24,21 +25,19 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, Arc<Session>>>);
 pub(super) struct Session {
     pub(super) endpoint: u32,
     pub(super) incarnation: u32,
+    serving: Serving,
+    /// Whether it works by the element, which does not know what it may do: it may do everything, or is let go.
+    everything: bool,
     /// Methods that it may call, by path, and when the services said so last.
-    admitted: Mutex<BTreeMap<&'static str, (&'static Method, Instant)>>,
+    admitted: Mutex<Admitted>,
 }
 
+type Admitted = BTreeMap<&'static str, (&'static Method, Instant)>;
+
 impl Sessions {
-    /// Begins the session of a caller that may call these methods.
-    pub(super) fn begin(
-        &self,
-        endpoint: u32,
-        incarnation: u32,
-        admitted: &[&'static Method],
-    ) -> (SessionId, Arc<Session>) {
-        let (id, now) = (rand::random(), Instant::now());
-        let admitted = admitted.iter().map(|method| (method.path, (*method, now)));
-        let session = Arc::new(Session { endpoint, incarnation, admitted: Mutex::new(admitted.collect()) });
+    /// Begins a session.
+    pub(super) fn begin(&self, session: Session) -> (SessionId, Arc<Session>) {
+        let (id, session) = (rand::random(), Arc::new(session));
         self.lock().insert(id, Arc::clone(&session));
         (id, session)
     }
@@ -67,43 +66,82 @@ impl Sessions {
 }
 
 impl Session {
-    /// Notes that the services let it call a method; what it may do with the map now.
-    pub(super) fn admit(&self, method: &'static Method) -> Permissions {
-        let mut admitted = self.lock();
-        admitted.insert(method.path, (method, Instant::now()));
-        admitted.values().map(|(method, _)| permissions(method)).fold(Permissions::NONE, Permissions::and)
+    /// Of a caller that may call these methods, and work by the element if these are all.
+    pub(super) fn new(
+        (endpoint, incarnation): (u32, u32),
+        serving: Serving,
+        admitted: &[&'static Method],
+        everything: bool,
+    ) -> Self {
+        let now = Instant::now();
+        let admitted = admitted.iter().map(|method| (method.path, (*method, now))).collect();
+        Self { endpoint, incarnation, serving, everything, admitted: Mutex::new(admitted) }
     }
 
-    /// Lets the caller go when the services have not been asked for twice the time that an admission is for.
+    /// Notes that the services let it call a method.
+    pub(super) fn admit(&self, method: &'static Method) {
+        let mut admitted = self.lock();
+        admitted.insert(method.path, (method, Instant::now()));
+        self.permit(&admitted);
+    }
+
+    /// Lets the caller go when the services have not let it in again for twice the time that an admission is for: of a
+    /// single method, if it may call others, and works past the element.
     pub(super) async fn watch(self: Arc<Self>, admitted_for: Duration, end: mpsc::Sender<Status>) {
+        let limit = 2 * admitted_for;
         loop {
-            // Time in which this process stands still is nobody's fault.
-            let _ = awake::timeout(admitted_for, std::future::pending::<()>()).await;
-            if let Some(path) = self.lapsed(2 * admitted_for) {
-                let what = format!("{path}: the services were not asked again whether they let the caller in");
-                // Without a stream to end it is gone already.
-                let _ = end.send(Status::unauthenticated(what)).await;
-                return;
+            let oldest = self.lock().values().map(|(_, at)| at.elapsed()).max().unwrap_or(limit);
+            if let Some(left) = limit.checked_sub(oldest).filter(|left| !left.is_zero()) {
+                // Time in which this process stands still is nobody's fault.
+                let _ = awake::timeout(left.max(LOOK_MIN), std::future::pending::<()>()).await;
+                continue;
             }
+            let Some(path) = self.lapse(limit) else { continue };
+            let what = format!("{path}: the services were not asked again whether they let the caller in");
+            // Its frames count no more, whether it reads its stream or not.
+            self.serving.handle.permit(self.endpoint, self.incarnation, Permissions::NONE);
+            self.serving.handle.leave(self.endpoint);
+            // Without a stream to end it is gone already.
+            let _ = end.send(Status::unauthenticated(what)).await;
+            return;
         }
     }
 
-    /// A method whose admission is older than this.
-    fn lapsed(&self, limit: Duration) -> Option<&'static str> {
-        self.lock().values().find(|(_, at)| at.elapsed() > limit).map(|(method, _)| method.path)
+    /// Takes out methods whose admissions are older than this; one of them, if that is the end of the session.
+    fn lapse(&self, limit: Duration) -> Option<&'static str> {
+        let mut admitted = self.lock();
+        let lapsed = admitted.values().find(|(_, at)| at.elapsed() >= limit).map(|(method, _)| method.path);
+        admitted.retain(|_, (_, at)| at.elapsed() < limit);
+        if self.everything || admitted.is_empty() {
+            return lapsed.or(Some("no method"));
+        }
+        self.permit(&admitted);
+        None
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, (&'static Method, Instant)>> {
+    /// Under the lock, so that of two changes the later one holds.
+    fn permit(&self, admitted: &Admitted) {
+        let may = admitted.values().map(|(method, _)| permissions(method)).fold(Permissions::NONE, Permissions::and);
+        let may = if self.everything { Permissions::ALL } else { may };
+        self.serving.handle.permit(self.endpoint, self.incarnation, may);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Admitted> {
         self.admitted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a caller of a method does with the map by frames.
+/// The shortest pause between two looks at what has lapsed.
+const LOOK_MIN: Duration = Duration::from_millis(1);
+
+/// What a caller of a method does with the map by frames. Who takes locks gives those back that its call does not want any
+/// more.
 pub(super) fn permissions(method: &Method) -> Permissions {
     match method.kind {
         Kind::Sum { .. } => Permissions::ALL,
         Kind::Add { get: false, .. } => Permissions::ADD,
         Kind::Add { get: true, .. } => Permissions::ADD.and(Permissions::GET),
+        Kind::Count { threshold: 1, .. } => Permissions::COUNT.and(Permissions::CLEAR),
         Kind::Count { .. } => Permissions::COUNT,
         Kind::Clear => Permissions::CLEAR,
         Kind::Query => Permissions::NONE,

@@ -1,19 +1,26 @@
 //! Calls of methods with filters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use pathcall_rpc::server::builder::Builder;
-use pathcall_rpc::{CALL_ID, Channel};
-use pathcall_test_support::service::{counts, gradient, names, note, until};
+use pathcall_rpc::{CALL_ID, Channel, Server};
+use pathcall_test_support::HANG;
+use pathcall_test_support::service::{Handlers, counts, gradient, names, note, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::words_server::WordsServer;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tonic::body::Body;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Status};
 use tower::ServiceExt;
+use tower::limit::ConcurrencyLimitLayer;
 
 use super::{ALL, By, Guarded, Rules, wanted, with};
 
@@ -148,6 +155,43 @@ async fn caller_is_admitted_for_each_method() {
         }
     }
     assert_eq!(guarded.value("a").await, 4);
+}
+
+#[tokio::test]
+async fn caller_whose_credentials_are_renewed_stays_a_member() {
+    let rules = Rules::new(&[("old", &[ALL]), ("new", &[ALL])]);
+    let often = |builder: Builder| builder.admitted_for(Duration::from_millis(400));
+    let guarded = Guarded::start(By::Inner, rules, often).await;
+    let channel = guarded.channel().await;
+    let mut locks = LocksClient::new(channel.clone());
+    locks.lock(with("old", names(&["held"], ""))).await.unwrap();
+    locks.lock(with("new", names(&["more"], ""))).await.unwrap();
+    guarded.rules.revoke("old");
+    // One that it never called was let in with the old credentials only.
+    let path = "/rpctest.Locks/Release";
+    let before = guarded.rules.asked(path);
+    until(|| guarded.rules.asked(path) >= before + 8).await;
+    locks.release(with("new", names(&["held", "more"], ""))).await.unwrap();
+    let joins = channel.stats().applications.iter().find(|stats| stats.name == "T-LOCKS").unwrap().joins;
+    assert_eq!((guarded.members("T-LOCKS"), joins), (1, 1));
+}
+
+#[tokio::test]
+async fn queries_share_the_permits_of_a_layer_with_their_checks() {
+    let server = Server::builder(&PATHCALL).build().await.unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let router = tonic::transport::Server::builder()
+        .layer(server.layer())
+        .layer(ConcurrencyLimitLayer::new(1))
+        .add_service(WordsServer::new(Handlers(Arc::default())));
+    tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true))));
+    let mut words = WordsClient::new(Channel::connect(url, &PATHCALL).await.unwrap());
+    words.reduce(counts(&[("a", 1)], "to the handler")).await.unwrap();
+    for text in ["", "to the handler"] {
+        let found = timeout(HANG, words.query(wanted("a", text))).await.expect("in time").unwrap();
+        assert_eq!(found.into_inner().kvs, Some(str_int(&[("a", 1)])));
+    }
 }
 
 #[tokio::test]

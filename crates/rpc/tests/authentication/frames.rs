@@ -1,39 +1,48 @@
-//! Frames of a caller that has joined.
+//! Frames of a caller that has joined, and sends what it likes.
 
 use pathcall_endpoint::map::Key;
-use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_test_support::service::until;
+use pathcall_proto::v1::{JoinGrant, JoinRequest};
+use pathcall_test_support::HANG;
+use pathcall_test_support::service::{counts, until};
 use pathcall_test_support::stubs::PATHCALL;
+use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_wire::map::{emit, frame_len};
-use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr, pairs};
+use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr, pairs};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+use tonic::Streaming;
 
 use super::{ALL, By, Guarded, Rules, with};
 
-#[tokio::test]
-async fn frames_of_a_caller_ask_for_no_more_than_it_is_admitted_for() {
-    let rules = Rules::new(&[("voter", &["/rpctest.Locks/Vote"]), ("good", &[ALL])]);
-    let guarded = Guarded::start(By::Inner, rules, |builder| builder).await;
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let method = PATHCALL.methods.iter().find(|method| method.path == "/rpctest.Locks/Vote").unwrap();
-    let request = JoinRequest {
-        application: method.app.into(),
-        filter_digest: method.digest,
-        udp_port: socket.local_addr().unwrap().port().into(),
-        incarnation: 5,
-        flows: 1,
-        method: method.path.into(),
-    };
-    let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
-    let mut joined = peer.join(with("voter", request)).await.unwrap().into_inner();
-    let grant = joined.message().await.unwrap().unwrap();
-    assert_eq!(grant.admitted, [method.path]);
-    let stats = || {
-        let stats = guarded.server.stats().into_iter().find(|stats| stats.name == method.app).unwrap().map;
-        (stats.frames_refused, stats.keys)
-    };
-    let server = ("127.0.0.1", u16::try_from(grant.server_udp_port).unwrap());
-    let send = |flags: u16, seq: u32| {
+/// A caller that writes its frames by hand.
+struct Liar {
+    socket: UdpSocket,
+    grant: JoinGrant,
+    _joined: Streaming<JoinGrant>,
+}
+
+impl Liar {
+    async fn join(guarded: &Guarded, token: &'static str, path: &str) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let method = PATHCALL.methods.iter().find(|method| method.path == path).unwrap();
+        let request = JoinRequest {
+            application: method.app.into(),
+            filter_digest: method.digest,
+            udp_port: socket.local_addr().unwrap().port().into(),
+            incarnation: 5,
+            flows: 1,
+            method: path.into(),
+        };
+        let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
+        let mut joined = peer.join(with(token, request)).await.unwrap().into_inner();
+        let grant = joined.message().await.unwrap().unwrap();
+        assert_eq!(grant.admitted, [path]);
+        Self { socket, grant, _joined: joined }
+    }
+
+    async fn send(&self, flags: u16, seq: u32, key: &str) {
+        let grant = &self.grant;
         let base = BaseRepr {
             flags: Flags::CROSS,
             gaid: grant.gaid,
@@ -45,7 +54,7 @@ async fn frames_of_a_caller_ask_for_no_more_than_it_is_admitted_for() {
             seq,
             ..BaseRepr::new(Kind::MapPairs)
         };
-        let key = Key::from("a ballot");
+        let key = Key::from(key);
         let payload = pairs::entry_len(key.as_bytes().len());
         let map = MapRepr {
             flags: flags | MapFlags::BARE,
@@ -55,15 +64,48 @@ async fn frames_of_a_caller_ask_for_no_more_than_it_is_admitted_for() {
         };
         let mut bytes = vec![0; frame_len(map.flags, 0, payload)];
         pairs::put(emit(&base, &map, &mut bytes).payload_mut(), key.as_bytes(), 1).unwrap();
-        socket.send_to(&bytes, server).unwrap();
+        let server = ("127.0.0.1", u16::try_from(grant.server_udp_port).unwrap());
+        self.socket.send_to(&bytes, server).await.unwrap();
+    }
+
+    /// The values of the next answer.
+    async fn values(&self) -> Vec<i64> {
+        let mut bytes = [0; 2048];
+        loop {
+            let len = timeout(HANG, self.socket.recv(&mut bytes)).await.expect("an answer").unwrap();
+            let frame = MapFrame::new_checked(&bytes[..len]).expect("a frame");
+            if frame.kind() == Kind::MapPairsAck {
+                return pairs::answers(frame.payload()).map(|answer| answer.value).collect();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn frames_ask_for_no_more_than_their_caller_is_admitted_for() {
+    let rules = Rules::new(&[("voter", &["/rpctest.Locks/Vote"]), ("good", &[ALL])]);
+    let guarded = Guarded::start(By::Inner, rules, |builder| builder).await;
+    let voter = Liar::join(&guarded, "voter", "/rpctest.Locks/Vote").await;
+    let stats = || {
+        let stats = guarded.server.stats().into_iter().find(|stats| stats.name == "T-VOTE").unwrap().map;
+        (stats.frames_refused, stats.keys)
     };
     // It may vote, and not clear what others have voted, nor read, nor add.
-    send(MapFlags::CLEAR, 1);
-    until(|| stats() == (1, 0)).await;
-    send(MapFlags::ADD, 2);
-    until(|| stats() == (2, 0)).await;
-    send(0, 3);
-    until(|| stats() == (3, 0)).await;
-    send(MapFlags::COUNT, 4);
-    until(|| stats() == (3, 1)).await;
+    for (seq, flags, expected) in
+        [(1, MapFlags::CLEAR, (1, 0)), (2, MapFlags::ADD, (2, 0)), (3, 0, (3, 0)), (4, MapFlags::COUNT, (3, 1))]
+    {
+        voter.send(flags, seq, "a ballot").await;
+        until(|| stats() == expected).await;
+    }
+}
+
+#[tokio::test]
+async fn who_may_only_add_is_told_no_value() {
+    let rules = Rules::new(&[("adder", &["/rpctest.Words/Reduce"]), ("good", &[ALL])]);
+    let guarded = Guarded::start(By::Inner, rules, |builder| builder).await;
+    WordsClient::new(guarded.channel().await).reduce(with("good", counts(&[("secret", 41)], ""))).await.unwrap();
+    let adder = Liar::join(&guarded, "adder", "/rpctest.Words/Reduce").await;
+    adder.send(MapFlags::ADD, 1, "secret").await;
+    assert_eq!(adder.values().await, [0]);
+    assert_eq!(guarded.value("secret").await, 42);
 }

@@ -314,7 +314,10 @@ impl KeyedTruth {
             }
             value_after = key.base;
         }
-        Answer { status, lane, row, value: value_after }
+        // Who only adds or clears may not be let in to read.
+        let told = request.flags & (MapFlags::GET | MapFlags::COUNT) != 0
+            || request.flags & (MapFlags::ADD | MapFlags::CLEAR) == 0;
+        Answer { status, lane, row, value: if told { value_after } else { 0 } }
     }
 
     /// Locks go into the element as long as every caller works by it. Until all have told what they held

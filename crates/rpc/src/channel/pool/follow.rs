@@ -293,7 +293,7 @@ impl Follower {
         };
         let answer = awake::timeout(FOLLOW_TIMEOUT, following).await;
         let answer = answer.map_err(|_| Status::unavailable(format!("no answer in {} s", FOLLOW_TIMEOUT.as_secs())))?;
-        if answer.as_ref().is_err_and(|status| refuses(status)) {
+        if answer.as_ref().is_err_and(refuses) {
             self.credentials.wanted.store(true, Ordering::Relaxed);
         }
         answer

@@ -13,7 +13,7 @@ use pathcall_proto::manifest::Method;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{AdmitReply, AdmitRequest};
 use tokio::sync::watch;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::super::transport::Transport;
 use super::{Session, Slot, lock};
@@ -25,6 +25,12 @@ const ADMISSIONS_MAX: usize = 1024;
 const LIVES_PAUSE: Duration = Duration::from_secs(5);
 /// A server that does not answer in this time takes no requests.
 const LIVES_TIMEOUT: Duration = Duration::from_secs(2);
+/// So often it is asked.
+const LIVES_TRIES: u32 = 2;
+/// Sessions that one call joins at most.
+const JOINS_MAX: u32 = 3;
+/// An admission holds for so long at least, whatever the server says.
+const HOLD_MIN: Duration = Duration::from_millis(50);
 
 /// Admissions of one session.
 #[derive(Debug)]
@@ -44,6 +50,8 @@ struct State {
     admitted: Vec<Admission>,
     /// By method, the metadata that was let pass last.
     last: BTreeMap<String, HeaderMap>,
+    /// The same of all of them: credentials are renewed from time to time.
+    latest: HeaderMap,
 }
 
 #[derive(Debug)]
@@ -64,6 +72,7 @@ impl Admissions {
         paths: Vec<String>,
     ) -> Self {
         let header = headers::of_session(&secret);
+        let hold = hold.max(HOLD_MIN);
         let admissions = Self { secret, header, hold, hasher: RandomState::new(), state: Mutex::default() };
         paths.into_iter().for_each(|path| admissions.note(path, asked, headers));
         admissions
@@ -86,7 +95,9 @@ impl Admissions {
     fn note(&self, path: String, asked: Instant, headers: &HeaderMap) {
         let (digest, until) = (self.digest(headers), asked + self.hold);
         let mut state = lock(&self.state);
-        state.last.insert(path.clone(), headers::of_the_call(headers));
+        state.latest = headers::of_the_call(headers);
+        let latest = state.latest.clone();
+        state.last.insert(path.clone(), latest);
         state.admitted.retain(|one| one.until > asked && !(one.digest == digest && one.path == path));
         if state.admitted.len() == ADMISSIONS_MAX {
             state.admitted.remove(0);
@@ -109,18 +120,19 @@ impl Slot {
         headers: &HeaderMap,
         transport: &Transport,
     ) -> Result<Arc<Session>, Status> {
-        let session = self.session(method, headers, transport).await?;
-        if session.admissions.has(method.path, headers) {
-            return Ok(session);
+        for _ in 0..JOINS_MAX {
+            let session = self.session(method, headers, transport).await?;
+            if session.admissions.has(method.path, headers) {
+                return Ok(session);
+            }
+            let asked = session.admissions.ask(self.application.name, method.path, headers, transport);
+            if Box::pin(asked).await? {
+                return Ok(session);
+            }
+            // The server has let this caller go, and it has yet to hear of it. Whoever joins anew may be another user.
+            session.end("the server has let this caller go".into());
         }
-        let asked = session.admissions.ask(self.application.name, method.path, headers, transport);
-        if Box::pin(asked).await? {
-            return Ok(session);
-        }
-        // The server has let this caller go, and it has yet to hear of it. Joining asks the services, too.
-        session.end("the server has let this caller go".into());
-        drop(session);
-        self.session(method, headers, transport).await
+        Err(Status::unavailable(format!("{}: the server lets this caller go again and again", method.path)))
     }
 }
 
@@ -145,11 +157,20 @@ impl Admissions {
 
     /// Whether the server takes requests and knows the session.
     pub(super) async fn lives(&self, app: &str, transport: &Transport) -> bool {
-        let headers = lock(&self.state).last.values().next().cloned().unwrap_or_default();
-        let message = AdmitRequest { application: app.into(), session: self.secret.clone(), methods: Vec::new() };
-        let mut server = PeerClient::new(transport.channel());
-        let asked = awake::timeout(LIVES_TIMEOUT, server.admit(headers::with(&headers, message))).await;
-        asked.is_ok_and(|reply| reply.is_ok_and(|reply| !reply.get_ref().let_go))
+        let headers = lock(&self.state).latest.clone();
+        for _ in 0..LIVES_TRIES {
+            let message = AdmitRequest { application: app.into(), session: self.secret.clone(), methods: Vec::new() };
+            let mut server = PeerClient::new(transport.channel());
+            match awake::timeout(LIVES_TIMEOUT, server.admit(headers::with(&headers, message))).await {
+                Ok(Ok(reply)) => return !reply.get_ref().let_go,
+                // Whatever else it says, it is there.
+                Ok(Err(status)) if !matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled) => {
+                    return true;
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        false
     }
 
     /// Asks again, before an admission is too old, for each method that the session was let in for, with the metadata that
@@ -175,9 +196,12 @@ impl Admissions {
             }
             asked = Instant::now();
             for (path, headers) in last {
-                let admitted = awake::timeout(LIVES_TIMEOUT, self.ask(app, &path, &headers, &transport)).await;
-                // Who is refused asks with other metadata at its next call, or is let go.
-                if let Ok(Err(status)) = admitted {
+                // Credentials may have run out, and others have been used since.
+                let latest = lock(&self.state).latest.clone();
+                for headers in [headers, latest] {
+                    let admitted = awake::timeout(LIVES_TIMEOUT, self.ask(app, &path, &headers, &transport)).await;
+                    let Ok(Err(status)) = admitted else { break };
+                    // Who is refused asks with other metadata at its next call, or is let go.
                     tracing::warn!(application = app, path, "asked again, the server refuses: {}", status.message());
                 }
             }
@@ -211,8 +235,8 @@ mod tests {
 
     #[test]
     fn admission_ends_in_time() {
-        let now = Instant::now();
-        let admissions = Admissions::new(vec![1; 16], Duration::ZERO, now, &bearer("a", "1"), vec!["/a/A".into()]);
+        let Some(now) = Instant::now().checked_sub(HOLD_MIN) else { return };
+        let admissions = Admissions::new(vec![1; 16], HOLD_MIN, now, &bearer("a", "1"), vec!["/a/A".into()]);
         assert!(!admissions.has("/a/A", &bearer("a", "1")));
     }
 

@@ -69,7 +69,7 @@ impl Join<'_> {
                 ip = self.transport.any_address().await.map_err(|error| Status::unavailable(error.to_string()))?;
                 continue;
             }
-            let session = self.session(link, incarnation, server, &grant, stream, !udp, asked)?;
+            let session = self.session(link, incarnation, server, &grant, stream, (asked, !udp))?;
             if udp {
                 let blocked = !self.answers(&session).await;
                 self.transport.note_udp(blocked);
@@ -140,8 +140,7 @@ impl Join<'_> {
         server: IpAddr,
         grant: &JoinGrant,
         stream: Streaming<JoinGrant>,
-        carried: bool,
-        asked: Instant,
+        (asked, carried): (Instant, bool),
     ) -> Result<Session, Status> {
         let nonsense = |what| {
             let (name, uri) = (self.application.name, self.transport.uri());

@@ -20,7 +20,8 @@ impl About {
         if key == 0 {
             return Ok(0);
         }
-        let message = frame::read(headers, frame).map_err(|error| Status::failed_precondition(error.to_string()))?;
+        let message = frame::read(headers, frame, frame::UNPACKED_MAX)
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
         self.address_of(&message, key)
     }
 

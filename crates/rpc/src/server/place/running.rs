@@ -23,6 +23,7 @@ use crate::delegate::call::Inner as Call;
 use crate::delegate::handlers::Handler;
 use crate::headers::ROLE;
 use crate::server::services::Services;
+use crate::server::{Admission, Credentials};
 
 /// All placed methods of a server.
 pub(in crate::server) struct Places {
@@ -107,6 +108,7 @@ impl Places {
     pub(in crate::server) async fn call<S: Services>(
         &self,
         cpu: S,
+        admission: &Admission,
         request: http::Request<Body>,
     ) -> Result<http::Response<Body>, S::Error> {
         let Some(method) = self.methods.get(request.uri().path()) else {
@@ -127,9 +129,16 @@ impl Places {
             let request = http::Request::from_parts(parts.clone(), Body::new(Full::new(body.clone())));
             let mut response = match role {
                 Role::Cpu => cpu.clone().oneshot(request).await?.map(Body::new),
-                Role::Acc => match self.acc.clone().oneshot(request).await {
-                    Ok(response) => response,
-                    Err(never) => match never {},
+                // Its handlers stand behind no checks of their own.
+                Role::Acc => match admission.admit(parts.uri.path(), Credentials::of_parts(&parts)).await {
+                    Err(refused) => {
+                        turn.done(begun);
+                        return Ok(refused.into_http());
+                    }
+                    Ok(()) => match self.acc.clone().oneshot(request).await {
+                        Ok(response) => response,
+                        Err(never) => match never {},
+                    },
                 },
             };
             if role == Role::Acc && is_unavailable(&response) {
