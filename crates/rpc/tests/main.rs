@@ -15,6 +15,7 @@ mod controller;
 mod cut;
 mod deadlines;
 mod delegated;
+mod existing;
 mod forsaken;
 mod given_up;
 mod joining;

@@ -81,7 +81,7 @@ impl Host {
         let (rate_ppm, slots) = plan.hosts[index];
         let node = node(index, incarnation);
         let config = WorkerConfig {
-            order: if plan.oldest_first { Order::OldestCall } else { Order::Arrival },
+            order: if plan.oldest_first { Order::OldestCall } else { Order::Share },
             flush: plan.flush,
             depth_max: DEPTH_MAX as u8,
             aborted_for: ABORTED_FOR,

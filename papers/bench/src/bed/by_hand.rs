@@ -11,7 +11,7 @@ use pathcall_endpoint::driver::server::ServerHandle;
 use pathcall_endpoint::flow::Timing;
 use pathcall_endpoint::map::client::ClientConfig;
 use pathcall_endpoint::map::lease::LEASE;
-use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, ServerConfig};
+use pathcall_endpoint::map::server::{Joined, KEY_MEMORY, Member, Permissions, ServerConfig};
 use pathcall_endpoint::map::{ClearPolicy, Grant};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{ElementApplication, EndpointEntry, InstallRequest, SetEndpointsRequest, SetGroupRequest};
@@ -139,7 +139,7 @@ impl Application {
             let (element, flows) = (element.is_some(), sort.terms.flows);
             let member = Member { endpoint, incarnation: endpoint, element, slot_base, flows, terms: 0 };
             let owner = owner.clone();
-            let joined = server.run(move || async move { Ok(owner.join(member, Some(address)).await?) })?;
+            let joined = server.run(move || async move { Ok(owner.join(member, Permissions::ALL, Some(address)).await?) })?;
             let config = client(sort, member, joined);
             let spawn = move || async move { Ok(MapHandle::spawn(config, None, link, data, server_addr)) };
             handles.push((caller.run(spawn)?.busy_poll(look), caller));
