@@ -1,10 +1,9 @@
 //! Checks of delegated requests before their handlers: layers of the tonic server around these, and their interceptor.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use http::{HeaderMap, HeaderValue};
-use tokio::sync::watch;
 use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::{Extensions, Request, Status};
@@ -22,28 +21,18 @@ pub(super) fn check(interceptor: impl Interceptor + Clone + Send + Sync + 'stati
 
 /// Checks of the requests of one node.
 pub(crate) struct Guard {
-    layers: watch::Sender<Layers>,
+    /// Of the tonic servers that the handlers are given to, as soon as these have Pathcall's layer.
+    layers: RwLock<Arc<[Admission]>>,
     check: Option<Check>,
     /// Says of a request that the layers have looked at it as it came by gRPC: known to this process alone.
     mark: HeaderValue,
-}
-
-/// Layers of a tonic server.
-#[derive(Debug, Clone)]
-enum Layers {
-    /// There is no such server.
-    None,
-    /// A server is built, and its layer is yet to be: requests wait for it.
-    Awaited,
-    /// Of each tonic server that the handlers are given to: all of them.
-    By(Vec<Admission>),
 }
 
 impl Guard {
     pub(super) fn new(check: Option<Check>) -> Self {
         let secret: [u8; 16] = rand::random();
         let mark = headers::of_session(&secret).unwrap_or_else(|| HeaderValue::from_static(""));
-        Self { layers: watch::Sender::new(Layers::None), check, mark }
+        Self { layers: RwLock::new(Arc::new([])), check, mark }
     }
 
     /// Marks a request of the server's own layer, which has looked at it.
@@ -51,37 +40,19 @@ impl Guard {
         metadata.insert(headers::ADMITTED, self.mark.clone());
     }
 
-    /// Has requests wait for the layers of the server that the handlers are given to.
-    pub(crate) fn await_layers(&self) {
-        self.layers.send_if_modified(|layers| {
-            let first = matches!(layers, Layers::None);
-            if first {
-                *layers = Layers::Awaited;
-            }
-            first
-        });
-    }
-
-    /// Has these layers look at requests from now on.
+    /// Has these layers of a tonic server that the handlers are given to look at requests from now on.
     pub(crate) fn add_layers(&self, admission: Admission) {
-        self.layers.send_modify(|layers| match layers {
-            Layers::By(all) => all.push(admission),
-            Layers::None | Layers::Awaited => *layers = Layers::By(vec![admission]),
-        });
+        let mut layers = self.layers.write().unwrap_or_else(PoisonError::into_inner);
+        *layers = layers.iter().cloned().chain([admission]).collect();
     }
 
     /// Has layers and interceptor look at a request: its metadata as the interceptor leaves it, and what that has added.
     pub(super) async fn admit(&self, path: &str, mut metadata: HeaderMap) -> Result<(MetadataMap, Extensions), Status> {
         let marked = metadata.remove(headers::ADMITTED).is_some_and(|mark| mark == self.mark);
-        let mut layers = self.layers.subscribe();
-        let known = layers.wait_for(|layers| !matches!(layers, Layers::Awaited)).await.map(|layers| layers.clone());
-        if let Ok(Layers::By(all)) = known
-            && !marked
-        {
-            for admission in all {
-                let credentials = Credentials { headers: metadata.clone(), extensions: Extensions::new() };
-                admission.admit_to_layers(path, credentials).await?;
-            }
+        let layers = Arc::clone(&self.layers.read().unwrap_or_else(PoisonError::into_inner));
+        for admission in layers.iter().filter(|_| !marked) {
+            let credentials = Credentials { headers: metadata.clone(), extensions: Extensions::new() };
+            admission.admit_to_layers(path, credentials).await?;
         }
         self.check(metadata)
     }

@@ -286,9 +286,6 @@ impl Builder {
                 handlers.place_by(|path, handler| places.handler(path, handler));
             }
             let closed = watch::Sender::new(false);
-            if let Some(handlers) = &self.handlers {
-                handlers.guard().await_layers();
-            }
             let inner = Inner {
                 pool: self.pooled(controller.as_ref(), &closed),
                 places,

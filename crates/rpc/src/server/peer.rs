@@ -223,8 +223,14 @@ impl PeerService {
         self.let_in(called, credentials.clone()).await?;
         let mut admitted = vec![called];
         for method in self.inner.catalogue.methods_of(application).filter(|method| method.path != called.path) {
-            if self.admission.admit(method.path, credentials.clone()).await.is_ok() {
-                admitted.push(method);
+            match self.admission.admit(method.path, credentials.clone()).await {
+                Ok(()) => admitted.push(method),
+                Err(status) => tracing::info!(
+                    application,
+                    method = method.path,
+                    "a caller works past the element: it may not call this method: {}",
+                    status.message()
+                ),
             }
         }
         Ok(admitted)

@@ -160,7 +160,7 @@ async fn caller_is_admitted_for_each_method() {
 #[tokio::test]
 async fn caller_whose_credentials_are_renewed_stays_a_member() {
     let rules = Rules::new(&[("old", &[ALL]), ("new", &[ALL])]);
-    let often = |builder: Builder| builder.admitted_for(Duration::from_millis(400));
+    let often = |builder: Builder| builder.admitted_for(Duration::from_secs(1));
     let guarded = Guarded::start(By::Inner, rules, often).await;
     let channel = guarded.channel().await;
     let mut locks = LocksClient::new(channel.clone());
@@ -197,8 +197,7 @@ async fn queries_share_the_permits_of_a_layer_with_their_checks() {
 #[tokio::test]
 async fn idle_caller_stays_a_member_as_long_as_it_is_admitted() {
     let rules = Rules::new(&[("good", &[ALL]), ("brief", &[ALL])]);
-    let often =
-        |builder: Builder| builder.admitted_for(Duration::from_millis(400)).lock_lease(Duration::from_secs(600));
+    let often = |builder: Builder| builder.admitted_for(Duration::from_secs(1)).lock_lease(Duration::from_secs(600));
     let guarded = Guarded::start(By::Inner, rules, often).await;
     let channel = guarded.channel().await;
     let mut locks = LocksClient::new(channel.clone());

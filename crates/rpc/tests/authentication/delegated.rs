@@ -2,10 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use pathcall_rpc::delegate::{Call, Handlers};
+use pathcall_rpc::Server;
+use pathcall_rpc::delegate::{Call, Client, Directory, Handlers, Node, NodeConfig};
+use pathcall_test_support::HANG;
 use pathcall_test_support::stubs::delegated::DocsLookup;
 use pathcall_test_support::stubs::docs_client::DocsClient;
-use pathcall_test_support::stubs::{Note, Wish};
+use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
+use tokio::time::timeout;
 use tonic::{Code, Request, Status};
 
 use super::{ALL, By, Guarded, Rules, with};
@@ -58,6 +61,19 @@ async fn delegated_request_passes_interceptor_and_layers_before_its_handler() {
             assert_eq!(*ran.lock().unwrap(), runs, "{by:?} {token:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn handlers_of_a_server_without_its_layer_work() {
+    let lookup = async |_: Wish, call: Call<Note>| call.reply(Note { text: "found".to_owned() }).await;
+    let handlers = Handlers::new().handle::<DocsLookup, _, _>(lookup).start().await.unwrap();
+    let _server = Server::builder(&PATHCALL).handlers(handlers.clone()).build().await.unwrap();
+    let (node, _requests) = Node::start(&NodeConfig::default()).await.unwrap();
+    let client = Client::new(node, Directory::of([("index", handlers.address())]));
+    let call = client.call::<Note>().request::<DocsLookup>("index", &Wish::default()).unwrap();
+    let mut replies = call.begin().unwrap();
+    let reply = timeout(HANG, replies.message()).await.expect("in time").unwrap();
+    assert_eq!(reply.unwrap().text, "found");
 }
 
 /// The first reply of a call.

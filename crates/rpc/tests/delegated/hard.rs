@@ -76,21 +76,32 @@ async fn calls_go_by_grpc_where_messages_do_not_come_back() {
     let builder = Channel::builder(house.url.clone(), &PATHCALL).expect("a URL").node(node);
     let channel = builder.connect().await.expect("connects");
     let ask = async || all(DocsClient::new(channel.clone()).lookup(wish(["a", "b"])).await).await;
-    let (_, ended) = ask().await;
-    let (status, server) = (ended.expect_err("replies are lost"), house.index.address());
-    assert_eq!(status.code(), Code::Unavailable);
-    assert!(status.message().starts_with(&format!("/rpctest.Docs/Lookup at {server}: a reply was sent")), "{status}");
-    both_by_grpc(&channel, (1, 2)).await;
+    let call = format!("/rpctest.Docs/Lookup at {}: ", house.index.address());
+    loop {
+        let status = ask().await.1.expect_err("replies are lost");
+        assert_eq!(status.code(), Code::Unavailable);
+        let what = status.message().strip_prefix(&call).unwrap_or_else(|| panic!("{status}"));
+        // A machine that stands still may hear nothing at all.
+        if what.starts_with("a reply was sent") {
+            break;
+        }
+    }
+    both_by_grpc(&channel).await;
 }
 
 /// The next two calls are made by the server's layer.
-async fn both_by_grpc(channel: &Channel, expected: (u64, u64)) {
+async fn both_by_grpc(channel: &Channel) {
+    let before = channel.stats();
     for _ in 0..2 {
         let (texts, ended) = all(DocsClient::new(channel.clone()).lookup(wish(["a", "b"])).await).await;
         assert_eq!((texts, ended.map_err(|status| status.to_string())), (vec!["a".into(), "b".into()], Ok(())));
     }
     let stats = channel.stats();
-    assert_eq!((stats.delegated_calls, stats.plain_calls), expected, "{stats:?}");
+    assert_eq!(
+        (stats.delegated_calls, stats.plain_calls),
+        (before.delegated_calls, before.plain_calls + 2),
+        "{stats:?}"
+    );
 }
 
 #[tokio::test]
@@ -99,7 +110,7 @@ async fn calls_go_by_grpc_where_messages_do_not_pass() {
     // Nobody listens for what the channel's node sends.
     let (node, _requests) = Node::start(&NodeConfig::default().transport(Transport::Tcp)).await.expect("starts");
     let builder = Channel::builder(house.url.clone(), &PATHCALL).expect("a URL").node(node);
-    both_by_grpc(&builder.connect().await.expect("connects"), (0, 2)).await;
+    both_by_grpc(&builder.connect().await.expect("connects")).await;
     assert_eq!(house.requests(), 6, "each once");
 }
 
