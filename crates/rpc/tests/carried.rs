@@ -9,7 +9,7 @@ use pathcall_proto::v1::{CarryRequest, JoinGrant, JoinRequest};
 use pathcall_rpc::channel::stats::ApplicationStats;
 use pathcall_rpc::{Channel, Server};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, counts, gradient, int_fp, names, str_int, until};
+use pathcall_test_support::service::{Running, counts, gradient, int_fp, join, names, str_int, until};
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::stubs::words_client::WordsClient;
@@ -189,16 +189,8 @@ async fn hostile_streams() {
     let channel = server.channel().await;
     WordsClient::new(channel.clone()).reduce(counts(&[("a", 1)], "")).await.unwrap();
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
-    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
-    let join = JoinRequest {
-        application: "T-WORDS".into(),
-        filter_digest: digest,
-        udp_port: 0,
-        incarnation: 5,
-        flows: 1,
-        method: "/rpctest.Words/Reduce".into(),
-    };
-    let mut joined = peer.join(join).await.unwrap().into_inner();
+    let request = JoinRequest { udp_port: 0, ..join("/rpctest.Words/Reduce") };
+    let mut joined = peer.join(request).await.unwrap().into_inner();
     let JoinGrant { endpoint, session, .. } = joined.message().await.unwrap().unwrap();
     let application = "T-WORDS".to_owned();
     let first = CarryRequest { application, endpoint, incarnation: 5, frames: Vec::new(), session };

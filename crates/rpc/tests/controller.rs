@@ -11,7 +11,7 @@ use pathcall_proto::v1::{
     ReleaseEndpointRequest, StatusReply, StatusRequest,
 };
 use pathcall_rpc::Server;
-use pathcall_test_support::service::{Running, counts, str_int, until};
+use pathcall_test_support::service::{Running, counts, join, str_int, until};
 use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::{HANG, loopback};
@@ -263,15 +263,7 @@ async fn with_memory_a_caller_is_registered_and_released() {
     let address = controller.start("127.0.0.1:0").await;
     let pathcall = Server::builder(&PATHCALL).controller(format!("http://{address}")).build().await.unwrap();
     let server = Running::start_with(pathcall, 0).await;
-    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    let request = JoinRequest {
-        application: "T-SUM".into(),
-        filter_digest: digest,
-        udp_port: 9,
-        incarnation: 5,
-        flows: 3,
-        method: "/rpctest.Training/Update".into(),
-    };
+    let request = JoinRequest { flows: 3, ..join("/rpctest.Training/Update") };
 
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let mut stream = peer.join(request.clone()).await.unwrap().into_inner();

@@ -11,7 +11,7 @@ use pathcall_proto::types::FpArray;
 use pathcall_proto::v1::JoinRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::{Channel, Server};
-use pathcall_test_support::service::{Running, counts, gradient, names, note, str_int, until};
+use pathcall_test_support::service::{Running, counts, gradient, join, names, note, str_int, until};
 use pathcall_test_support::store::controller;
 use pathcall_test_support::stubs::locks_client::LocksClient;
 use pathcall_test_support::stubs::training_client::TrainingClient;
@@ -215,15 +215,7 @@ async fn a_compressed_request_is_refused_and_counted() {
 async fn a_join_that_makes_no_sense_is_refused() {
     let server = Running::start().await;
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
-    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    let good = JoinRequest {
-        application: "T-SUM".into(),
-        filter_digest: digest,
-        udp_port: 9,
-        incarnation: 5,
-        flows: 3,
-        method: "/rpctest.Training/Update".into(),
-    };
+    let good = JoinRequest { flows: 3, ..join("/rpctest.Training/Update") };
     for (request, code) in [
         (JoinRequest { udp_port: 70_000, ..good.clone() }, Code::InvalidArgument),
         (JoinRequest { application: "no such".into(), ..good.clone() }, Code::FailedPrecondition),
@@ -330,15 +322,7 @@ async fn who_holds_locks_joins_anew_when_they_are_given_back() {
 /// Without a controller the server draws the key itself.
 #[tokio::test]
 async fn the_key_that_signs_frames_comes_with_the_grant() {
-    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-WORDS").unwrap().digest;
-    let request = JoinRequest {
-        application: "T-WORDS".into(),
-        filter_digest: digest,
-        udp_port: 9,
-        incarnation: 5,
-        flows: 1,
-        method: "/rpctest.Words/Reduce".into(),
-    };
+    let request = join("/rpctest.Words/Reduce");
     for authenticate in [false, true] {
         let builder = Server::builder(&PATHCALL).authenticate_frames(authenticate);
         let server = Running::start_with(builder.build().await.unwrap(), 0).await;

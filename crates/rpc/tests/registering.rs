@@ -7,7 +7,7 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{ApplicationGrant, JoinGrant, JoinRequest, MemoryGrant, ReleaseEndpointRequest};
 use pathcall_rpc::Server;
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{Running, until};
+use pathcall_test_support::service::{Running, join, until};
 use pathcall_test_support::stubs::PATHCALL;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -27,15 +27,7 @@ async fn server(controller: &FakeController) -> (Running, PeerClient<Channel>) {
 
 /// Of an application whose server asks its element for nothing.
 fn request() -> JoinRequest {
-    let digest = PATHCALL.methods.iter().find(|method| method.app == "T-SUM").unwrap().digest;
-    JoinRequest {
-        application: "T-SUM".into(),
-        filter_digest: digest,
-        udp_port: 9,
-        incarnation: 5,
-        flows: 2,
-        method: "/rpctest.Training/Update".into(),
-    }
+    JoinRequest { flows: 2, ..join("/rpctest.Training/Update") }
 }
 
 async fn next(stream: &mut Streaming<JoinGrant>) -> JoinGrant {

@@ -14,6 +14,7 @@ use crate::stubs::training_server::{Training, TrainingServer};
 use crate::stubs::words_server::{Words, WordsServer};
 use crate::stubs::{AgtrGrad, Bumped, Counts, Found, Indexed, Layer, Names, NewGrad, Note, PATHCALL, Said, Wanted};
 use pathcall_proto::types::{FpArray, IntfpMap, StrintMap};
+use pathcall_proto::v1::JoinRequest;
 use pathcall_rpc::{Channel, Server};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
@@ -271,6 +272,22 @@ pub fn names(names: &[&str], text: &str) -> Names {
 
 pub fn note(text: &str) -> Note {
     Note { text: text.into() }
+}
+
+/// A request of a caller without Pathcall's channel to join the application of the method with this path.
+///
+/// # Panics
+/// When there is no such method.
+pub fn join(path: &str) -> JoinRequest {
+    let method = PATHCALL.methods.iter().find(|method| method.path == path).expect("a method");
+    JoinRequest {
+        application: method.app.into(),
+        filter_digest: method.digest,
+        udp_port: 9,
+        incarnation: 5,
+        flows: 1,
+        method: path.into(),
+    }
 }
 
 /// A request that is to be answered within `millis`.

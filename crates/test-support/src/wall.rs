@@ -21,7 +21,7 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
-use crate::service::Running;
+use crate::service::{Running, join};
 
 const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const WALL: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -80,8 +80,7 @@ async fn ports(server: &Running) -> Vec<u16> {
     let mut peer = PeerClient::connect(server.uri()).await.unwrap();
     let mut ports = Vec::new();
     for method in one_of_each.into_values() {
-        let (application, filter_digest, path) = (method.app.to_owned(), method.digest, method.path.to_owned());
-        let request = JoinRequest { application, filter_digest, udp_port: 0, incarnation: 1, flows: 1, method: path };
+        let request = JoinRequest { udp_port: 0, ..join(method.path) };
         let mut stream = peer.join(request).await.unwrap().into_inner();
         let grant = stream.message().await.unwrap().unwrap();
         ports.push(u16::try_from(grant.server_udp_port).unwrap());

@@ -1,4 +1,4 @@
-//! How a channel connects to servers: to those that its user names, and to others that it finds in a pool.
+//! Connections of a channel: to servers that its user names, and to others that it finds in a pool.
 //!
 //! Both get the same options; with TLS each has to show a certificate of its own name, and a server of the pool whose
 //! address is none with TLS is not gone to: the pool's key would cross the network in the clear.

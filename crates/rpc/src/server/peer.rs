@@ -32,7 +32,7 @@ use super::carry::{self, Carried};
 use super::hosted::{Hosted, MEMBERS_MAX, Serving};
 use super::pool::Views;
 use super::registration::Controller;
-use super::sessions::{Session, permissions};
+use super::sessions::Session;
 use super::{Admission, Credentials, Inner};
 use crate::awake::Patience;
 use crate::status;
@@ -275,13 +275,9 @@ impl Caller {
         place.registered = controller.map(|controller| (controller.clone(), release));
         let member = self.member(endpoint, registered.as_ref(), &serving);
         place.member = Some((serving.clone(), endpoint));
-        let may = match everything {
-            true => Permissions::ALL,
-            false => self.admitted.iter().map(|method| permissions(method)).fold(Permissions::NONE, Permissions::and),
-        };
-        let joined = self.enter(hosted, &serving, member, may).await?;
         let caller = (endpoint, self.request.incarnation);
         let session = Session::new(caller, serving.clone(), &self.admitted, everything);
+        let joined = self.enter(hosted, &serving, member, session.may()).await?;
         let (id, session) = hosted.sessions.begin(session);
         place.session = Some(id);
         let admitted = self.admitted.iter().map(|method| method.path.to_owned()).collect();

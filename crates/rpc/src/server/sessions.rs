@@ -85,6 +85,11 @@ impl Session {
         self.permit(&admitted);
     }
 
+    /// What the caller may do with the map by frames.
+    pub(super) fn may(&self) -> Permissions {
+        self.may_by(&self.lock())
+    }
+
     /// Lets the caller go when the services have not let it in again for twice the time that an admission is for: of a
     /// single method, if it may call others, and works past the element.
     pub(super) async fn watch(self: Arc<Self>, admitted_for: Duration, end: mpsc::Sender<Status>) {
@@ -121,9 +126,12 @@ impl Session {
 
     /// Under the lock, so that of two changes the later one holds.
     fn permit(&self, admitted: &Admitted) {
-        let may = admitted.values().map(|(method, _)| permissions(method)).fold(Permissions::NONE, Permissions::and);
-        let may = if self.everything { Permissions::ALL } else { may };
-        self.serving.handle.permit(self.endpoint, self.incarnation, may);
+        self.serving.handle.permit(self.endpoint, self.incarnation, self.may_by(admitted));
+    }
+
+    fn may_by(&self, admitted: &Admitted) -> Permissions {
+        let each = admitted.values().map(|(method, _)| permissions(method));
+        if self.everything { Permissions::ALL } else { each.fold(Permissions::NONE, Permissions::and) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Admitted> {
@@ -136,7 +144,7 @@ const LOOK_MIN: Duration = Duration::from_millis(1);
 
 /// What a caller of a method does with the map by frames. Who takes locks gives those back that its call does not want any
 /// more.
-pub(super) fn permissions(method: &Method) -> Permissions {
+fn permissions(method: &Method) -> Permissions {
     match method.kind {
         Kind::Sum { .. } => Permissions::ALL,
         Kind::Add { get: false, .. } => Permissions::ADD,

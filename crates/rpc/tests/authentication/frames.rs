@@ -4,8 +4,7 @@ use pathcall_endpoint::map::Key;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{JoinGrant, JoinRequest};
 use pathcall_test_support::HANG;
-use pathcall_test_support::service::{counts, until};
-use pathcall_test_support::stubs::PATHCALL;
+use pathcall_test_support::service::{counts, join, until};
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapFrame, MapRepr, pairs};
@@ -25,15 +24,7 @@ struct Liar {
 impl Liar {
     async fn join(guarded: &Guarded, token: &'static str, path: &str) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let method = PATHCALL.methods.iter().find(|method| method.path == path).unwrap();
-        let request = JoinRequest {
-            application: method.app.into(),
-            filter_digest: method.digest,
-            udp_port: socket.local_addr().unwrap().port().into(),
-            incarnation: 5,
-            flows: 1,
-            method: path.into(),
-        };
+        let request = JoinRequest { udp_port: socket.local_addr().unwrap().port().into(), ..join(path) };
         let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
         let mut joined = peer.join(with(token, request)).await.unwrap().into_inner();
         let grant = joined.message().await.unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! How many requests wait, how much memory they take, and the turns of their calls.
+//! Counts of the requests that wait, the memory that they take, and the turns of their calls.
 //!
 //! Turns are those of start-time fair queueing: the requests of a call have turns in a row, beginning with the one that is
 //! being worked on when its first comes, and of two requests that of the earlier turn is next.
