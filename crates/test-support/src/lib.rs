@@ -3,7 +3,8 @@
 //! [`HANG`] bounds every wait of a test, and [`loopback`] gives addresses that no other test has. With the feature
 //! `services`: [`stubs`] are generated from `proto/`; [`service`] serves them with handlers that say what they saw;
 //! [`store`] is a pool of servers; [`wall`] blocks UDP between a caller and its server; [`calling`] are callers of the
-//! photo service, and [`element`] is a controller and an element. [`process`] runs the programs of the workspace, and
+//! photo service, and [`element`] is a controller and an element. With the feature `certificates`: [`certificates`] are those of an authority.
+//! [`process`] runs the programs of the workspace, and
 //! [`application`] runs applications.
 
 use std::time::Duration;
@@ -11,6 +12,8 @@ use std::time::Duration;
 pub mod application;
 #[cfg(feature = "services")]
 pub mod calling;
+#[cfg(feature = "certificates")]
+pub mod certificates;
 #[cfg(feature = "services")]
 pub mod element;
 pub mod loopback;

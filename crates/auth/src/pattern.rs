@@ -1,0 +1,63 @@
+//! Patterns of names: `*` stands for any characters, also none.
+
+use std::fmt;
+
+/// A name, or many: `*` stands for any characters, also none.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Matches what `pattern` says.
+    #[must_use]
+    pub fn new(pattern: impl Into<String>) -> Self {
+        Self(pattern.into())
+    }
+
+    /// Matches everything.
+    #[must_use]
+    pub fn any() -> Self {
+        Self::new("*")
+    }
+
+    /// Whether the whole of `name` is as the pattern says.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        let mut pieces = self.0.split('*');
+        let first = pieces.next().unwrap_or_default();
+        let Some(mut rest) = name.strip_prefix(first) else { return false };
+        let mut pieces: Vec<_> = pieces.collect();
+        // Without a star the name is the pattern.
+        let Some(last) = pieces.pop() else { return rest.is_empty() };
+        for piece in pieces {
+            let Some(at) = rest.find(piece) else { return false };
+            rest = &rest[at + piece.len()..];
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+
+    #[test]
+    fn pattern_matches_whole_names() {
+        let matches = |pattern: &str, name: &str| Pattern::new(pattern).matches(name);
+        for (pattern, name) in
+            [("a", "a"), ("*", ""), ("*", "x"), ("a*", "a"), ("a*b", "ab"), ("a*b*c", "a-b-b-c"), ("*/x", "q/x")]
+        {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in
+            [("a", "ab"), ("a", ""), ("", "a"), ("a*", "b"), ("a*a", "a"), ("a*b*c", "a-c-b"), ("*/x", "x")]
+        {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+    }
+}
