@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use pathcall_auth::Security;
 use pathcall_control::{Config, Handle, LISTEN_DEFAULT, Place};
 
 use crate::failure::Failure;
+use crate::security::SecurityArgs;
 use pathcall_console::{print, stopped};
 
 #[derive(Debug, Args)]
@@ -20,15 +22,23 @@ pub(crate) struct ControllerArgs {
 }
 
 impl ControllerArgs {
-    pub(crate) async fn start(self) -> Result<Handle, Failure> {
+    pub(crate) async fn start(self, security: Security) -> Result<Handle, Failure> {
         let listener = pathcall_control::bind(self.listen).await?;
         let store = self.store.map_or(Place::Memory, Place::File);
-        Ok(pathcall_control::serve(listener, Config::default().store(store)).await?)
+        Ok(pathcall_control::serve(listener, Config::default().store(store).security(security)).await?)
     }
 }
 
-pub(crate) async fn run(args: ControllerArgs) -> Result<(), Failure> {
-    let mut controller = args.start().await?;
+#[derive(Debug, Args)]
+pub(crate) struct AloneArgs {
+    #[command(flatten)]
+    controller: ControllerArgs,
+    #[command(flatten)]
+    security: SecurityArgs,
+}
+
+pub(crate) async fn run(args: AloneArgs) -> Result<(), Failure> {
+    let mut controller = args.controller.start(args.security.read()?).await?;
     let signal = stopped()?;
     print(&format!("ready: controller at {}\n", controller.url()))?;
     let ended = tokio::select! {

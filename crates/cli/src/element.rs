@@ -3,11 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap::Args;
+use pathcall_auth::Security;
 use pathcall_control::LISTEN_DEFAULT;
 use pathcall_element::{CONTROL_DEFAULT, Config, DATA_DEFAULT, Handle};
 
 use crate::failure::Failure;
 use crate::function::carry::{Carried, CarryArgs};
+use crate::security::SecurityArgs;
 use pathcall_console::{print, stopped};
 
 #[derive(Debug, Args)]
@@ -19,6 +21,8 @@ pub(crate) struct ElementArgs {
     sockets: SocketArgs,
     #[command(flatten)]
     carry: CarryArgs,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 /// What `element` and `up` have in common.
@@ -61,12 +65,17 @@ pub(crate) struct SocketArgs {
 
 impl SocketArgs {
     /// Starts an element that registers with the controller at `controller`.
-    pub(crate) async fn start(self, controller: String) -> Result<Handle, Failure> {
-        self.start_beside(controller, Vec::new()).await
+    pub(crate) async fn start(self, controller: String, security: Security) -> Result<Handle, Failure> {
+        self.start_beside(controller, security, Vec::new()).await
     }
 
     /// As [`Self::start`]; to these interfaces root programs are attached by others.
-    async fn start_beside(self, controller: String, rooted: Vec<String>) -> Result<Handle, Failure> {
+    async fn start_beside(
+        self,
+        controller: String,
+        security: Security,
+        rooted: Vec<String>,
+    ) -> Result<Handle, Failure> {
         let Self { data, control, advertise, rows, lanes, slots, busy_poll, no_shared_memory, cpu, xdp, inline } = self;
         let controller = Some(controller);
         let mut config = Config::default()
@@ -78,7 +87,8 @@ impl SocketArgs {
             .cpu(cpu)
             .xdp(xdp)
             .rooted(rooted)
-            .inline(inline);
+            .inline(inline)
+            .security(security);
         config.shared_memory = !no_shared_memory;
         (config.size.rows, config.size.lanes, config.size.slots) = (rows, lanes, slots);
         Ok(pathcall_element::run(config).await?)
@@ -93,16 +103,17 @@ pub(crate) fn addresses(element: &Handle) -> String {
         format!(", XDP on {} ({mode}{inline})", attached.interface)
     });
     let attached: String = attached.collect();
-    format!("frames at {} (UDP){attached}, control calls at http://{}", element.data_addr(), element.control_addr())
+    format!("frames at {} (UDP){attached}, control calls at {}", element.data_addr(), element.control_url())
 }
 
 pub(crate) async fn run(args: ElementArgs) -> Result<(), Failure> {
-    let ElementArgs { controller, sockets, carry } = args;
+    let ElementArgs { controller, sockets, carry, security } = args;
+    let security = security.read()?;
     let carried = carry.read()?;
     let rooted = carried.as_ref().map(Carried::interfaces).unwrap_or_default();
-    let mut element = sockets.start_beside(controller.clone(), rooted).await?;
+    let mut element = sockets.start_beside(controller.clone(), security.clone(), rooted).await?;
     let function = match carried {
-        Some(carried) => Some(carried.start(&mut element).await?),
+        Some(carried) => Some(carried.start(&mut element, security).await?),
         None => None,
     };
     let with = function.as_ref().map_or_else(String::new, |function| function.addresses());

@@ -15,9 +15,21 @@ pub(crate) enum Failure {
     /// A function does not run live.
     #[error(transparent)]
     Live(#[from] pathcall_live::Error),
-    /// No controller is there.
+    /// The controller can't be connected to by this address.
     #[error(transparent)]
-    NoController(#[from] pathcall_control::client::ControllerError),
+    Target(#[from] pathcall_auth::TargetError),
+    /// No controller is there.
+    #[error("no controller answers at {url} ({reason}): start one, or name another with --controller")]
+    NoController { url: String, reason: String },
+    /// The file that names certificates can't be used.
+    #[error(transparent)]
+    Security(#[from] pathcall_auth::ConfigError),
+    /// A certificate can't be made, or made anew.
+    #[error("{0}")]
+    Certificate(String),
+    /// A certificate can't be signed.
+    #[error("the certificate can't be made: {0}")]
+    Sign(#[from] rcgen::Error),
     /// Something is there and does not answer as a controller does.
     #[error("the controller at {url} does not answer: {reason}")]
     Call { url: String, reason: String },

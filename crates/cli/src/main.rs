@@ -4,6 +4,7 @@
 //!   pathcall ─┬─ up ──────────┬─▶ controller ─▶ pathcall_control
 //!             ├─ controller ──┤
 //!             ├─ element ─────┴─▶ element ────▶ pathcall_element
+//!             ├─ cert ─▶ certificates
 //!             ├─ check ─▶ pathcall_build
 //!             ├─ status ─▶ a running controller
 //!             ├─ program ─▶ pathcall_program, and a running controller
@@ -15,9 +16,10 @@
 //! Features: `xdp` attaches the switch program to interfaces, in the kernel (it takes clang and headers of libbpf to build);
 //! `opencl` and `cuda` add devices to `pathcall place`. None is on by default.
 //!
-//! One module per command; [`failure`] is everything that may go wrong, `memory` is how much an application has,
+//! One module per command; [`failure`] is everything that may go wrong, `security` are options of several, `memory` is how much an application has,
 //! `external` runs commands that are programs of their own.
 
+mod cert;
 mod check;
 mod controller;
 mod element;
@@ -28,6 +30,7 @@ mod kernel;
 mod memory;
 mod place;
 mod program;
+mod security;
 mod status;
 mod up;
 
@@ -57,11 +60,13 @@ enum Command {
     /// Run a controller and an element in one process
     Up(up::UpArgs),
     /// Run a controller
-    Controller(controller::ControllerArgs),
+    Controller(controller::AloneArgs),
     /// Run an element
     Element(element::ElementArgs),
     /// Check a .proto file, its methods' options, and the filters and applications that they name
     Check(check::CheckArgs),
+    /// Make an authority, and certificates for controllers, elements, servers, callers and operators
+    Cert(cert::CertArgs),
     /// Show the applications, elements, pools and nodes that a controller knows
     Status(status::StatusArgs),
     /// Look into the switch program
@@ -87,6 +92,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
+        Command::Cert(args) => return cert::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Check(args) => return check::run(&args),
         Command::Function(args) => return function::run(args),
         Command::Place(args) => return place::run(&args),

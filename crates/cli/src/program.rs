@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::memory::{self, Memory};
+use crate::security::TlsArgs;
 use crate::{kernel, status};
 use pathcall_console::{Table, print};
 
@@ -35,6 +36,8 @@ struct ReportArgs {
     /// if nobody is there, the program is shown alone
     #[arg(long, value_name = "URL")]
     controller: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Show what the program in the kernel costs instead: instructions by file of `bpf/`, time by kind of frame
     #[arg(long, conflicts_with = "controller")]
     xdp: bool,
@@ -49,10 +52,10 @@ pub(crate) async fn run(args: ProgramArgs) -> Result<(), Failure> {
         return Ok(print(&kernel::report(args.json)?)?);
     }
     let status = match &args.controller {
-        Some(url) => Some(status::ask(url).await?),
-        None => match status::ask(&format!("http://{LISTEN_DEFAULT}")).await {
+        Some(url) => Some(status::ask(url, &args.tls).await?),
+        None => match status::ask(&format!("http://{LISTEN_DEFAULT}"), &TlsArgs::default()).await {
             Ok(status) => Some(status),
-            Err(Failure::NoController(_)) => None,
+            Err(Failure::NoController { .. }) => None,
             Err(failure) => return Err(failure),
         },
     };

@@ -7,14 +7,16 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use clap::Args;
+use pathcall_auth::{Peer, Role};
 use pathcall_control::LISTEN_DEFAULT;
-use pathcall_control::client::Controller;
+use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{ApplicationStatus, ElementStatus, StatusReply, StatusRequest};
 use serde_json::{Value, json};
 use tonic::Request;
 
 use crate::failure::Failure;
 use crate::memory::{self, Memory};
+use crate::security::{TlsArgs, connect};
 use pathcall_console::Table;
 use pathcall_console::print;
 
@@ -26,19 +28,22 @@ pub(crate) struct StatusArgs {
     /// Controller to ask
     #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
     controller: String,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(args: StatusArgs) -> Result<(), Failure> {
-    let status = ask(&args.controller).await?;
+    let status = ask(&args.controller, &args.tls).await?;
     Ok(print(&if args.json { format!("{:#}\n", json(&status)) } else { text(&status) })?)
 }
 
 /// What the controller at `url` says.
-pub(crate) async fn ask(url: &str) -> Result<StatusReply, Failure> {
-    let mut client = Controller::new(url)?.connect().await?;
+pub(crate) async fn ask(url: &str, tls: &TlsArgs) -> Result<StatusReply, Failure> {
+    let target = tls.read()?.target(url, Peer::new(Role::Controller))?;
+    let mut client = ControllerClient::new(connect(&target).await?);
     let failed = |reason: &str| Failure::Call { url: url.to_owned(), reason: reason.to_owned() };
     match tokio::time::timeout(ANSWER_MAX, client.status(Request::new(StatusRequest {}))).await {
         Ok(Ok(reply)) => Ok(reply.into_inner()),

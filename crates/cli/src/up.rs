@@ -1,11 +1,13 @@
 //! `pathcall up`: a controller and an element in one process.
 
 use clap::Args;
+use pathcall_auth::Security;
 use pathcall_element::Registration;
 
 use crate::controller::ControllerArgs;
 use crate::element::{SocketArgs, addresses};
 use crate::failure::Failure;
+use crate::security::SecurityArgs;
 use pathcall_console::{print, stopped};
 
 #[derive(Debug, Args)]
@@ -14,6 +16,8 @@ pub(crate) struct UpArgs {
     controller: ControllerArgs,
     #[command(flatten)]
     element: SocketArgs,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 /// A controller and an element that know each other.
@@ -25,9 +29,13 @@ pub(crate) struct Pair {
 impl Pair {
     /// Starts both, and returns once the element is registered: whoever is told that they are ready
     /// gets memory.
-    pub(crate) async fn start(controller: ControllerArgs, element: SocketArgs) -> Result<Self, Failure> {
-        let mut controller = controller.start().await?;
-        let element = element.start(controller.url()).await?;
+    pub(crate) async fn start(
+        controller: ControllerArgs,
+        element: SocketArgs,
+        security: Security,
+    ) -> Result<Self, Failure> {
+        let mut controller = controller.start(security.clone()).await?;
+        let element = element.start(controller.url(), security).await?;
         let mut registration = element.registration();
         let signal = stopped()?;
         tokio::select! {
@@ -49,7 +57,7 @@ impl Pair {
 
 pub(crate) async fn run(args: UpArgs) -> Result<(), Failure> {
     let signal = stopped()?;
-    let mut pair = Pair::start(args.controller, args.element).await?;
+    let mut pair = Pair::start(args.controller, args.element, args.security.read()?).await?;
     print(&format!("ready: controller at {}, element with {}\n", pair.controller.url(), addresses(&pair.element)))?;
     let ended = tokio::select! {
         () = signal => Ok(()),

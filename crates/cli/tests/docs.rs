@@ -132,6 +132,7 @@ fn every_command_in_the_pages_works() {
                     "{place}: {test} has no such command"
                 );
             }
+            ["pathcall", "cert", verb, ..] => has(&place, "crates/cli/tests/certificates.rs", &format!("\"{verb}\"")),
             // They take root, hosts, and the feature `xdp`, too.
             ["pathcall", "element", ..] if words.contains(&"--function") => {
                 has(&place, "crates/cli/tests/live/bed.rs", "\"--function\"");

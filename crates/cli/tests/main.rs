@@ -1,7 +1,9 @@
 //! The command `pathcall` as its users meet it, and whole systems of processes that it starts.
 
+mod access;
 mod apart;
 mod bad_input;
+mod certificates;
 mod cli;
 mod docs;
 mod failing;
@@ -12,6 +14,7 @@ mod live;
 mod memory;
 mod place;
 mod pools;
+mod secured;
 #[cfg(feature = "xdp")]
 mod soak;
 mod together;

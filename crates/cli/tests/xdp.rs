@@ -61,7 +61,7 @@ impl Bed {
         let bed = bed.up().expect("a bed");
         let node = bed.element(1).expect("an element");
         let mut controller = node.command(PATHCALL);
-        controller.args(["controller", "--listen", &format!("{}:7700", node.address())]);
+        controller.args(["controller", "--insecure", "--listen", &format!("{}:7700", node.address())]);
         let (controller, _) = Process::start(controller);
         Self { element: None, inline: false, _controller: controller, node, bed }
     }
@@ -73,7 +73,16 @@ impl Bed {
     fn element_command(&self, interfaces: &[&str]) -> Command {
         let mut command = self.node.command(PATHCALL);
         let at = |port| format!("{}:{port}", self.node.address());
-        command.args(["element", "--controller", &self.url(), "--data", &at(7702), "--control", &at(7701)]);
+        command.args([
+            "element",
+            "--insecure",
+            "--controller",
+            &self.url(),
+            "--data",
+            &at(7702),
+            "--control",
+            &at(7701),
+        ]);
         for interface in interfaces {
             command.args(["--xdp", interface]);
         }
@@ -342,7 +351,8 @@ fn what_a_user_gets_wrong_is_said_in_one_line() {
     bed.start_element();
     let mut second = bed.node.command(PATHCALL);
     let at = |port| format!("{}:{port}", bed.node.address());
-    second.args(["element", "--controller", &bed.url(), "--data", &at(7712), "--control", &at(7711), "--xdp", "h1"]);
+    second.args(["element", "--insecure", "--controller", &bed.url(), "--data", &at(7712)]);
+    second.args(["--control", &at(7711), "--xdp", "h1"]);
     let said_of_second = said(second);
     assert!(said_of_second.starts_with("pathcall: interface h1 carries XDP program "), "{said_of_second}");
     assert!(said_of_second.ends_with(" already: detach it first (`ip link set h1 xdp off`)\n"), "{said_of_second}");

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::Security;
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, PoolGrant, RegisterApplicationRequest,
     RegisterElementRequest, RegisterEndpointRequest, ReleaseEndpointRequest, StatusReply, TokenKey,
@@ -45,6 +46,8 @@ pub(crate) enum Message {
     ReleaseEndpoint(CallId, ReleaseEndpointRequest, oneshot::Sender<Result<(), Status>>),
     Ended(CallId),
     Lookup(String, oneshot::Sender<Result<LookupReply, Status>>),
+    /// Of which application, or pool, an id is.
+    NameOf(u32, oneshot::Sender<Option<String>>),
     Status(oneshot::Sender<Standing>),
 }
 
@@ -58,6 +61,7 @@ pub(crate) struct Standing {
 pub(crate) struct Engine {
     state: State,
     store: Arc<Store>,
+    security: Security,
     /// When the state's time began.
     started: tokio::time::Instant,
     /// Every sender waits for its answer, so there are no more messages than calls in progress and
@@ -79,6 +83,7 @@ impl Engine {
     pub(crate) fn start(
         store: Store,
         timing: Timing,
+        security: Security,
         messages: mpsc::UnboundedReceiver<Message>,
     ) -> Result<(Self, Effects), Error> {
         let now = Instant::default();
@@ -94,6 +99,7 @@ impl Engine {
         let engine = Self {
             state,
             store: Arc::new(store),
+            security,
             started: tokio::time::Instant::now(),
             messages,
             inputs: mpsc::unbounded_channel(),
@@ -173,6 +179,10 @@ impl Engine {
                 let reply = self.state.lookup(&name).map_err(Status::from);
                 return self.views.push(Box::new(move || drop(answer.send(reply))));
             }
+            Message::NameOf(gaid, answer) => {
+                let name = self.state.name_of(gaid).map(str::to_owned);
+                return self.views.push(Box::new(move || drop(answer.send(name))));
+            }
             Message::Status(answer) => {
                 let elements = self.links.iter().map(|(&id, link)| (id, link.client())).collect();
                 let standing = Standing { reply: self.state.status(), elements };
@@ -239,7 +249,7 @@ impl Engine {
             }
             Output::Open { element, boot_id, control_address } => {
                 tracing::info!(element, boot_id, control_address, "pushing an element's tables");
-                match Link::open(element, boot_id, control_address, self.inputs.0.clone()) {
+                match Link::open(element, boot_id, &control_address, &self.security, self.inputs.0.clone()) {
                     Ok(link) => drop(self.links.insert(element, link)),
                     // Nothing confirms its pushes, so it is given up like one that does not answer.
                     Err(error) => tracing::warn!(element, %error, "an element's control address can't be used"),

@@ -33,6 +33,9 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// Others reach it, and it has no certificates.
+    #[error(transparent)]
+    Plaintext(#[from] pathcall_auth::PlaintextError),
     /// The store can't be used, or has failed.
     #[error(transparent)]
     Store(#[from] StoreError),

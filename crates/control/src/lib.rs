@@ -16,12 +16,10 @@
 //!
 //! In the order data meets them: [`serve`] listens; `service` takes calls; `engine` drives the
 //! [`state`], which decides everything; the [`store`] keeps it across restarts; `link` pushes it to
-//! one element. [`nodes`] is the directory of those that calls are passed on to. [`client`] is the other side: it
-//! keeps a server or an element registered.
+//! one element. [`nodes`] is the directory of those that calls are passed on to.
 
 #![warn(missing_docs)]
 
-pub mod client;
 mod engine;
 mod error;
 mod link;
@@ -34,6 +32,7 @@ pub mod store;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub use error::Error;
+pub use pathcall_auth::Security;
 pub use serve::{Config, Handle, KEEP_ALIVE, bind, serve};
 pub use state::Timing;
 pub use store::Place;

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use pathcall_auth::{Peer, Role, Security, TargetError};
 use pathcall_proto::v1::element_client::ElementClient;
 use pathcall_proto::v1::{
     CountersRequest, InstallPoolRequest, InstallRequest, RemoveEndpointsRequest, RemoveRequest, SetEndpointsRequest,
@@ -13,15 +14,13 @@ use pathcall_proto::v1::{
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::state::{ElementPool, Input, Push};
 
 /// Pause before a push that did not get through is tried again.
 const RETRY: Duration = Duration::from_millis(50);
-/// Longest wait for a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// A client of an element's control service.
 pub(crate) type Client = ElementClient<Channel>;
@@ -39,11 +38,13 @@ impl Link {
     pub(crate) fn open(
         element: u32,
         boot_id: u64,
-        control_address: String,
+        control_address: &str,
+        security: &Security,
         inputs: mpsc::UnboundedSender<Input>,
-    ) -> Result<Self, tonic::transport::Error> {
-        let endpoint = Endpoint::from_shared(control_address)?.connect_timeout(CONNECT_MAX);
-        let client = ElementClient::new(endpoint.connect_lazy());
+    ) -> Result<Self, TargetError> {
+        // With `pathcall up` the element shows the controller's certificate.
+        let target = security.target(control_address, Peer::new(Role::Element).or(Role::Controller))?;
+        let client = ElementClient::new(target.connect_lazy());
         // Bounded by the state: it gives up an element that leaves too many unconfirmed.
         let (pushes, queue) = mpsc::unbounded_channel();
         let mut task = JoinSet::new();

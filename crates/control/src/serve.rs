@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::Security;
 use pathcall_proto::v1::controller_server::ControllerServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tonic::codegen::BoxFuture;
+use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::Error;
 use crate::engine::{Engine, Message};
@@ -37,6 +38,8 @@ pub struct Config {
     pub timing: Timing,
     /// [`KEEP_ALIVE`].
     pub keep_alive: Duration,
+    /// Who may take part.
+    pub security: Security,
 }
 
 /// Each field by a method.
@@ -61,11 +64,23 @@ impl Config {
         self.keep_alive = keep_alive;
         self
     }
+
+    /// Sets [`Self::security`].
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { store: Place::default(), timing: Timing::default(), keep_alive: KEEP_ALIVE }
+        Self {
+            store: Place::default(),
+            timing: Timing::default(),
+            keep_alive: KEEP_ALIVE,
+            security: Security::default(),
+        }
     }
 }
 
@@ -85,19 +100,22 @@ pub async fn bind(addr: SocketAddr) -> Result<TcpListener, Error> {
 /// are in force again when this returns.
 ///
 /// # Errors
-/// When the store can't be used; nothing is left running.
+/// When others reach it and it has no certificates, or the store can't be used; nothing is left running.
 pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> {
     Box::pin(async move {
         let addr = listener.local_addr().map_err(|source| Error::Bind { addr: crate::LISTEN_DEFAULT, source })?;
+        config.security.check("controller", addr)?;
         let (messages, received) = mpsc::unbounded_channel();
         let place = config.store;
+        let security = config.security.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let store = Store::open(&place)?;
-            Engine::start(store, config.timing, received)
+            Engine::start(store, config.timing, security, received)
         });
         let (engine, effects) = opening.await.map_err(Error::Defect)??;
         let nodes = Nodes::new(boot_id());
-        let service = ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes)));
+        let service =
+            ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes), config.security.scheme()));
         let (failure, failures) = mpsc::channel(2);
         let engine = supervise(failure.clone(), engine.run(effects));
 
@@ -105,15 +123,15 @@ pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> 
         let server = Server::builder()
             .http2_keepalive_interval(Some(config.keep_alive))
             .http2_keepalive_timeout(Some(config.keep_alive))
-            .max_concurrent_streams(STREAMS_MAX)
-            .add_service(service);
+            .max_concurrent_streams(STREAMS_MAX);
+        let url = format!("{}://{addr}", config.security.scheme());
+        let security = config.security;
         let server = supervise(failure, async move {
             let stopped = async { drop(stopped.await) };
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            server.serve_with_incoming_shutdown(incoming, stopped).await.map_err(Error::Serve)
+            security.serve(server, Routes::new(service), listener, stopped).await.map_err(Error::Serve)
         });
         tracing::info!(%addr, "controller started");
-        Ok(Handle { addr, messages, nodes, stop, engine, server, failures })
+        Ok(Handle { addr, url, messages, nodes, stop, engine, server, failures })
     })
 }
 
@@ -148,6 +166,7 @@ where
 #[derive(Debug)]
 pub struct Handle {
     addr: SocketAddr,
+    url: String,
     /// Dropping it ends the engine, and with it all streams.
     messages: mpsc::UnboundedSender<Message>,
     /// The same of those by which nodes are registered.
@@ -166,10 +185,10 @@ impl Handle {
         self.addr
     }
 
-    /// `http://ip:port` for those who register.
+    /// `http://ip:port`, or `https://ip:port` where certificates are shown, for those who register.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        self.url.clone()
     }
 
     /// Waits until the controller ends by itself, which it does only for an error: the reason is

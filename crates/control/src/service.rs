@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use pathcall_auth::{Role, caller};
 use pathcall_proto::v1::controller_server::Controller;
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointGrant, JoinPoolRequest, LookupReply, LookupRequest, NodesRequest,
@@ -15,7 +16,7 @@ use pathcall_proto::v1::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
-use tonic::{Request, Response, Status};
+use tonic::{Extensions, Request, Response, Status};
 
 use crate::engine::{Latest, Message, read_counters};
 use crate::nodes::{Listing, Nodes};
@@ -31,13 +32,15 @@ pub(crate) struct Service {
     engine: mpsc::WeakUnboundedSender<Message>,
     nodes: Weak<Nodes>,
     calls: Arc<AtomicU64>,
+    /// What control addresses of elements begin with.
+    scheme: &'static str,
 }
 
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>, nodes: Weak<Nodes>) -> Self {
-        Self { engine, nodes, calls: Arc::default() }
+    pub(crate) fn new(engine: mpsc::WeakUnboundedSender<Message>, nodes: Weak<Nodes>, scheme: &'static str) -> Self {
+        Self { engine, nodes, calls: Arc::default(), scheme }
     }
 
     fn call(&self) -> CallId {
@@ -54,6 +57,16 @@ impl Service {
         let (answer, answered) = oneshot::channel();
         self.send(message(self.call(), answer))?;
         answered.await.map_err(|_| stopped())
+    }
+
+    /// Whether the caller may act for the application or the pool with this id.
+    async fn check_id<T>(&self, request: &Request<T>, gaid: u32) -> Result<(), Status> {
+        if !caller::is_known(request.extensions()) {
+            return Ok(());
+        }
+        let name = self.ask(|_, answer| Message::NameOf(gaid, answer)).await?;
+        // Of an id that is nobody's the state says so.
+        name.map_or(Ok(()), |name| caller::check(request.extensions(), &name))
     }
 
     /// Registers something for as long as the stream that comes back.
@@ -83,28 +96,39 @@ impl Controller for Service {
         &self,
         request: Request<RegisterApplicationRequest>,
     ) -> Reply<Grants<ApplicationGrant>> {
+        caller::check(request.extensions(), &request.get_ref().name)?;
         self.register(|call, grants| Message::RegisterApplication(call, request.into_inner(), grants)).await
     }
 
     async fn register_endpoint(&self, request: Request<RegisterEndpointRequest>) -> Reply<EndpointGrant> {
+        self.check_id(&request, request.get_ref().gaid).await?;
         let answer = self.ask(|call, answer| Message::RegisterEndpoint(call, request.into_inner(), answer)).await?;
         answer.map(Response::new)
     }
 
     async fn release_endpoint(&self, request: Request<ReleaseEndpointRequest>) -> Reply<ReleaseEndpointReply> {
+        self.check_id(&request, request.get_ref().gaid).await?;
         let answer = self.ask(|call, answer| Message::ReleaseEndpoint(call, request.into_inner(), answer)).await?;
         answer.map(|()| Response::new(ReleaseEndpointReply {}))
     }
 
     async fn register_element(&self, request: Request<RegisterElementRequest>) -> Reply<Grants<ElementGrant>> {
+        let (address, scheme) = (&request.get_ref().control_address, self.scheme);
+        if address.split_once("://").is_some_and(|(of_element, _)| of_element != scheme) {
+            return Err(Status::invalid_argument(format!(
+                "control_address: expected one that begins with {scheme}://, as the controller's, got {address:?}"
+            )));
+        }
         self.register(|call, grants| Message::RegisterElement(call, request.into_inner(), grants)).await
     }
 
     async fn join_pool(&self, request: Request<JoinPoolRequest>) -> Reply<Grants<PoolGrant>> {
+        caller::check(request.extensions(), &request.get_ref().name)?;
         self.register(|call, grants| Message::JoinPool(call, request.into_inner(), grants)).await
     }
 
     async fn lookup(&self, request: Request<LookupRequest>) -> Reply<LookupReply> {
+        caller::check(request.extensions(), &request.get_ref().name)?;
         let answer = self.ask(|_, answer| Message::Lookup(request.into_inner().name, answer)).await?;
         answer.map(Response::new)
     }
@@ -118,7 +142,21 @@ impl Controller for Service {
 
     async fn nodes(&self, request: Request<NodesRequest>) -> Reply<Listing> {
         let nodes = self.nodes.upgrade().ok_or_else(stopped)?;
+        if let Some(node) = &request.get_ref().node {
+            may_take_part(request.extensions())?;
+            caller::check(request.extensions(), &node.name)?;
+        }
         nodes.join(request.into_inner().node).map(Response::new)
+    }
+}
+
+/// Whether the caller may be a node that calls are passed on to; others may only look who is.
+fn may_take_part(extensions: &Extensions) -> Result<(), Status> {
+    match caller::identity(extensions) {
+        Some(identity) if identity.role != Role::Server => {
+            Err(Status::permission_denied(format!("{identity} may not take calls that are passed on")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,4 @@
 //! Controllers, as their clients meet them.
 
-mod client;
 mod common;
 mod controller;

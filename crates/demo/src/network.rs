@@ -147,7 +147,8 @@ mod testbed {
             ];
 
             let mut up = element.command(pathcall);
-            up.arg("up");
+            // A testbed is its own network.
+            up.args(["up", "--insecure"]);
             for (option, port) in PORTS {
                 up.args([option, &format!("{}:{port}", element.address())]);
             }

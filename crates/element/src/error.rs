@@ -45,12 +45,12 @@ pub enum Error {
         /// Address bound.
         addr: SocketAddr,
     },
-    /// The controller's address can't be understood.
-    #[error("controller address {got:?}: expected http://host:port, as in http://127.0.0.1:7700")]
-    Controller {
-        /// What was given.
-        got: String,
-    },
+    /// The controller can't be connected to by this address.
+    #[error(transparent)]
+    Controller(#[from] pathcall_auth::TargetError),
+    /// Others reach the control service, and it has no certificates.
+    #[error(transparent)]
+    Plaintext(#[from] pathcall_auth::PlaintextError),
     /// The data thread can't be kept on a processor.
     #[error("frames can't be worked on by processor {cpu} alone: {source}: choose another with --cpu")]
     Cpu {

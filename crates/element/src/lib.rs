@@ -38,11 +38,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::BoxFuture;
+use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 pub use error::{Error, Port};
 pub use kernel::Attached;
+pub use pathcall_auth::Security;
 pub use register::Registration;
 
 use control::Control;
@@ -68,7 +69,7 @@ pub struct Config {
     pub data: SocketAddr,
     /// TCP address of the control service; port 0 takes a free port.
     pub control: SocketAddr,
-    /// `http://host:port` of the controller to register with; an element without one is set up by
+    /// `http://host:port`, or with certificates `https://host:port`, of the controller to register with; an element without one is set up by
     /// whoever calls its control service.
     pub controller: Option<String>,
     /// The IP address that others reach this element by, where it listens on all addresses.
@@ -89,6 +90,8 @@ pub struct Config {
     pub rooted: Vec<String>,
     /// Whether the program in the kernel works on frames, too, that pass by on their way to an endpoint.
     pub inline: bool,
+    /// Who may call the control service.
+    pub security: Security,
 }
 
 /// Each field by a method.
@@ -176,6 +179,13 @@ impl Config {
         self.inline = inline;
         self
     }
+
+    /// Sets [`Self::security`].
+    #[must_use]
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
+        self
+    }
 }
 
 impl Default for Config {
@@ -193,6 +203,7 @@ impl Default for Config {
             xdp: Vec::new(),
             rooted: Vec::new(),
             inline: false,
+            security: Security::default(),
         }
     }
 }
@@ -202,6 +213,7 @@ impl Default for Config {
 pub struct Handle {
     data: SocketAddr,
     control: SocketAddr,
+    url: String,
     boot_id: u64,
     registration: watch::Receiver<Registration>,
     /// Dropping it ends the control service once its calls are answered.
@@ -219,12 +231,14 @@ pub struct Handle {
 pub fn run(config: Config) -> BoxFuture<Handle, Error> {
     Box::pin(async move {
         let controller = match &config.controller {
-            Some(url) => Some((register::controller(url)?, config.reached_by()?)),
+            Some(url) => Some((register::controller(url, &config.security)?, config.reached_by()?)),
             None => None,
         };
         let listener =
             TcpListener::bind(config.control).await.map_err(|e| Error::bind(Port::Control, config.control, e))?;
         let control = listener.local_addr().map_err(|e| Error::bind(Port::Control, config.control, e))?;
+        let security = config.security.clone();
+        security.check("control service of an element", control)?;
         let plane = PlaneThread::start(&config).await?;
         let data = plane.local_addr();
 
@@ -237,7 +251,11 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
             let request = RegisterElementRequest {
                 boot_id,
                 data_address: SocketAddr::new(reached.data, data.port()).to_string(),
-                control_address: format!("http://{}", SocketAddr::new(reached.control, control.port())),
+                control_address: format!(
+                    "{}://{}",
+                    security.scheme(),
+                    SocketAddr::new(reached.control, control.port())
+                ),
                 rows: saturate(config.size.rows),
                 lanes: saturate(config.size.lanes),
                 slots: saturate(config.size.slots),
@@ -248,17 +266,16 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
 
         let (stop, stopped) = oneshot::channel();
         let service = ElementServer::new(Control::new(boot_id, plane.handle()));
-        let server = Server::builder().add_service(service);
+        let (url, routes) = (format!("{}://{control}", security.scheme()), Routes::new(service));
         let mut service = JoinSet::new();
         service.spawn(async move {
             let stopped = async { drop(stopped.await) };
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+            if let Err(error) = security.serve(Server::builder(), routes, listener, stopped).await {
                 tracing::error!(%control, %error, "the element's control service ended");
             }
         });
         tracing::info!(%data, %control, boot_id, "element started");
-        Ok(Handle { data, control, boot_id, registration, stop, service, _register: register, plane })
+        Ok(Handle { data, control, url, boot_id, registration, stop, service, _register: register, plane })
     })
 }
 
@@ -273,6 +290,12 @@ impl Handle {
     #[must_use]
     pub fn control_addr(&self) -> SocketAddr {
         self.control
+    }
+
+    /// `http://ip:port` of the control service, or `https://ip:port` where certificates are shown.
+    #[must_use]
+    pub fn control_url(&self) -> &str {
+        &self.url
     }
 
     /// The interfaces that the program is attached to in the kernel.

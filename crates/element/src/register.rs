@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use pathcall_auth::{Peer, Role, Security, Target, innermost};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{ElementGrant, RegisterElementRequest};
 use tokio::sync::watch;
 use tonic::Status;
-use tonic::transport::Endpoint;
 
 use crate::Error;
 
@@ -17,8 +17,6 @@ use crate::Error;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 /// Longest wait before another try: a controller that comes back is found within this.
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// Longest wait for a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How often a silent connection is asked whether its other end lives, and how long it may take.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
@@ -38,22 +36,13 @@ pub enum Registration {
 }
 
 /// The controller at `url`, not connected yet.
-pub(crate) fn controller(url: &str) -> Result<Endpoint, Error> {
-    let unusable = || Error::Controller { got: url.to_owned() };
-    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| unusable())?;
-    if endpoint.uri().scheme_str() != Some("http") || endpoint.uri().port().is_none() {
-        return Err(unusable());
-    }
-    Ok(endpoint
-        .connect_timeout(CONNECT_MAX)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE)
-        .keep_alive_while_idle(true))
+pub(crate) fn controller(url: &str, security: &Security) -> Result<Target, Error> {
+    Ok(security.target(url, Peer::new(Role::Controller))?.keep_alive(KEEP_ALIVE))
 }
 
 /// Registers, and registers again whenever the controller is lost; never returns.
 pub(crate) async fn keep_registered(
-    controller: Endpoint,
+    controller: Target,
     request: RegisterElementRequest,
     known: watch::Sender<Registration>,
 ) {
@@ -84,7 +73,7 @@ pub(crate) async fn keep_registered(
 
 /// One registration, from connecting until its stream ends.
 async fn register(
-    controller: &Endpoint,
+    controller: &Target,
     request: &RegisterElementRequest,
     known: &watch::Sender<Registration>,
 ) -> Result<(), String> {
@@ -102,13 +91,4 @@ async fn register(
 /// A status in one line, without its metadata.
 fn describe(status: &Status) -> String {
     format!("{:?}: {}", status.code(), status.message())
-}
-
-/// The cause that says something: the outer ones read "transport error".
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use pathcall_auth::Security;
 use pathcall_function::exec::Execution;
 use pathcall_function::ir::{Entry, Program, TableId};
 use pathcall_function::live::{self, Controller};
@@ -32,8 +33,8 @@ use pathcall_xdp::function::{Config, Root, Rule, SwitchProgram, XdpFunction};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::Error;
 use crate::interface::Interface;
@@ -66,6 +67,8 @@ pub struct Setup {
     pub listen: SocketAddr,
     /// The element's switch program in the kernel, which gets its frames first.
     pub switch: Option<SwitchProgram>,
+    /// Who may serve, change and see it.
+    pub security: Security,
 }
 
 /// An interface that the function is at.
@@ -83,6 +86,7 @@ pub struct Attached {
 #[derive(Debug)]
 pub struct Handle {
     address: SocketAddr,
+    url: String,
     attached: Vec<Attached>,
     /// The thread lives as long.
     commands: Option<mpsc::Sender<Command>>,
@@ -100,6 +104,8 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
     let bind = |source| Error::Bind { address: setup.listen, source };
     let listener = TcpListener::bind(setup.listen).await.map_err(bind)?;
     let address = listener.local_addr().map_err(bind)?;
+    let security = setup.security.clone();
+    security.check("controller of a function", address)?;
     let system = |doing| move |source| Error::System { doing, source };
     let waker = Waker::new().map_err(system("making a way to wake a thread"))?;
     let (sender, receiver) = mpsc::channel(COMMANDS_MAX);
@@ -122,17 +128,17 @@ pub async fn start(setup: Setup) -> Result<Handle, Error> {
 
     let (stop, stopped) = oneshot::channel::<()>();
     let server = Server::builder().http2_keepalive_interval(Some(KEEP_ALIVE));
-    let mut server = server.http2_keepalive_timeout(Some(KEEP_ALIVE * 5));
-    let server = server.add_service(FunctionServer::new(Service::new(program, commands)));
+    let server = server.http2_keepalive_timeout(Some(KEEP_ALIVE * 5));
+    let routes = Routes::new(FunctionServer::new(Service::new(program, commands)));
+    let url = format!("{}://{address}", security.scheme());
     let mut service = JoinSet::new();
     service.spawn(async move {
         let stopped = async { drop(stopped.await) };
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        if let Err(error) = server.serve_with_incoming_shutdown(incoming, stopped).await {
+        if let Err(error) = security.serve(server, routes, listener, stopped).await {
             tracing::error!(%address, %error, "the service of the function ended");
         }
     });
-    Ok(Handle { address, attached, commands: Some(sender), waker, thread, stop: Some(stop), service })
+    Ok(Handle { address, url, attached, commands: Some(sender), waker, thread, stop: Some(stop), service })
 }
 
 impl Handle {
@@ -140,6 +146,12 @@ impl Handle {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The same as a URL.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     /// The interfaces that the function is at.

@@ -50,9 +50,12 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// The URL of the controller is none.
-    #[error("{0:?} is no URL: expected http://HOST:PORT")]
-    Url(String),
+    /// The function's controller can't be connected to by this address.
+    #[error(transparent)]
+    Target(#[from] pathcall_auth::TargetError),
+    /// Others reach the function's controller, and it has no certificates.
+    #[error(transparent)]
+    Plaintext(#[from] pathcall_auth::PlaintextError),
     /// The controller does not take this server.
     #[error("the controller at {url} refuses: {said}")]
     Refused {

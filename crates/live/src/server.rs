@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pathcall_auth::{Peer, Role, Security, Target};
 use pathcall_function::handler::{self, Handler, StartError};
 use pathcall_function::ir::{Program, Span};
 use pathcall_function::live::{Member, Task};
@@ -27,7 +28,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::oneshot;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
 use crate::interface::Interface;
@@ -57,6 +57,8 @@ pub struct Setup {
     pub interface: String,
     /// `http://host:port` of the function's controller.
     pub controller: String,
+    /// With which certificate it is called, if any.
+    pub security: Security,
     /// The function.
     pub program: Program,
     /// The same, split as the element has it.
@@ -106,9 +108,11 @@ pub async fn serve(setup: Setup, mut ready: impl FnMut(), stop: impl Future<Outp
     // What is wrong with the handler is said before anybody is called.
     drop(setup.start_handler()?);
     let mut packets = Packets::open(&interface, REQUEST)?;
-    let channel = Endpoint::from_shared(setup.controller.clone()).map_err(|_| Error::Url(setup.controller.clone()))?;
-    let channel = channel.connect_timeout(CALL_MAX).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(CALL_MAX);
-    let channel = channel.keep_alive_while_idle(true).tcp_nodelay(true);
+    let channel = setup.security.target(&setup.controller, Peer::new(Role::Element).or(Role::Controller))?;
+    let channel = channel.endpoint(|channel| {
+        let channel = channel.connect_timeout(CALL_MAX).keep_alive_timeout(CALL_MAX).keep_alive_while_idle(true);
+        channel.http2_keep_alive_interval(KEEP_ALIVE)
+    });
     let hello = ServerHello { name: setup.name.clone(), digest: setup.digest, mac: interface.mac.to_vec() };
     let setup = Arc::new(setup);
     let mut served = Served::default();
@@ -156,7 +160,7 @@ fn is_final(status: &Status) -> bool {
 }
 
 async fn call(
-    channel: &Endpoint,
+    channel: &Target,
     hello: ServerHello,
 ) -> Result<(mpsc::Sender<ServerWord>, Streaming<ServerTask>), Status> {
     let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());

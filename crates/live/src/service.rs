@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pathcall_auth::caller;
 use pathcall_function::ir::Program;
 use pathcall_function::live::Word;
 use pathcall_function::place::ServerId;
@@ -99,10 +100,11 @@ impl Function for Service {
     type ServeStream = ReceiverStream<Result<ServerTask, Status>>;
 
     async fn serve(&self, request: Request<Streaming<ServerWord>>) -> Result<Response<Self::ServeStream>, Status> {
-        let mut said = request.into_inner();
+        let (_, extensions, mut said) = request.into_parts();
         let Some(ServerWord { word: Some(server_word::Word::Hello(hello)) }) = said.message().await? else {
             return Err(Status::invalid_argument("expected a hello first"));
         };
+        caller::check(&extensions, &hello.name)?;
         let (tasks, told) = mpsc::channel(WAITING_MAX);
         let taken = self.commands.ask(|taken| Command::Hello(Offer { hello, tasks, taken })).await??;
         tokio::spawn(listen(Arc::clone(&self.program), self.commands.clone(), taken, said));

@@ -67,6 +67,16 @@ pub use pathcall_proto::manifest::{self, Manifest};
 pub use pathcall_proto::types;
 pub use pathcall_rpc::{Channel, Disagreement, Server};
 
+/// Certificates that parties show to each other, and what each may do.
+pub mod auth {
+    pub use pathcall_auth::{
+        Access, Credentials, CredentialsError, Grant, Identity, Incoming, Pattern, Role, Rule, Rules, Security,
+        TargetError,
+    };
+    #[cfg(feature = "config")]
+    pub use pathcall_auth::{Config, ConfigError};
+}
+
 /// Options and errors of a [`Channel`], and what it counts.
 pub mod channel {
     pub use pathcall_rpc::CALL_ID;

@@ -1,15 +1,18 @@
 //! Cloned calls while servers and their controller come and go, or can't be reached.
 
+use std::time::Duration;
+
 use crate::cut::Line;
-use crate::tls::Authority;
 use pathcall_control::Place;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
+use pathcall_test_support::certificates::{Authority, Leaf};
 use pathcall_test_support::service::{note, until};
 use pathcall_test_support::store::{Member, Pool, STORE, calls, controller};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 #[tokio::test]
 async fn calls_go_on_when_the_named_server_is_killed() {
@@ -144,17 +147,20 @@ async fn a_server_that_is_cut_off_from_the_controller_is_not_believed() {
 #[tokio::test]
 async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     let authority = Authority::new();
+    let Leaf { certificate, key } = authority.signed(&[], &["127.0.0.1"], Duration::from_secs(86_400));
+    let server = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+    let trusting =
+        |authority: &Authority| ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority.pem()));
     let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
     let url = controller.url();
     let mut pool = Pool { controller: Some(controller), url, members: Vec::new() };
     for _ in 0..3 {
-        let member =
-            Member::start_with(&pool.url, Some(authority.server()), |options| options.authenticate_frames(true));
+        let member = Member::start_with(&pool.url, Some(server.clone()), |options| options.authenticate_frames(true));
         pool.members.push(member.await);
     }
     pool.settled().await;
     let named = format!("https://{}", pool.members[0].address);
-    let channel = Channel::builder(named.clone(), &STORE).unwrap().tls(authority.client()).connect().await.unwrap();
+    let channel = Channel::builder(named.clone(), &STORE).unwrap().tls(trusting(&authority)).connect().await.unwrap();
     let client = StoreClient::new(channel.clone()).max_decoding_message_size(usize::MAX);
     calls(&client, 50).await;
     assert_eq!((channel.stats().plain_calls, channel.stats().pool.answered), (0, 50));
@@ -167,9 +173,9 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     calls(&client, 50).await;
     assert_eq!(channel.stats().plain_calls, 1);
     // Whom it does not trust it does not ask, and nobody without TLS.
-    let stranger = Channel::builder(named, &STORE).unwrap().tls(Authority::new().client()).connect().await;
+    let stranger = Channel::builder(named, &STORE).unwrap().tls(trusting(&Authority::new())).connect().await;
     assert!(matches!(stranger, Err(ConnectError::Transport { .. })), "{stranger:?}");
-    let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(authority.client()).connect().await;
+    let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(trusting(&authority)).connect().await;
     let said = plain.unwrap_err().to_string();
     assert!(said.contains("does not begin with https://"), "{said}");
 }

@@ -29,4 +29,3 @@ mod placed_delegated;
 mod registering;
 mod shadow;
 mod shutdown;
-mod tls;

@@ -62,6 +62,11 @@ fn an_element_in_the_kernel_is_broken_and_comes_back() {
 }
 
 #[test]
+fn parties_show_certificates() {
+    Reader::new().follow("secure");
+}
+
+#[test]
 fn every_page_is_followed() {
     let folder = clone().join("docs/tutorials");
     let own = include_str!("main.rs");

@@ -48,6 +48,7 @@ mod with {
     use std::fs;
     use std::path::PathBuf;
 
+    use pathcall_auth::Security;
     use pathcall_function::scale::Topology;
     use pathcall_function::{ir, live, place};
     use pathcall_live::digest;
@@ -92,7 +93,17 @@ mod with {
             };
             let digest = digest(&program, self.reading.element_entries, self.reading.phv);
             let listen = self.function_listen;
-            Ok(Some(Carried(Setup { program, split, digest, topology, entries, config, listen, switch: None })))
+            Ok(Some(Carried(Setup {
+                program,
+                split,
+                digest,
+                topology,
+                entries,
+                config,
+                listen,
+                switch: None,
+                security: Security::default(),
+            })))
         }
     }
 
@@ -107,7 +118,12 @@ mod with {
         }
 
         /// Begins, beside the element's switch program.
-        pub(crate) async fn start(mut self, beside: &mut pathcall_element::Handle) -> Result<Running, Failure> {
+        pub(crate) async fn start(
+            mut self,
+            beside: &mut pathcall_element::Handle,
+            security: Security,
+        ) -> Result<Running, Failure> {
+            self.0.security = security;
             self.0.switch = beside.take_program();
             Ok(Running(element::start(self.0).await?))
         }
@@ -123,7 +139,7 @@ mod with {
                 let mode = if attached.native { "native" } else { "generic" };
                 format!(", XDP on {} ({mode}, to {})", attached.interface, attached.device)
             });
-            format!(", function's controller at http://{}{}", self.0.address(), attached.collect::<String>())
+            format!(", function's controller at {}{}", self.0.url(), attached.collect::<String>())
         }
 
         pub(crate) async fn shutdown(self) {
@@ -134,6 +150,8 @@ mod with {
 
 #[cfg(not(feature = "xdp"))]
 mod without {
+    use pathcall_auth::Security;
+
     use super::CarryArgs;
     use crate::failure::Failure;
 
@@ -150,7 +168,7 @@ mod without {
     #[rustfmt::skip]
     impl Carried {
         pub(crate) fn interfaces(&self) -> Vec<String> { match *self {} }
-        pub(crate) async fn start(self, _: &mut pathcall_element::Handle) -> Result<Running, Failure> { match self {} }
+        pub(crate) async fn start(self, _: &mut pathcall_element::Handle, _: Security) -> Result<Running, Failure> { match self {} }
     }
 
     #[rustfmt::skip]

@@ -3,13 +3,15 @@
 use std::fmt::Write;
 
 use clap::Args;
+use pathcall_auth::{Peer, Role};
 use pathcall_live::LISTEN_DEFAULT;
 use pathcall_proto::v1::function_client::FunctionClient;
 use pathcall_proto::v1::{ChangeGroupRequest, FunctionStatusReply, FunctionStatusRequest};
 use serde_json::json;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use crate::failure::Failure;
+use crate::security::{TlsArgs, connect};
 use pathcall_console::Table;
 use pathcall_console::print;
 
@@ -19,6 +21,8 @@ pub(super) struct At {
     /// The function's controller, which is beside its element
     #[arg(long, value_name = "URL", default_value_t = format!("http://{LISTEN_DEFAULT}"))]
     pub(super) controller: String,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
 }
 
 #[derive(Debug, Args)]
@@ -97,10 +101,9 @@ fn in_json(reply: &FunctionStatusReply) -> String {
 
 impl At {
     async fn call(&self) -> Result<FunctionClient<Channel>, Failure> {
-        let said = |reason: String| Failure::Call { url: self.controller.clone(), reason };
-        let endpoint = Endpoint::from_shared(self.controller.clone()).map_err(|error| said(error.to_string()))?;
-        let channel = endpoint.connect().await.map_err(|_| said("nobody listens there".to_owned()))?;
-        Ok(FunctionClient::new(channel))
+        let peer = Peer::new(Role::Element).or(Role::Controller);
+        let target = self.tls.read()?.target(&self.controller, peer)?;
+        Ok(FunctionClient::new(connect(&target).await?))
     }
 
     fn refused(&self, status: &tonic::Status) -> Failure {

@@ -35,6 +35,7 @@ pub(super) async fn run(args: &ServeArgs, read: Read) -> Result<(), Failure> {
         name: args.name.clone(),
         interface: args.iface.clone(),
         controller: args.at.controller.clone(),
+        security: args.at.tls.read()?,
         places: Box::new(move |at| places.iter().find(|(known, _)| *known == at)?.1.clone()),
         handler: handler::Config::default(),
         cache: handler::cache_dir(),

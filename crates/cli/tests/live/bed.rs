@@ -176,7 +176,7 @@ impl Bed {
 
     pub fn start_controller(&mut self) {
         let mut controller = self.node.command(PATHCALL);
-        controller.args(["controller", "--listen", &format!("{}:7700", self.node.address()), "--store"]);
+        controller.args(["controller", "--insecure", "--listen", &format!("{}:7700", self.node.address()), "--store"]);
         controller.arg(self.store());
         self.controller = Some(ready(&mut controller));
     }
@@ -188,7 +188,16 @@ impl Bed {
     fn element_command(&self) -> Command {
         let mut command = self.node.command(PATHCALL);
         let at = |port| format!("{}:{port}", self.node.address());
-        command.args(["element", "--data", &at(7702), "--control", &at(7701), "--function-listen", &at(7703)]);
+        command.args([
+            "element",
+            "--insecure",
+            "--data",
+            &at(7702),
+            "--control",
+            &at(7701),
+            "--function-listen",
+            &at(7703),
+        ]);
         // One element, all abilities: at the servers' hosts it works on map frames, too.
         command.args(["--controller", &self.map_url(), "--xdp", "h3", "--xdp", "h4", "--xdp", "h5"]);
         command.args(["--function", &function(), "--topology"]);

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pathcall_auth::{Peer, Role, Target as Called};
 use pathcall_function::scale::Topology;
 use pathcall_function::split::{Target, split};
 use pathcall_function::{Sources, compile, live};
@@ -14,7 +15,10 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
+use pathcall_test_support::certificates::Authority;
+
 use super::bed::{Bed, DEFINES, function};
+use crate::access;
 use crate::apart::LIMIT;
 
 /// What a process is told: the topology's file.
@@ -27,14 +31,18 @@ fn element() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         assert!(!is_attached(), "something else is there");
-        let setup = setup(&topology);
+        let authority = Authority::new();
+        let setup = setup(&topology, &authority);
         let (digest, server) = (setup.digest, setup.topology.servers[0].clone());
         let handle = element::start(setup).await.expect("it starts");
         assert!(is_attached());
         let (words, said) = mpsc::channel(1);
         let hello = ServerHello { name: server.name, digest, mac: server.mac.to_vec() };
         words.try_send(ServerWord { word: Some(server_word::Word::Hello(hello)) }).expect("room for one");
-        let mut client = FunctionClient::connect(format!("http://{}", handle.address())).await.expect("it listens");
+        access::ask_all(&authority, "Function/", handle.url(), [0; 2]).await;
+        let known = authority.credentials(Role::Server, "kept");
+        let target = Called::new(handle.url(), Some(&known), Peer::new(Role::Element)).expect("an address");
+        let mut client = FunctionClient::new(target.connect().await.expect("it listens"));
         let _tasks = client.serve(ReceiverStream::new(said)).await.expect("it takes the server");
         drop(handle);
         let gone = async {
@@ -63,7 +71,7 @@ fn is_attached() -> bool {
     String::from_utf8_lossy(&output.stdout).contains("xdp")
 }
 
-fn setup(topology: &str) -> Setup {
+fn setup(topology: &str, authority: &Authority) -> Setup {
     let mut sources = Sources::new(Vec::new());
     for define in DEFINES.iter().filter_map(|define| define.split_once('=')) {
         sources = sources.define(define.0, define.1);
@@ -74,5 +82,15 @@ fn setup(topology: &str) -> Setup {
     let topology = Topology::parse("topology", &text).expect("a topology");
     let config = live::Config::default();
     let listen = ([127, 0, 0, 1], 0).into();
-    Setup { program, split, digest: 1, topology, entries: Vec::new(), config, listen, switch: None }
+    Setup {
+        program,
+        split,
+        digest: 1,
+        topology,
+        entries: Vec::new(),
+        config,
+        listen,
+        switch: None,
+        security: access::keeper(authority, Role::Element),
+    }
 }

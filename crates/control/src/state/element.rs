@@ -407,10 +407,11 @@ fn registered(request: RegisterElementRequest, of: ElementRecord) -> ElementReco
 fn check(request: &RegisterElementRequest) -> Result<(), Refusal> {
     let address = &request.control_address;
     let uri = address.parse::<http::Uri>().ok();
-    let usable =
-        uri.filter(|uri| uri.scheme_str() == Some("http") && uri.port().is_some() && address.len() <= TEXT_MAX);
+    let usable = uri.filter(|uri| {
+        matches!(uri.scheme_str(), Some("http" | "https")) && uri.port().is_some() && address.len() <= TEXT_MAX
+    });
     if usable.is_none() {
-        let (field, expected) = ("control_address", "http://ip:port");
+        let (field, expected) = ("control_address", "http://ip:port or https://ip:port");
         return Err(Refusal::Invalid { field, expected, got: shortened(address) });
     }
     check_data_address(&request.data_address)

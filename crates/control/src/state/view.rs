@@ -21,6 +21,13 @@ impl State {
         })
     }
 
+    /// The name of the application or pool with this id.
+    #[must_use]
+    pub fn name_of(&self, gaid: u32) -> Option<&str> {
+        let application = self.applications.get(&gaid).map(|application| application.record.name.as_str());
+        application.or_else(|| self.pools.get(&gaid).map(|pool| pool.record.name.as_str()))
+    }
+
     /// Everything registered. The counters of elements are for others to read.
     #[must_use]
     pub fn status(&self) -> StatusReply {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::{Credentials, Target, innermost};
 use pathcall_endpoint::clone;
 use pathcall_endpoint::delegate::caller::CallOptions;
 use pathcall_endpoint::driver::node::Node;
@@ -64,7 +65,7 @@ pub enum ConnectError {
     #[error("not the address of a server: {0}")]
     Destination(#[source] Box<dyn StdError + Send + Sync>),
     /// Nobody answers there.
-    #[error("no gRPC server answers at {uri}: {}", root(source))]
+    #[error("no gRPC server answers at {uri}: {}", innermost(source))]
     Transport {
         /// The destination.
         uri: String,
@@ -147,6 +148,14 @@ impl Builder {
     /// ([`authenticate_frames`](crate::server::Builder::authenticate_frames)), and their key comes by this connection.
     pub fn tls(mut self, tls: ClientTlsConfig) -> Self {
         self.dial.tls(tls);
+        self
+    }
+
+    /// Connects as [`tls`](Self::tls) does, and shows a certificate: the caller's. Servers show one that is of a server's role,
+    /// or else of their name. Both are read again when their files change. Options of the connections are given by
+    /// [`endpoint`](Self::endpoint); those of the destination itself are not kept.
+    pub fn credentials(mut self, credentials: Credentials) -> Self {
+        self.dial.credentials(credentials);
         self
     }
 
@@ -253,7 +262,7 @@ impl Builder {
     }
 
     /// All servers that are named, at least one.
-    fn dialled(&self) -> Result<Vec<Endpoint>, ConnectError> {
+    fn dialled(&self) -> Result<Vec<Target>, ConnectError> {
         let named = [&self.endpoint].into_iter().chain(&self.more);
         let dialled = named.map(|endpoint| self.dial.named(endpoint.clone()));
         dialled.collect::<Result<_, _>>().map_err(|error| ConnectError::Destination(error.into()))
@@ -297,13 +306,4 @@ where
     D::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     destination.try_into().map_err(|error| ConnectError::Destination(error.into()))
-}
-
-/// The last cause: what tonic itself says is "transport error".
-fn root(error: &tonic::transport::Error) -> String {
-    let mut cause: &dyn StdError = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use pathcall_auth::{Credentials, Peer, Role, Target};
 use tokio::task::JoinSet;
 use tonic::transport::{ClientTlsConfig, Endpoint, Error};
 
@@ -28,6 +29,7 @@ type Change = Arc<dyn Fn(Endpoint) -> Endpoint + Send + Sync>;
 pub(super) struct Dial {
     changes: Vec<Change>,
     tls: Option<ClientTlsConfig>,
+    credentials: Option<Credentials>,
 }
 
 /// Why a server can't be gone to.
@@ -50,22 +52,35 @@ impl Dial {
         self.tls = Some(tls);
     }
 
+    pub(super) fn credentials(&mut self, credentials: Credentials) {
+        self.credentials = Some(credentials);
+    }
+
     /// The server that the user names, with what options that has of its own.
-    pub(super) fn named(&self, endpoint: Endpoint) -> Result<Endpoint, DialError> {
-        let usual = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
-        let endpoint = self.changes.iter().fold(usual, |endpoint, change| change(endpoint));
-        let Some(tls) = self.tls.clone() else { return Ok(endpoint) };
+    pub(super) fn named(&self, endpoint: Endpoint) -> Result<Target, DialError> {
+        let usual = |endpoint: Endpoint| {
+            let usual = endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE);
+            self.changes.iter().fold(usual.keep_alive_timeout(KEEP_ALIVE), |endpoint, change| change(endpoint))
+        };
+        if self.tls.is_none() && self.credentials.is_none() {
+            return Ok(Target::of(usual(endpoint)));
+        }
         if endpoint.uri().scheme_str() != Some("https") {
             return Err(DialError::Plain(endpoint.uri().to_string()));
         }
-        endpoint.tls_config(tls).map_err(DialError::Tls)
+        if let Some(credentials) = self.credentials.clone() {
+            let target = Target::tls(endpoint.uri().clone(), credentials, Peer::new(Role::Server));
+            return Ok(target.endpoint(usual));
+        }
+        let endpoint = usual(endpoint);
+        match self.tls.clone() {
+            Some(tls) => endpoint.tls_config(tls).map(Target::of).map_err(DialError::Tls),
+            None => Ok(Target::of(endpoint)),
+        }
     }
 
     /// A server at an address that the pool's table says; `None`: it can't be gone to.
-    pub(super) fn found(&self, address: &str) -> Option<Endpoint> {
+    pub(super) fn found(&self, address: &str) -> Option<Target> {
         let endpoint = Endpoint::from_shared(address.to_owned()).ok().filter(|it| it.uri().host().is_some())?;
         let dialled = self.named(endpoint);
         dialled.inspect_err(|error| tracing::warn!("a server of the pool is not gone to: {error}")).ok()
@@ -74,7 +89,7 @@ impl Dial {
 
 /// The first of these servers that answers: connections are begun one after the other, a moment apart (as by RFC 8305), and
 /// where there are several, one that takes a connection and says nothing is not waited for.
-pub(super) async fn answering(endpoints: &[Endpoint]) -> Result<(usize, Transport), ConnectError> {
+pub(super) async fn answering(endpoints: &[Target]) -> Result<(usize, Transport), ConnectError> {
     let mut attempts = JoinSet::new();
     let several = endpoints.len() > 1;
     for (nth, endpoint) in endpoints.iter().cloned().enumerate() {
@@ -102,13 +117,16 @@ pub(super) async fn answering(endpoints: &[Endpoint]) -> Result<(usize, Transpor
 }
 
 /// Servers that are named, this one of them first.
-pub(super) fn in_order(endpoints: &[Endpoint], nth: usize, first: Transport) -> Vec<Transport> {
+pub(super) fn in_order(endpoints: &[Target], nth: usize, first: Transport) -> Vec<Transport> {
     let others = endpoints.iter().enumerate().filter(|(other, _)| *other != nth);
     [first].into_iter().chain(others.map(|(_, endpoint)| Transport::lazy(endpoint))).collect()
 }
 
 impl fmt::Debug for Dial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dial").field("changes", &self.changes.len()).field("tls", &self.tls.is_some()).finish()
+        f.debug_struct("Dial")
+            .field("changes", &self.changes.len())
+            .field("tls", &(self.tls.is_some() || self.credentials.is_some()))
+            .finish()
     }
 }

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::HeaderMap;
-use hyper_util::client::legacy::connect::HttpConnector;
+use pathcall_auth::{Seen, Target};
 use pathcall_proto::v1::NodeRequest;
 use pathcall_proto::v1::peer_client::PeerClient;
 use tokio::sync::watch;
 use tonic::body::Body;
-use tonic::transport::{Channel, Endpoint, Error, Uri};
+use tonic::transport::{Channel, Error, Uri};
 use tonic::{Code, Status};
 use tower::ServiceExt;
 
@@ -39,19 +39,17 @@ struct Peer(Arc<Mutex<Option<SocketAddr>>>);
 
 impl Transport {
     /// Connects now.
-    pub(super) async fn connect(endpoint: &Endpoint) -> Result<Self, Error> {
+    pub(super) async fn connect(target: &Target) -> Result<Self, Error> {
         let (peer, connections) = (Peer::default(), Arc::default());
-        let connector = connector(endpoint, peer.clone(), Arc::clone(&connections));
-        let channel = endpoint.connect_with_connector(connector).await?;
-        Ok(Self { channel, uri: endpoint.uri().clone(), peer, connections, udp_blocked: Arc::default() })
+        let channel = target.connect_seen(note(peer.clone(), Arc::clone(&connections))).await?;
+        Ok(Self { channel, uri: target.uri().clone(), peer, connections, udp_blocked: Arc::default() })
     }
 
     /// Connects at the first call.
-    pub(super) fn lazy(endpoint: &Endpoint) -> Self {
+    pub(super) fn lazy(target: &Target) -> Self {
         let (peer, connections) = (Peer::default(), Arc::default());
-        let connector = connector(endpoint, peer.clone(), Arc::clone(&connections));
-        let channel = endpoint.connect_with_connector_lazy(connector);
-        Self { channel, uri: endpoint.uri().clone(), peer, connections, udp_blocked: Arc::default() }
+        let channel = target.connect_lazy_seen(note(peer.clone(), Arc::clone(&connections)));
+        Self { channel, uri: target.uri().clone(), peer, connections, udp_blocked: Arc::default() }
     }
 
     /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
@@ -133,30 +131,10 @@ impl Peer {
     }
 }
 
-/// Connects as tonic does, and notes where to.
-fn connector(
-    endpoint: &Endpoint,
-    peer: Peer,
-    connections: Arc<watch::Sender<u64>>,
-) -> impl tower::Service<
-    Uri,
-    Response = hyper_util::rt::TokioIo<tokio::net::TcpStream>,
-    Error = Box<dyn std::error::Error + Send + Sync>,
-    Future: Send,
-> + Send
-+ 'static {
-    let mut http = HttpConnector::new();
-    http.enforce_http(false);
-    http.set_nodelay(endpoint.get_tcp_nodelay());
-    http.set_keepalive(endpoint.get_tcp_keepalive());
-    http.set_connect_timeout(endpoint.get_connect_timeout());
-    tower::service_fn(move |uri: Uri| {
-        connections.send_modify(|count| *count += 1);
-        let (http, peer) = (http.clone(), peer.clone());
-        async move {
-            let stream = http.oneshot(uri).await?;
-            peer.note(stream.inner().peer_addr()?);
-            Ok(stream)
-        }
-    })
+/// Notes connections, and where they lead.
+fn note(peer: Peer, connections: Arc<watch::Sender<u64>>) -> impl Fn(Seen) + Clone + Send + Sync + 'static {
+    move |seen| match seen {
+        Seen::Begun => connections.send_modify(|count| *count += 1),
+        Seen::Connected(address) => peer.note(address),
+    }
 }

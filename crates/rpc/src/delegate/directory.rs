@@ -5,14 +5,14 @@ use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use pathcall_auth::{Security, TargetError};
 use pathcall_proto::v1::NodeEntry;
 use pathcall_wire::link::Secret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Status;
-use tonic::transport::Endpoint;
 
-use super::registry::{endpoint, follow};
+use super::registry::{controller, follow};
 
 /// Whom a request is passed on to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,12 +90,20 @@ impl Directory {
     ///
     /// # Errors
     /// When this is no address.
-    pub fn of_controller(address: &str) -> Result<Self, tonic::transport::Error> {
-        Ok(Self::followed(endpoint(address)?, None))
+    pub fn of_controller(address: &str) -> Result<Self, TargetError> {
+        Self::secured(address, &Security::default())
+    }
+
+    /// As [`of_controller`](Self::of_controller), at `https://host:port`, with this party's certificate.
+    ///
+    /// # Errors
+    /// When this is no address.
+    pub fn secured(address: &str, security: &Security) -> Result<Self, TargetError> {
+        Ok(Self::followed(controller(address, security)?, None))
     }
 
     /// The same, and this node has a place in it.
-    pub(super) fn followed(controller: Endpoint, node: Option<NodeEntry>) -> Self {
+    pub(super) fn followed(controller: pathcall_auth::Target, node: Option<NodeEntry>) -> Self {
         let directory = Self::default();
         let feed = tokio::spawn(follow(controller, node, directory.clone()));
         Self { _feed: Some(Arc::new(Feed(feed))), ..directory }

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
+use pathcall_auth::{Security, TargetError};
 use pathcall_endpoint::delegate::{self, Context, RequestId};
 use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Request};
 use pathcall_proto::delegate::Method;
@@ -55,6 +56,7 @@ pub struct Handlers {
     node: NodeConfig,
     directory: Directory,
     controller: Option<(String, String)>,
+    security: Security,
     at_once: usize,
     history: History,
     forget: Option<Forget>,
@@ -73,14 +75,9 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
-    /// The controller's address is none.
-    #[error("not the address of a controller: {address}: {source}")]
-    Controller {
-        /// What was given.
-        address: String,
-        /// Why not.
-        source: tonic::transport::Error,
-    },
+    /// The controller can't be connected to by this address.
+    #[error(transparent)]
+    Controller(#[from] TargetError),
     /// A method can have one handler.
     #[error("{0} has two handlers")]
     Twice(&'static str),
@@ -101,6 +98,7 @@ impl Handlers {
             node: NodeConfig::default(),
             directory: Directory::default(),
             controller: None,
+            security: Security::default(),
             at_once: AT_ONCE,
             history: History::default(),
             forget: None,
@@ -124,6 +122,12 @@ impl Handlers {
     /// there. A controller that can't be reached is tried again and again.
     pub fn controller(mut self, address: impl Into<String>, name: impl Into<String>) -> Self {
         self.controller = Some((address.into(), name.into()));
+        self
+    }
+
+    /// The certificate by which it takes its place in the controller's directory.
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
         self
     }
 
@@ -192,8 +196,7 @@ impl Handlers {
             let directory = match self.controller {
                 None => self.directory,
                 Some((address, name)) => {
-                    let controller = registry::endpoint(&address);
-                    let controller = controller.map_err(|source| StartError::Controller { address, source })?;
+                    let controller = registry::controller(&address, &self.security)?;
                     Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
                 }
             };

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pathcall_auth::{Peer, Role, Security, Target, TargetError};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{NodeEntry, NodesReply, NodesRequest};
 use tokio::time::{Instant, sleep, sleep_until};
-use tonic::transport::Endpoint;
 
 use super::directory::Directory;
 
@@ -24,14 +24,16 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 /// For so long after a controller's restart nodes may be missing: longer than they take to register again.
 const MUSTER: Duration = Duration::from_secs(6);
 
-/// The controller's endpoint.
-pub(super) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Error> {
-    let endpoint = Endpoint::from_shared(address.to_owned())?;
-    Ok(endpoint.connect_timeout(ANSWER_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE))
+/// The controller at an address.
+pub(super) fn controller(address: &str, security: &Security) -> Result<Target, TargetError> {
+    let target = security.target(address, Peer::new(Role::Controller))?;
+    Ok(target.endpoint(|endpoint| {
+        endpoint.connect_timeout(ANSWER_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE)
+    }))
 }
 
 /// Holds the place of `node`, if there is one, and keeps the copy, for ever.
-pub(super) async fn follow(controller: Endpoint, node: Option<NodeEntry>, directory: Directory) {
+pub(super) async fn follow(controller: Target, node: Option<NodeEntry>, directory: Directory) {
     let mut client = ControllerClient::new(controller.connect_lazy());
     let mut copy = Copy::default();
     let mut pause = PAUSE.0;

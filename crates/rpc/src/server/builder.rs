@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::{Security, TargetError};
 use pathcall_endpoint::driver::link::{Link, Sharing};
 pub use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
@@ -56,7 +57,8 @@ pub struct Builder {
     data_address: Option<SocketAddr>,
     rows: u32,
     key_memory: usize,
-    authenticate: bool,
+    authenticate: Option<bool>,
+    security: Security,
     lease: Duration,
     shared_memory: bool,
     handlers: Option<Serving>,
@@ -75,14 +77,9 @@ pub enum BuildError {
     /// The manifests do not fit together.
     #[error(transparent)]
     Manifest(#[from] Disagreement),
-    /// The controller's address is none.
-    #[error("not the address of a controller: {address}: {source}")]
-    Controller {
-        /// What was given.
-        address: String,
-        /// Why not.
-        source: tonic::transport::Error,
-    },
+    /// The controller can't be connected to by this address.
+    #[error(transparent)]
+    Controller(#[from] TargetError),
     /// No UDP port for an application's map frames.
     #[error("no UDP port for {app} on {address}: {source}")]
     Bind {
@@ -127,7 +124,8 @@ impl Builder {
             data_address: None,
             rows: ROWS,
             key_memory: KEY_MEMORY,
-            authenticate: false,
+            authenticate: None,
+            security: Security::default(),
             lease: LEASE,
             shared_memory: true,
             handlers: None,
@@ -191,11 +189,18 @@ impl Builder {
     }
 
     /// Whether frames, of maps and of the pool, carry tokens: a keyed hash by which elements, server and callers know each
-    /// other's frames, and drop those of anybody else. Off unless given; it takes time for every frame.
-    /// Callers need not be told: the key comes with their grant when they join, over the gRPC
-    /// connection, which TLS has to protect.
+    /// other's frames, and drop those of anybody else. On where the server has [certificates](Self::security), else off, unless
+    /// given; it takes time for every frame. Callers need not be told: the key comes with their grant when they join, over
+    /// the gRPC connection. Keys cross a network by TLS only: who joins by another connection from another host is refused.
     pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
-        self.authenticate = authenticate;
+        self.authenticate = Some(authenticate);
+        self
+    }
+
+    /// The server's certificate, by which it registers with the controller, and who may do what: callers that show a
+    /// certificate, if the service's TLS asks for one, have to be allowed to join the application, too.
+    pub fn security(mut self, security: Security) -> Self {
+        self.security = security;
         self
     }
 
@@ -266,13 +271,13 @@ impl Builder {
     pub fn build(self) -> BoxFuture<Server, BuildError> {
         Box::pin(async move {
             let controller = match &self.controller {
-                Some(address) => Some(Controller::new(address)?),
+                Some(address) => Some(Controller::new(address, &self.security)?),
                 None => None,
             };
             let mut applications = BTreeMap::new();
             let mut registrations = JoinSet::new();
             for (name, application) in self.catalogue.applications()?.into_iter().filter(|_| self.maps) {
-                let key = if self.authenticate { Some(draw_key(name)?) } else { None };
+                let key = if self.authenticates() { Some(draw_key(name)?) } else { None };
                 let hosted = Hosted::new(application, self.bind(name)?, self.lease, key, self.rows, self.key_memory);
                 if let Some(controller) = &controller {
                     let owner = Owner::new(controller.clone(), Arc::clone(&hosted), self.advertise.clone());
@@ -296,10 +301,16 @@ impl Builder {
                 closed,
                 admitted_for: self.admitted_for,
                 habits: self.habits,
+                guard: self.security.guard(),
+                security: self.security,
                 _registrations: registrations,
             };
             Ok(Server { inner: Arc::new(inner) })
         })
+    }
+
+    fn authenticates(&self) -> bool {
+        self.authenticate.unwrap_or(self.security.credentials().is_some())
     }
 
     fn bind(&self, app: &'static str) -> Result<Link, BuildError> {
@@ -321,7 +332,7 @@ impl Builder {
             name: self.pool.clone().unwrap_or_else(|| services.into_iter().collect::<Vec<_>>().join(",")),
             workers: workers.unwrap_or(WORKERS),
             begun_max: workers.unwrap_or(BEGUN_MAX),
-            authenticate: self.authenticate,
+            authenticate: self.authenticates(),
             service_address: self.advertise.clone(),
             // The port is an application's, if it is given.
             data_address: self.data_address.map(|address| SocketAddr::new(address.ip(), 0)),

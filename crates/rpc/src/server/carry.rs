@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pathcall_auth::caller;
 use pathcall_endpoint::driver::carrier::{BATCHES_WAITING, Carrier};
 use pathcall_endpoint::driver::server::Feed;
 use pathcall_proto::v1::{CarryReply, CarryRequest};
@@ -26,11 +27,12 @@ pub(super) async fn carry(
     request: Request<Streaming<CarryRequest>>,
 ) -> Result<Response<Carried>, Status> {
     let mut closed = inner.closed.subscribe();
-    let mut stream = request.into_inner();
+    let (_, extensions, mut stream) = request.into_parts();
     let first = crate::awake::timeout(FIRST_TIMEOUT, stream.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("nobody said whose frames are to be carried"))??;
     let CarryRequest { application, endpoint, incarnation, session, .. } =
         first.ok_or_else(|| Status::invalid_argument("the stream ended before it said whose frames it carries"))?;
+    caller::check(&extensions, &application)?;
     let unknown = || Status::failed_precondition(format!("endpoint {endpoint} has not joined {application:?}"));
     let hosted = inner.applications.get(application.as_str()).ok_or_else(unknown)?;
     let session = hosted.sessions.find(&session)?;

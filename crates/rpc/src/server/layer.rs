@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use http::HeaderMap;
 use http_body_util::{BodyExt, Limited};
+use pathcall_auth::Certificate;
 use pathcall_endpoint::map::Key;
 use pathcall_proto::manifest::{Kind, Method};
 use pathcall_proto::v1::peer_server::{PeerServer, SERVICE_NAME};
@@ -84,6 +85,9 @@ impl<S: Services> Service<http::Request<Body>> for Layered<S> {
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         let path = request.uri().path();
         if path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME)).is_some_and(|m| m.starts_with('/')) {
+            if let Err(status) = self.inner.guard.check(&mut request, Certificate::Optional) {
+                return Box::pin(async move { Ok(status.into_http()) });
+            }
             let joined = self.peer.call(request);
             return Box::pin(async move {
                 match joined.await {

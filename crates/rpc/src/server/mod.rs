@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use self::admission::{Admission, Credentials};
+use pathcall_auth::{Guard, Security};
 pub use pathcall_endpoint::driver::carrier::CarriedStats;
 pub use pathcall_endpoint::map::server::ServerStats;
 use pathcall_proto::manifest::Manifest;
@@ -98,6 +99,9 @@ struct Inner {
     admitted_for: Duration,
     /// How they are called for who does not speak Pathcall.
     habits: Habits,
+    /// Who may do what, by certificates.
+    security: Security,
+    guard: Guard,
     /// True when the server is to end: all members are let go then.
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.

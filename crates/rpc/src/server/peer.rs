@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::caller;
 use pathcall_endpoint::driver::node::Transport;
 use pathcall_endpoint::map::CallError;
 use pathcall_endpoint::map::server::{Joined, Member, Permissions};
@@ -25,6 +26,7 @@ use pathcall_proto::v1::{
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::books;
@@ -66,8 +68,13 @@ impl Peer for PeerService {
                 "the caller's address is not known here: callers join over TCP, and the layer belongs on the server",
             ));
         };
+        caller::check(request.extensions(), &request.get_ref().application)?;
+        let keys_may_go = self.keys_may_go(&request);
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.application(&request.application, request.filter_digest)?;
+        if hosted.authenticates() {
+            keys_may_go?;
+        }
         let Ok(port) = u16::try_from(request.udp_port) else {
             return Err(Status::invalid_argument(format!("{} is not a UDP port", request.udp_port)));
         };
@@ -78,6 +85,7 @@ impl Peer for PeerService {
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitReply>, Status> {
+        caller::check(request.extensions(), &request.get_ref().application)?;
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.hosted(&request.application)?;
         let Ok(session) = hosted.sessions.find(&request.session) else {
@@ -101,6 +109,7 @@ impl Peer for PeerService {
     }
 
     async fn give_up(&self, request: Request<GiveUpRequest>) -> Result<Response<GiveUpReply>, Status> {
+        caller::check(request.extensions(), &request.get_ref().application)?;
         let GiveUpRequest { application, filter_digest, session, .. } = request.into_inner();
         let hosted = self.application(&application, filter_digest)?;
         // Of a caller that is gone it is nothing.
@@ -111,6 +120,7 @@ impl Peer for PeerService {
     }
 
     async fn name(&self, request: Request<NameRequest>) -> Result<Response<NameReply>, Status> {
+        caller::check(request.extensions(), &request.get_ref().application)?;
         let NameRequest { application, filter_digest, server_incarnation, keys, session } = request.into_inner();
         let hosted = self.application(&application, filter_digest)?;
         if hosted.incarnation != server_incarnation {
@@ -122,6 +132,7 @@ impl Peer for PeerService {
     }
 
     async fn open_book(&self, request: Request<OpenBookRequest>) -> Result<Response<OpenBookReply>, Status> {
+        caller::check(request.extensions(), &request.get_ref().application)?;
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let OpenBookRequest { application, filter_digest, method } = request;
         let method = self.method(&application, &method)?;
@@ -130,6 +141,7 @@ impl Peer for PeerService {
     }
 
     async fn apply(&self, request: Request<ApplyRequest>) -> Result<Response<ApplyReply>, Status> {
+        caller::check(request.extensions(), &request.get_ref().application)?;
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.application(&request.application, request.filter_digest)?;
         let method = self.method(&request.application, &request.method)?;
@@ -161,6 +173,10 @@ impl Peer for PeerService {
         let Some(remote) = request.remote_addr() else {
             return Err(Status::failed_precondition("the caller's address is not known here: callers follow over TCP"));
         };
+        caller::check(request.extensions(), pool.name())?;
+        if pool.authenticates() {
+            self.keys_may_go(&request)?;
+        }
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let FollowPoolRequest { udp_port, incarnation, method } = request;
         let Some(port) = u16::try_from(udp_port).ok().filter(|port| *port > 0) else {
@@ -180,6 +196,17 @@ impl Peer for PeerService {
 }
 
 impl PeerService {
+    /// Whether keys of tokens may go by the request's connection.
+    fn keys_may_go<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let tls = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>().is_some();
+        match self.inner.security.keys_may_go(request.remote_addr(), tls) {
+            true => Ok(()),
+            false => Err(Status::failed_precondition(
+                "frames carry tokens here, and their key does not cross a network in the clear: connect by TLS",
+            )),
+        }
+    }
+
     fn hosted(&self, name: &str) -> Result<&Arc<Hosted>, Status> {
         self.inner.applications.get(name).ok_or_else(|| lacks(name))
     }

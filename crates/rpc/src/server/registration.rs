@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pathcall_auth::{Peer, Role, Security, Target};
 use pathcall_proto::LAPSES_IN_MS;
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{
@@ -16,7 +17,7 @@ use pathcall_proto::v1::{
     ReleaseEndpointRequest,
 };
 use tokio::sync::Semaphore;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
 use super::builder::BuildError;
@@ -43,21 +44,22 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(super) struct Controller {
     address: Arc<str>,
-    endpoint: Endpoint,
+    target: Target,
     client: ControllerClient<Channel>,
     unanswered: Arc<Semaphore>,
 }
 
 impl Controller {
-    pub(super) fn new(address: &str) -> Result<Self, BuildError> {
-        let endpoint = Endpoint::from_shared(address.to_owned())
-            .map_err(|source| BuildError::Controller { address: address.into(), source })?
-            .connect_timeout(ANSWER_TIMEOUT)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .keep_alive_timeout(KEEP_ALIVE);
-        let client = ControllerClient::new(endpoint.connect_lazy());
+    pub(super) fn new(address: &str, security: &Security) -> Result<Self, BuildError> {
+        let target = security.target(address, Peer::new(Role::Controller))?.endpoint(|endpoint| {
+            endpoint
+                .connect_timeout(ANSWER_TIMEOUT)
+                .http2_keep_alive_interval(KEEP_ALIVE)
+                .keep_alive_timeout(KEEP_ALIVE)
+        });
+        let client = ControllerClient::new(target.connect_lazy());
         let unanswered = Arc::new(Semaphore::new(UNANSWERED_MAX));
-        Ok(Self { address: address.into(), endpoint, client, unanswered })
+        Ok(Self { address: address.into(), target, client, unanswered })
     }
 
     /// Registers a caller with the element.
@@ -107,7 +109,7 @@ impl Controller {
 
     /// The address of this host that the controller is reached from.
     pub(super) async fn reached_from(&self) -> io::Result<IpAddr> {
-        let uri = self.endpoint.uri();
+        let uri = self.target.uri();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let mut found = tokio::net::lookup_host((host, uri.port_u16().unwrap_or(80))).await?;
         let controller = found.next().ok_or(io::ErrorKind::NotFound)?;

@@ -159,8 +159,11 @@ impl Middle {
     async fn start(free: SocketAddr, config: pathcall_element::Config) -> Result<Self> {
         let interfaces = config.xdp.len();
         let listener = pathcall_control::bind(free).await?;
-        let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await?;
-        let config = config.controller(Some(controller.url()));
+        // The bed is a network of its own.
+        let security = pathcall_control::Security::default().insecure(true);
+        let settings = pathcall_control::Config::default().security(security.clone());
+        let controller = pathcall_control::serve(listener, settings).await?;
+        let config = config.controller(Some(controller.url())).security(security);
         let element = pathcall_element::run(config).await?;
         let native = element.attached().iter().filter(|attached| attached.native).count();
         ensure!(native == interfaces, "the XDP program is on {native} of {interfaces} interfaces, natively");

@@ -105,6 +105,16 @@ pub struct PoolStats {
 }
 
 impl Pooled {
+    /// The pool's name.
+    pub(super) fn name(&self) -> &str {
+        &self.shared.terms.name
+    }
+
+    /// Whether its frames carry tokens.
+    pub(super) fn authenticates(&self) -> bool {
+        self.shared.terms.authenticate
+    }
+
     pub(super) fn new(
         terms: Terms,
         catalogue: Catalogue,

@@ -1,0 +1,226 @@
+//! A whole system whose control connections show certificates: calls go by the element with tokens, keys never cross the network
+//! in the clear, and certificates are renewed while calls are made.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+
+use pathcall_auth::{Access, Credentials, Incoming, Peer, Role, Security};
+use pathcall_proto::v1::controller_client::ControllerClient;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_proto::v1::{FollowPoolRequest, PoolView, StatusRequest, TokenKey};
+use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::HANG;
+use pathcall_test_support::certificates::Authority;
+use pathcall_test_support::service::{Handlers, counts, join, note, str_int, until};
+use pathcall_test_support::store::{Handler, STORE};
+use pathcall_test_support::stubs::store_client::StoreClient;
+use pathcall_test_support::stubs::store_server::StoreServer;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::words_server::WordsServer;
+use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::transport::server::TcpIncoming;
+
+use crate::apart::is_alone;
+
+const CALLS: i64 = 20;
+
+/// Who shows what; nobody shows anything, where there is none.
+#[derive(Clone, Default)]
+struct Shown {
+    controller: Security,
+    element: Security,
+    server: Security,
+    caller: Security,
+    operator: Security,
+}
+
+impl Shown {
+    /// Certificates in files of a folder.
+    fn files(authority: &Authority, folder: &Path) -> Self {
+        let of = |role: Role| Security::new(authority.files(folder, role, role.name()), Access::default());
+        let [controller, element, server] = [Role::Controller, Role::Element, Role::Server].map(of);
+        let [caller, operator] = [Role::Caller, Role::Operator].map(of);
+        Self { controller, element, server, caller, operator }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Credentials> {
+        [&self.controller, &self.element, &self.server, &self.caller, &self.operator]
+            .into_iter()
+            .filter_map(|one| one.credentials())
+    }
+}
+
+struct System {
+    controller: pathcall_control::Handle,
+    _element: pathcall_element::Handle,
+    server: Server,
+    url: String,
+    shown: Shown,
+    _serving: JoinSet<Result<(), tonic::transport::Error>>,
+}
+
+impl System {
+    async fn start(shown: Shown) -> Self {
+        let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let config = pathcall_control::Config::default().security(shown.controller.clone());
+        let controller = pathcall_control::serve(pathcall_control::bind(free).await.unwrap(), config).await.unwrap();
+        let config = pathcall_element::Config::default().data(free).control(free).controller(Some(controller.url()));
+        // What crosses the network is looked at: not what crosses memory.
+        let config = config.shared_memory(false).security(shown.element.clone());
+        let element = pathcall_element::run(config).await.unwrap();
+        let mut known = element.registration();
+        let registered = known.wait_for(|known| matches!(known, pathcall_element::Registration::Known { .. }));
+        timeout(HANG, registered).await.expect("the element is known").unwrap();
+
+        let listener = TcpListener::bind(free).await.unwrap();
+        let url = format!("{}://{}", shown.server.scheme(), listener.local_addr().unwrap());
+        let builder =
+            Server::builder(&PATHCALL).manifest(&STORE).security(shown.server.clone()).authenticate_frames(true);
+        let builder = builder.controller(controller.url()).advertise(url.clone()).data_address(free);
+        let server = builder.shared_memory(false).build().await.unwrap();
+        let services = tonic::transport::Server::builder()
+            .layer(server.layer())
+            .add_service(WordsServer::new(Handlers(Default::default())))
+            .add_service(StoreServer::new(Handler::new("one")));
+        let mut serving = JoinSet::new();
+        match shown.server.credentials() {
+            Some(credentials) => {
+                serving.spawn(services.serve_with_incoming(Incoming::new(listener, credentials.clone())))
+            }
+            None => serving.spawn(services.serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))),
+        };
+        until(|| server.pool_stats().is_some_and(|pool| pool.servers == 1)).await;
+        Self { controller, _element: element, server, url, shown, _serving: serving }
+    }
+
+    async fn channel(&self) -> Channel {
+        let mut builder = Channel::builder(self.url.clone(), &PATHCALL).unwrap().manifest(&STORE).shared_memory(false);
+        if let Some(credentials) = self.shown.caller.credentials() {
+            builder = builder.credentials(credentials.clone());
+        }
+        timeout(HANG, builder.connect()).await.expect("it connects").unwrap()
+    }
+
+    /// What a caller is told when it connects by itself: the keys of map's and of clone's frames.
+    async fn keys(&self) -> Vec<TokenKey> {
+        let channel = self.shown.caller.target(&self.url, Peer::new(Role::Server)).unwrap().connect().await.unwrap();
+        let mut peer = PeerClient::new(channel);
+        let joined = peer.join(join("/rpctest.Words/Reduce")).await.unwrap().into_inner().message().await.unwrap();
+        let follow = FollowPoolRequest { udp_port: 9, incarnation: 5, method: "/rpctest.Store/Get".into() };
+        let view: Option<PoolView> = peer.follow_pool(follow).await.unwrap().into_inner().message().await.unwrap();
+        let keys = [joined.unwrap().token_key, view.unwrap().pool.unwrap().token_key];
+        keys.into_iter().map(|key| key.expect("frames carry tokens")).collect()
+    }
+}
+
+/// Calls of both kinds, each with the right answer: `before` of them were counted before.
+async fn call(channel: &Channel, before: i64) {
+    let (mut words, mut store) = (WordsClient::new(channel.clone()), StoreClient::new(channel.clone()));
+    for n in 0..CALLS {
+        timeout(HANG, words.reduce(counts(&[("a", 1)], ""))).await.unwrap().unwrap();
+        assert_eq!(
+            timeout(HANG, store.get(note(&n.to_string()))).await.unwrap().unwrap().into_inner().text,
+            n.to_string()
+        );
+    }
+    let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
+    let found = timeout(HANG, words.query(wanted)).await.unwrap().unwrap().into_inner();
+    assert_eq!(found.kvs, Some(str_int(&[("a", before + CALLS)])));
+}
+
+#[tokio::test]
+async fn calls_with_certificates_go_by_the_element_and_carry_tokens() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let system = System::start(Shown::files(&authority, folder.path())).await;
+    let channel = system.channel().await;
+    call(&channel, 0).await;
+    let operator = system.shown.operator.target(&system.controller.url(), Peer::new(Role::Controller)).unwrap();
+    let status =
+        ControllerClient::new(operator.connect().await.unwrap()).status(StatusRequest {}).await.unwrap().into_inner();
+    let words = status.applications.iter().find(|application| application.name == "T-WORDS").unwrap();
+    assert!(words.authenticated && words.memory.is_some(), "{words:?}");
+    assert!(status.pools[0].authenticated, "{:?}", status.pools);
+    assert!(system.server.stats().iter().any(|application| application.name == "T-WORDS" && application.element));
+}
+
+#[tokio::test]
+async fn calls_do_not_fail_while_all_certificates_are_renewed() {
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let system = System::start(Shown::files(&authority, folder.path())).await;
+    let lasting = system.channel().await;
+    call(&lasting, 0).await;
+    for round in 1..=10 {
+        for role in [Role::Controller, Role::Element, Role::Server, Role::Caller, Role::Operator] {
+            authority.write(folder.path(), role, role.name());
+        }
+        system.shown.all().for_each(Credentials::look);
+        call(&lasting, (2 * round - 1) * CALLS).await;
+        call(&system.channel().await, 2 * round * CALLS).await;
+    }
+}
+
+/// What crosses the loopback until it is ended.
+struct Capture {
+    tcpdump: Child,
+    file: tempfile::TempPath,
+}
+
+impl Capture {
+    async fn start() -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        let mut command = Command::new("tcpdump");
+        // Everything, as it was sent, with room for what comes while the machine stands still.
+        command.args(["-i", "lo", "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w"]).arg(&file);
+        let mut tcpdump = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("tcpdump is installed");
+        let mut said = BufReader::new(tcpdump.stderr.take().expect("piped")).lines();
+        while let Some(line) = timeout(HANG, said.next_line()).await.expect("it begins").unwrap() {
+            if line.contains("listening on lo") {
+                return Self { tcpdump, file };
+            }
+            assert!(line.starts_with("tcpdump: "), "{line}");
+        }
+        panic!("tcpdump does not begin: it takes root");
+    }
+
+    /// All that was sent until now.
+    async fn end(mut self) -> Vec<u8> {
+        let pid = rustix::process::Pid::from_raw(self.tcpdump.id().expect("it runs").try_into().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        timeout(HANG, self.tcpdump.wait()).await.expect("it ends").unwrap();
+        std::fs::read(&self.file).unwrap()
+    }
+}
+
+/// How often words of these keys are in it.
+fn found(captured: &[u8], keys: &[TokenKey]) -> usize {
+    let words: Vec<_> = keys.iter().flat_map(|key| [key.k0.to_le_bytes(), key.k1.to_le_bytes()]).collect();
+    captured.windows(8).filter(|window| words.iter().any(|word| word == window)).count()
+}
+
+/// Only what this process sends is looked at: it is alone.
+#[tokio::test]
+async fn keys_of_tokens_are_seen_on_the_network_without_certificates_only() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("PATHCALL_ROOT_TESTS").is_none(), "capturing takes root");
+        return;
+    }
+    if !is_alone("secured::keys_of_tokens_are_seen_on_the_network_without_certificates_only") {
+        return;
+    }
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    for (shown, clear) in [(Shown::default(), true), (Shown::files(&authority, folder.path()), false)] {
+        let capture = Capture::start().await;
+        let system = System::start(shown).await;
+        call(&system.channel().await, 0).await;
+        let keys = system.keys().await;
+        let captured = capture.end().await;
+        assert!(captured.len() > 10_000, "{} bytes", captured.len());
+        assert_eq!(found(&captured, &keys) > 0, clear, "{} times", found(&captured, &keys));
+    }
+}
