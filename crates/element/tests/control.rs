@@ -139,7 +139,7 @@ async fn configurations_that_cannot_work_are_refused() {
     let error = run(config().data(elsewhere)).await.unwrap_err().to_string();
     assert_eq!(error, "192.0.2.1 is not an address of this machine: choose one with --data");
 
-    for got in ["", "localhost", "http://", "127.0.0.1:7700", "https://127.0.0.1:7700"] {
+    for got in ["", "localhost", "http://", "127.0.0.1:7700", "ftp://127.0.0.1:7700"] {
         let error = run(config().controller(Some(got.into()))).await.unwrap_err().to_string();
         let expected = "expected http://host:port, as in http://127.0.0.1:7700";
         assert_eq!(error, format!("controller address {got:?}: {expected}"));

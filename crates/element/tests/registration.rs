@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{World, config, world_of};
-use pathcall_element::{Registration, run};
+use pathcall_element::{Registration, Security, run};
 use pathcall_proto::v1::controller_server::{Controller, ControllerServer};
 use pathcall_proto::v1::{
     ApplicationGrant, ElementGrant, EndpointEntry, EndpointGrant, InstallPoolRequest, LookupReply, LookupRequest,
@@ -181,7 +181,8 @@ async fn the_advertised_address_is_what_the_controller_is_told() {
     let all = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let advertise = Some(Ipv4Addr::new(192, 0, 2, 9).into());
     let controller_url = Some(format!("http://{addr}"));
-    let element = run(config().data(all).control(all).advertise(advertise).controller(controller_url));
+    let all = config().data(all).control(all).security(Security::default().insecure(true));
+    let element = run(all.advertise(advertise).controller(controller_url));
     let element = element.await.unwrap();
     let asked = tokio::time::timeout(HANG, controller.registrations.recv()).await.expect("in time").unwrap();
     assert_eq!(asked.0.data_address, format!("192.0.2.9:{}", element.data_addr().port()));

@@ -221,7 +221,7 @@ async fn a_port_in_use_is_said() {
     assert!(error.starts_with("no UDP port for T-ELECT on 127.0.0.1:"), "{error}");
     assert!(error.contains("in use"), "{error}");
     let error = Server::builder(&PATHCALL).controller("not a uri").build().await.unwrap_err().to_string();
-    assert!(error.starts_with("not the address of a controller: not a uri"), "{error}");
+    assert!(error.starts_with("controller address \"not a uri\": expected http://host:port"), "{error}");
 }
 
 #[tokio::test]

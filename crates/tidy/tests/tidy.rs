@@ -10,6 +10,7 @@ const LONG: [(&str, &str); 1] = [("crates/wire/src/mutant.rs", "one list: a mist
 const LAYERS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("shm", &[]),
+    ("auth", &[]),
     ("sandbox", &[]),
     ("console", &[]),
     ("plot", &[]),
@@ -23,14 +24,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("place", &["wire", "shm", "endpoint"]),
     ("place-c", &["wire", "place"]),
     ("build", &["proto", "place"]),
-    ("control", &["wire", "proto"]),
+    ("control", &["wire", "proto", "auth"]),
     ("xdp", &["wire", "program", "function"]),
-    ("live", &["wire", "proto", "function", "xdp"]),
-    ("element", &["wire", "proto", "program", "endpoint", "xdp"]),
-    ("rpc", &["wire", "proto", "endpoint", "place"]),
+    ("live", &["wire", "proto", "auth", "function", "xdp"]),
+    ("element", &["wire", "proto", "auth", "program", "endpoint", "xdp"]),
+    ("rpc", &["wire", "proto", "auth", "endpoint", "place"]),
     ("conformance", &["wire", "program", "function"]),
     ("sim", &["wire", "program", "endpoint", "function", "place"]),
-    ("pathcall", &["proto", "rpc"]),
+    ("pathcall", &["proto", "auth", "rpc"]),
     ("demo", &["console", "place", "plot", "testbed"]),
 ];
 /// The command, which stands on all of them, and what only tests use.

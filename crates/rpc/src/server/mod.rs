@@ -42,6 +42,8 @@ use pathcall_proto::manifest::Manifest;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
+use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+use tonic::{Request, Status};
 
 pub use self::builder::{BuildError, Builder};
 use self::hosted::Hosted;
@@ -106,6 +108,19 @@ struct Inner {
     closed: watch::Sender<bool>,
     /// Keep the registrations; end with the server.
     _registrations: JoinSet<()>,
+}
+
+impl Inner {
+    /// Whether keys of tokens may go by the request's connection.
+    fn keys_may_go<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let tls = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>().is_some();
+        match self.security.keys_may_go(request.remote_addr(), tls) {
+            true => Ok(()),
+            false => Err(Status::failed_precondition(
+                "frames carry tokens here, and their key does not cross a network in the clear: connect by TLS",
+            )),
+        }
+    }
 }
 
 /// An application as its server sees it.

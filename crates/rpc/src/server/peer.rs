@@ -26,7 +26,6 @@ use pathcall_proto::v1::{
 use pathcall_proto::v1::{NodeReply, NodeRequest};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::books;
@@ -69,7 +68,7 @@ impl Peer for PeerService {
             ));
         };
         caller::check(request.extensions(), &request.get_ref().application)?;
-        let keys_may_go = self.keys_may_go(&request);
+        let keys_may_go = self.inner.keys_may_go(&request);
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let hosted = self.application(&request.application, request.filter_digest)?;
         if hosted.authenticates() {
@@ -175,7 +174,7 @@ impl Peer for PeerService {
         };
         caller::check(request.extensions(), pool.name())?;
         if pool.authenticates() {
-            self.keys_may_go(&request)?;
+            self.inner.keys_may_go(&request)?;
         }
         let (credentials, request) = (Credentials::of(&request), request.into_inner());
         let FollowPoolRequest { udp_port, incarnation, method } = request;
@@ -196,17 +195,6 @@ impl Peer for PeerService {
 }
 
 impl PeerService {
-    /// Whether keys of tokens may go by the request's connection.
-    fn keys_may_go<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let tls = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>().is_some();
-        match self.inner.security.keys_may_go(request.remote_addr(), tls) {
-            true => Ok(()),
-            false => Err(Status::failed_precondition(
-                "frames carry tokens here, and their key does not cross a network in the clear: connect by TLS",
-            )),
-        }
-    }
-
     fn hosted(&self, name: &str) -> Result<&Arc<Hosted>, Status> {
         self.inner.applications.get(name).ok_or_else(|| lacks(name))
     }

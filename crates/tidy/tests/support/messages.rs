@@ -5,9 +5,9 @@
 use super::tree::{read, tracked};
 
 /// Crates whose errors users meet.
-const MET: [&str; 18] = [
-    "build", "cli", "console", "control", "demo", "element", "endpoint", "function", "live", "pathcall", "place",
-    "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
+const MET: [&str; 19] = [
+    "auth", "build", "cli", "console", "control", "demo", "element", "endpoint", "function", "live", "pathcall",
+    "place", "plot", "program", "rpc", "sandbox", "shm", "testbed", "xdp",
 ];
 
 /// A message on the page, with the code beside it if there is one.
