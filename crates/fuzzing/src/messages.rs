@@ -1,33 +1,46 @@
 //! Frames of messages between nodes: the input is a sequence of frames, each after its length, and time passes
-//! between them. Numbers that nobody can guess are put in right, so that the fuzzer gets past the doors. No panic,
-//! memory within its bounds, answers bounded by what was asked.
+//! between them. Numbers that nobody can guess are put in right, and so is the token where the node has a key, so that the
+//! fuzzer gets past the doors. No panic, memory within its bounds, answers bounded by what was asked, and nothing without
+//! the right token changes anything.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use pathcall_endpoint::messages::{Config, Event, Messages};
-use pathcall_wire::Instant;
-use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind};
+use pathcall_wire::base::TOKEN_LEN;
+use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind, token};
+use pathcall_wire::{Instant, TokenKey};
 
 /// Bytes that may wait for their other parts.
 const MEMORY: usize = 1 << 20;
 
+const KEY: TokenKey = TokenKey::new([3, 4]);
+
 /// Takes one input.
 pub fn run(data: &[u8]) {
+    let (signed, data) = data.split_first().map_or((0, data), |(first, rest)| (*first, rest));
+    let signing = (signed & 1 == 1).then_some(&KEY);
+    let seal = |mut frame: Vec<u8>| {
+        let len = frame.len();
+        frame.resize(len + TOKEN_LEN, 0);
+        token::seal(signing, &mut frame, len).to_vec()
+    };
     let from = SocketAddr::from(([10, 0, 0, 1], 7000));
-    let mut node = Messages::new(Config { memory: MEMORY, session_parts: 50, ..Config::new(1, [1, 2]) });
+    let mut node =
+        Messages::new(Config { memory: MEMORY, session_parts: 50, key: signing.copied(), ..Config::new(1, [1, 2]) });
     let (mut now, mut rest, mut sent) = (Instant(1), data, Vec::new());
     let (mut key, mut session) = (0u64, 0u64);
     let (mut frames, mut arrived) = (0, 0);
     node.send(now, from, b"head", &Bytes::from_static(&[7; 3000]));
     let hello = GreetingRepr::new(MessageKind::Hello, 2, 9, 0).bytes();
-    node.handle(now, from, &hello, false, &mut |_, frame| sent.push(frame.to_vec()));
+    node.handle(now, from, &seal(hello.to_vec()), false, &mut |_, frame| sent.push(frame.to_vec()));
     while let Some(([op, len], after)) = rest.split_first_chunk() {
         let (bytes, after) = after.split_at(after.len().min((*len).into()));
         rest = after;
         node.poll(now, &mut |_, frame| sent.push(frame.to_vec()));
         for frame in sent.drain(..) {
+            assert!(token::admits(signing, &frame), "what is sent has its token");
             match MessageFrame::parse(&frame).expect("what is sent is a frame") {
                 MessageFrame::Welcome(welcome) => key = welcome.key,
                 MessageFrame::Hello(hello) => session = hello.session,
@@ -43,6 +56,15 @@ pub fn run(data: &[u8]) {
             if op & 1 == 0 { (key, 4..12) } else { (session, if op & 2 == 0 { 4..12 } else { 16..24 }) };
         if let Some(place) = frame.get_mut(at) {
             place.copy_from_slice(&numbers.to_be_bytes());
+        }
+        let before = (node.stats(), node.sessions(), node.deadline());
+        if signing.is_some() && frame.len() >= 4 {
+            node.handle(now, from, &frame, true, &mut |_, _| panic!("a frame without a token is answered"));
+            let stats = node.stats();
+            let refused = stats.unauthenticated == before.0.unauthenticated + 1;
+            let unchanged = pathcall_endpoint::messages::Stats { unauthenticated: before.0.unauthenticated, ..stats };
+            assert!(refused && (unchanged, node.sessions(), node.deadline()) == before, "it has an effect");
+            frame = seal(frame);
         }
         frames += 1;
         node.handle(now, from, &frame, op & 8 != 0, &mut |_, frame| sent.push(frame.to_vec()));

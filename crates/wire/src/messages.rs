@@ -11,8 +11,13 @@
 //! A session is one way. Its sender draws its number anew whenever it begins one, and a receiver that has
 //! started anew knows none: so no part is ever taken for one of another session, and a message arrives at most
 //! once, whatever restarts. A welcome is as long as its hello: nobody gains by a wrong sender.
+//!
+//! Nodes have a key or none, and each of their frames a token at its end, or none: [`token`].
+
+pub mod token;
 
 use crate::Error;
+use crate::base::TOKEN_LEN;
 use crate::header::header;
 
 /// First two bytes: "PM".
@@ -21,6 +26,10 @@ pub const MAGIC: u16 = 0x504d;
 pub const VERSION: u8 = 1;
 /// Bytes of a message in each part, but for the last.
 pub const PART: usize = 1344;
+/// The same of parts with tokens.
+pub const SIGNED_PART: usize = PART - TOKEN_LEN;
+/// Bit of a frame's kind: a token follows all else.
+pub const TOKEN: u8 = 0x80;
 /// Acknowledgements of one frame at most.
 pub const ACKS_MAX: usize = 64;
 
@@ -40,9 +49,10 @@ header! {
     reserved (set_reserved): u32, 4;
     /// The node that says it.
     node (set_node): u64, 8;
-    /// Drawn by the sender of messages for this session.
+    /// Drawn by the sender of messages for this session. In a hello of a connection by TCP: drawn for this connection,
+    /// by one who has a key; 0: it has none.
     session (set_session): u64, 16;
-    /// Drawn by their receiver; 0 in a hello.
+    /// Drawn by their receiver; 0 in a hello, and of a connection the port that its sender listens at.
     key (set_key): u64, 24;
 }
 
@@ -64,7 +74,7 @@ header! {
     seq (set_seq): u32, 12;
     /// Which message of the session.
     message (set_message): u32, 16;
-    /// Where in the message these bytes belong: a multiple of [`PART`].
+    /// Where in the message these bytes belong: a multiple of [`PART`], or of [`SIGNED_PART`] in a frame with a token.
     offset (set_offset): u32, 20;
     /// Bytes of the message.
     total (set_total): u32, 24;
@@ -120,7 +130,7 @@ pub enum MessageFrame<'a> {
 }
 
 impl<'a> MessageFrame<'a> {
-    /// The frame of these bytes.
+    /// The frame of these bytes, without its token if it has one: whether that is right is for [`token::admits`] to say.
     ///
     /// # Errors
     /// The first thing found wrong.
@@ -135,10 +145,15 @@ impl<'a> MessageFrame<'a> {
         if version != VERSION {
             return Err(Error::Version(version));
         }
-        match kind {
+        let (bytes, longest) = match bytes.split_last_chunk::<TOKEN_LEN>() {
+            _ if kind & TOKEN == 0 => (bytes, PART),
+            Some((bytes, _)) => (bytes, SIGNED_PART),
+            None => return Err(Error::Short { expected: 4 + TOKEN_LEN, got: bytes.len() }),
+        };
+        match kind & !TOKEN {
             1 => Ok(Self::Hello(greeting(bytes)?)),
             2 => Ok(Self::Welcome(greeting(bytes)?)),
-            3 => part(bytes),
+            3 => part(bytes, longest),
             4 => acks(bytes),
             5 => Ok(Self::Gone(greeting(bytes)?)),
             _ => Err(Error::Value { field: "kind", value: kind.into() }),
@@ -152,18 +167,19 @@ fn greeting(bytes: &[u8]) -> Result<GreetingRepr, Error> {
     if view.reserved() != 0 {
         return Err(Error::Value { field: "reserved", value: view.reserved().into() });
     }
-    Ok(view.repr())
+    Ok(GreetingRepr { kind: view.kind() & !TOKEN, ..view.repr() })
 }
 
-fn part(bytes: &[u8]) -> Result<MessageFrame<'_>, Error> {
+fn part(bytes: &[u8], longest: usize) -> Result<MessageFrame<'_>, Error> {
     let Some((head, rest)) = bytes.split_at_checked(Part::LEN) else {
         return Err(Error::Short { expected: Part::LEN, got: bytes.len() });
     };
-    let part = Part(head).repr();
-    if part.offset >= part.total || !(part.offset as usize).is_multiple_of(PART) {
+    let view = Part(head);
+    let part = PartRepr { kind: view.kind() & !TOKEN, ..view.repr() };
+    if part.offset >= part.total || !(part.offset as usize).is_multiple_of(longest) {
         return Err(Error::Value { field: "offset", value: part.offset.into() });
     }
-    exactly(Part::LEN + PART.min((part.total - part.offset) as usize), bytes.len())?;
+    exactly(Part::LEN + part.bytes(longest), bytes.len())?;
     Ok(MessageFrame::Part(part, rest))
 }
 
@@ -175,7 +191,8 @@ fn acks(bytes: &[u8]) -> Result<MessageFrame<'_>, Error> {
     if !odd.is_empty() || seqs.is_empty() || seqs.len() > ACKS_MAX {
         return Err(Error::Value { field: "acks", value: rest.len() as u64 });
     }
-    Ok(MessageFrame::Acks(Acks(head).repr(), seqs))
+    let view = Acks(head);
+    Ok(MessageFrame::Acks(AcksRepr { kind: view.kind() & !TOKEN, ..view.repr() }, seqs))
 }
 
 fn exactly(expected: usize, got: usize) -> Result<(), Error> {
@@ -205,16 +222,10 @@ impl PartRepr {
         Self { magic: MAGIC, version: VERSION, kind: MessageKind::Part as u8, key, seq, message, offset, total }
     }
 
-    /// Bytes of the message that it has.
+    /// Bytes of the message that it has, where parts have `longest` at most.
     #[must_use]
-    pub fn len(&self) -> usize {
-        PART.min(self.total.saturating_sub(self.offset) as usize)
-    }
-
-    /// Whether it has none: no right part.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn bytes(&self, longest: usize) -> usize {
+        longest.min(self.total.saturating_sub(self.offset) as usize)
     }
 }
 
@@ -242,7 +253,7 @@ mod tests {
         part.emit(&mut bytes);
         bytes.extend_from_slice(b"end");
         assert_eq!(MessageFrame::parse(&bytes), Ok(MessageFrame::Part(part, b"end")));
-        assert_eq!(part.len(), 3);
+        assert_eq!(part.bytes(PART), 3);
         let acks = AcksRepr::new(8, 0b10);
         let mut bytes = vec![0; Acks::LEN];
         acks.emit(&mut bytes);
@@ -270,5 +281,6 @@ mod tests {
     #[test]
     fn a_part_fits_every_link() {
         assert_eq!(Part::LEN + PART, crate::MAX_FRAME);
+        assert_eq!(Part::LEN + SIGNED_PART + TOKEN_LEN, crate::MAX_FRAME);
     }
 }

@@ -95,8 +95,13 @@ impl TokenKey {
         Some(out)
     }
 
+    /// What makes tokens of frames that are no applications'.
+    pub(crate) fn hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_keys(self.0[0], self.0[1])
+    }
+
     fn over(&self, frame: &[u8]) -> Copies {
-        let mut hasher = SipHasher24::new_with_keys(self.0[0], self.0[1]);
+        let mut hasher = self.hasher();
         hasher.write(frame.get(REST_AT..).unwrap_or_default());
         Copies(hasher)
     }

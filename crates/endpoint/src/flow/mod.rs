@@ -253,6 +253,12 @@ impl<T: Copy> Flow<T> {
         None
     }
 
+    /// The time-out of what is sent now.
+    #[must_use]
+    pub fn time_out(&self) -> Duration {
+        self.rto(0)
+    }
+
     /// When [`Flow::due`] is to be asked next.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use pathcall_wire::messages::{ACKS_MAX, Acks, AcksRepr, GreetingRepr, PART, PartRepr};
-use pathcall_wire::{Instant, W_MAX};
+use pathcall_wire::base::TOKEN_LEN;
+use pathcall_wire::messages::{ACKS_MAX, Acks, AcksRepr, GreetingRepr, PART, PartRepr, token};
+use pathcall_wire::{Instant, TokenKey, W_MAX};
 
 use super::{Config, Event, HEAD_MAX, MESSAGE_MAX, Stats, Table};
 use crate::flow::{Seen, SeenSet};
@@ -169,18 +170,18 @@ impl Receiver {
     }
 
     /// Acknowledges what has come.
-    pub(super) fn acknowledge(&mut self, out: &mut impl FnMut(SocketAddr, &[u8])) {
-        for key in self.acking.drain(..) {
-            let Some(session) = self.sessions.get_mut(&key) else { continue };
+    pub(super) fn acknowledge(&mut self, key: Option<&TokenKey>, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        for session in self.acking.drain(..) {
+            let Some(session) = self.sessions.get_mut(&session) else { continue };
             for acks in session.acks.chunks(ACKS_MAX) {
-                let mut frame = [0; Acks::LEN + 4 * ACKS_MAX];
+                let mut frame = [0; Acks::LEN + 4 * ACKS_MAX + TOKEN_LEN];
                 let mut marked = 0;
                 for (index, (seq, ce)) in acks.iter().enumerate() {
                     marked |= u64::from(*ce) << index;
                     frame[Acks::LEN + 4 * index..][..4].copy_from_slice(&seq.to_be_bytes());
                 }
                 AcksRepr::new(session.session, marked).emit(&mut frame);
-                out(session.from, &frame[..Acks::LEN + 4 * acks.len()]);
+                out(session.from, token::seal(key, &mut frame, Acks::LEN + 4 * acks.len()));
             }
             session.acks.clear();
         }
@@ -246,7 +247,7 @@ impl Incoming {
             }
         }
         self.acks.push((part.seq, *ce));
-        if part.total as usize <= PART {
+        if part.total as usize == bytes.len() {
             self.arrived(Bytes::copy_from_slice(bytes), events, stats);
             return Some(0);
         }

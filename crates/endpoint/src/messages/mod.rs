@@ -11,6 +11,10 @@
 //! (NetRPC §5.1). The shortest message that is left goes first, and one part in eight is of the oldest: a
 //! small reply does not wait for a large one, and a large one gets there.
 //!
+//! A node that has a key signs every frame, and takes none without the right token (`pathcall_wire::messages::token`).
+//! A frame that was recorded and is sent again has one, and no effect: a part's number was met, a session is known. A
+//! recorded *gone* may be another node's: a session is over only if nothing in it is acknowledged after that.
+//!
 //! [`Flow`]: crate::flow::Flow
 
 mod incoming;
@@ -22,9 +26,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use pathcall_wire::Instant;
+use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::link::Secret;
-use pathcall_wire::messages::{GreetingRepr, MessageFrame, MessageKind};
+use pathcall_wire::messages::{Greeting, GreetingRepr, MessageFrame, MessageKind, PART, SIGNED_PART, token};
+use pathcall_wire::{Instant, TokenKey};
 
 use crate::flow::Timing;
 use incoming::Receiver;
@@ -58,6 +63,8 @@ pub struct Config {
     pub memory: usize,
     /// Parts of one session: then another begins.
     pub session_parts: u32,
+    /// What frames are signed with.
+    pub key: Option<TokenKey>,
 }
 
 impl Config {
@@ -72,7 +79,20 @@ impl Config {
             queue: 1 << 30,
             memory: 1 << 30,
             session_parts: 1 << 31,
+            key: None,
         }
+    }
+
+    /// Bytes of a message in a part.
+    fn part(&self) -> usize {
+        if self.key.is_some() { SIGNED_PART } else { PART }
+    }
+
+    /// A greeting as it leaves.
+    fn greet(&self, to: SocketAddr, greeting: &GreetingRepr, out: &mut impl FnMut(SocketAddr, &[u8])) {
+        let mut room = [0; Greeting::LEN + TOKEN_LEN];
+        greeting.emit(&mut room);
+        out(to, token::seal(self.key.as_ref(), &mut room, Greeting::LEN));
     }
 }
 
@@ -123,6 +143,9 @@ pub struct Stats {
     pub refused: u64,
     /// Frames that are none, or of no session.
     pub ignored: u64,
+    /// Frames with a wrong token or none, or with one where nodes have no key: nothing was made of them. By TCP,
+    /// connections that were ended for that.
+    pub unauthenticated: u64,
 }
 
 /// A table whose keys strangers may choose, so its hash has a seed that they do not know. One that holds against more
@@ -164,6 +187,23 @@ impl Messages {
         }
     }
 
+    /// Signs with this key from now on, and takes only what is signed with it; with none, only what is not signed.
+    /// Messages that have left in part are lost when parts get another length by that.
+    pub fn set_key(&mut self, now: Instant, key: Option<TokenKey>) {
+        let part = self.config.part();
+        self.config.key = key;
+        if self.config.part() != part {
+            let peers: Vec<SocketAddr> = self.outgoing.keys().copied().collect();
+            peers.into_iter().for_each(|to| self.begin_anew(now, to));
+        }
+    }
+
+    /// What frames are signed with.
+    #[must_use]
+    pub fn key(&self) -> Option<TokenKey> {
+        self.config.key
+    }
+
     /// Takes a message: its head, then its payload.
     pub fn send(&mut self, now: Instant, to: SocketAddr, head: &[u8], payload: &Bytes) {
         self.stats.sent += 1;
@@ -189,20 +229,25 @@ impl Messages {
         ce: bool,
         out: &mut impl FnMut(SocketAddr, &[u8]),
     ) {
+        if !token::admits(self.config.key.as_ref(), frame) {
+            self.stats.unauthenticated += 1;
+            return;
+        }
         let taken = match MessageFrame::parse(frame) {
             Ok(MessageFrame::Hello(hello)) => {
                 let key = self.draw(from);
                 let key = self.receiver.hello(now, from, &hello, key);
                 self.wake_by(now + 2 * self.config.idle);
                 let welcome = GreetingRepr::new(MessageKind::Welcome, self.config.node, hello.session, key);
-                out(from, &welcome.bytes());
+                self.config.greet(from, &welcome, out);
                 true
             }
             Ok(MessageFrame::Part(part, bytes)) => {
                 let part = incoming::Arrival { part, bytes, ce };
                 let known = self.receiver.part(now, from, &part, &self.config, &mut self.events, &mut self.stats);
                 if !known {
-                    out(from, &GreetingRepr::new(MessageKind::Gone, self.config.node, 0, part.part.key).bytes());
+                    let gone = GreetingRepr::new(MessageKind::Gone, self.config.node, 0, part.part.key);
+                    self.config.greet(from, &gone, out);
                 }
                 known
             }
@@ -218,11 +263,16 @@ impl Messages {
                 known
             }
             Ok(MessageFrame::Gone(gone)) => {
-                let over = self.outgoing.get(&from).is_some_and(|outgoing| outgoing.is_key(gone.key));
-                if over {
-                    self.begin_anew(now, from);
+                let outgoing = self.outgoing.get_mut(&from).filter(|outgoing| outgoing.is_key(gone.key));
+                let known = outgoing.is_some();
+                if let Some(outgoing) = outgoing {
+                    if self.config.key.is_some() && outgoing.doubt(now) {
+                        self.ready.extend(outgoing.mark_ready());
+                    } else {
+                        self.begin_anew(now, from);
+                    }
                 }
-                over
+                known
             }
             Err(_) => false,
         };
@@ -231,7 +281,7 @@ impl Messages {
 
     /// Sends what is due, and acknowledges what has come.
     pub fn poll(&mut self, now: Instant, out: &mut impl FnMut(SocketAddr, &[u8])) {
-        self.receiver.acknowledge(out);
+        self.receiver.acknowledge(self.config.key.as_ref(), out);
         if self.wake.is_some_and(|wake| wake <= now) {
             self.wake = self.receiver.expire(now, &self.config);
             self.ready.extend(self.outgoing.values_mut().filter_map(|outgoing| outgoing.mark_ready()));

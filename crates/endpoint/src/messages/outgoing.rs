@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use pathcall_wire::messages::{AcksRepr, GreetingRepr, MessageKind, PART, Part, PartRepr};
+use pathcall_wire::messages::{AcksRepr, GreetingRepr, MessageKind, PART, Part, PartRepr, token};
 use pathcall_wire::{Instant, MAX_FRAME};
 
 use super::incoming::UNDERWAY;
@@ -13,6 +13,8 @@ use crate::flow::{Due, Flow};
 
 /// Of so many parts, one is of the oldest message.
 const OLDEST_TURN: u32 = 8;
+/// A session that somebody said to be over is, after so many time-outs of retransmission without an acknowledgement.
+const DOUBT: u32 = 4;
 
 /// Messages to one peer, and the session that they go by.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Outgoing {
     parts: u32,
     /// When something was last acknowledged, or begun.
     active: Instant,
+    /// It is over then, unless something is acknowledged before: somebody said that its receiver knows nothing of it.
+    doubted: Option<Instant>,
     told: Instant,
     /// It is in the line of those that have something to send.
     ready: bool,
@@ -84,6 +88,7 @@ impl Outgoing {
             bytes: 0,
             parts: 0,
             active: now,
+            doubted: None,
             told: now,
             ready: false,
         }
@@ -123,6 +128,15 @@ impl Outgoing {
         self.key == Some(key)
     }
 
+    /// Doubts that its receiver knows it; false when nothing would show that it does.
+    pub(super) fn doubt(&mut self, now: Instant) -> bool {
+        let waits = self.flow.in_flight() > 0;
+        if waits {
+            self.doubted.get_or_insert(now + DOUBT * self.flow.time_out());
+        }
+        waits
+    }
+
     pub(super) fn is_session(&self, session: u64) -> bool {
         self.session == session
     }
@@ -132,7 +146,7 @@ impl Outgoing {
         for (index, seq) in seqs.iter().enumerate() {
             let marked = acks.marked >> index & 1 == 1;
             let Some(place) = self.flow.ack(now, u32::from_be_bytes(*seq), marked) else { continue };
-            self.active = now;
+            (self.active, self.doubted) = (now, None);
             let Some(message) = self.messages.get_mut(&place.message) else { continue };
             message.open -= 1;
             if message.total as usize > PART && now.since(self.told) >= UNDERWAY {
@@ -156,22 +170,26 @@ impl Outgoing {
     ) -> State {
         self.ready = false;
         let Some(key) = self.key else { return self.greet(now, config, out) };
+        if self.doubted.is_some_and(|over| over <= now) {
+            return State::Full;
+        }
         let mut frame = [0; MAX_FRAME];
         while let Some(due) = self.flow.due(now) {
             let Due::Again(seq, place) = due else { return State::Over };
             stats.retransmits += 1;
-            self.emit(key, seq, place, &mut frame, out);
+            self.emit(key, seq, place, config, &mut frame, out);
         }
-        let full = self.parts >= config.session_parts;
+        // What is not begun goes by the next session, if it comes to that.
+        let full = self.parts >= config.session_parts || self.doubted.is_some();
         while self.flow.can_send()
-            && let Some(place) = self.next_part(full)
+            && let Some(place) = self.next_part(full, config.part() as u32)
         {
             self.parts += 1;
             let seq = self.flow.send(now, place);
-            self.emit(key, seq, place, &mut frame, out);
+            self.emit(key, seq, place, config, &mut frame, out);
         }
         match self.flow.deadline() {
-            Some(at) => State::Goes(Some(at)),
+            Some(at) => State::Goes(Some(self.doubted.map_or(at, |over| over.min(at)))),
             // Nothing is in flight, and nothing was begun.
             None if !self.unsent.is_empty() => State::Full,
             None if now.since(self.active) >= config.idle => State::Over,
@@ -187,8 +205,7 @@ impl Outgoing {
             return State::Over;
         }
         if self.hello <= now {
-            let hello = GreetingRepr::new(MessageKind::Hello, config.node, self.session, 0);
-            out(self.to, &hello.bytes());
+            config.greet(self.to, &GreetingRepr::new(MessageKind::Hello, config.node, self.session, 0), out);
             let pause = config.timing.rto_initial.saturating_mul(1 << self.hellos.min(8));
             self.hello = now + pause.min(config.timing.rto_max);
             self.hellos += 1;
@@ -198,7 +215,7 @@ impl Outgoing {
 
     /// The part to send next: of the message with the least left, now and then of the oldest; of one that was
     /// begun, if no other may be.
-    fn next_part(&mut self, only_begun: bool) -> Option<Place> {
+    fn next_part(&mut self, only_begun: bool, longest: u32) -> Option<Place> {
         let begun = |number: u32| self.messages.get(&number).is_some_and(|message| message.sent > 0);
         let number = if only_begun {
             self.unsent.iter().map(|&(_, number)| number).find(|number| begun(*number))?
@@ -211,7 +228,7 @@ impl Outgoing {
         let message = self.messages.get_mut(&number)?;
         let offset = message.sent;
         self.unsent.remove(&(message.total - offset, number));
-        message.sent += message.total.saturating_sub(offset).min(PART as u32);
+        message.sent += message.total.saturating_sub(offset).min(longest);
         message.open += 1;
         if message.sent < message.total {
             self.unsent.insert((message.total - message.sent, number));
@@ -224,15 +241,16 @@ impl Outgoing {
         key: u64,
         seq: u32,
         place: Place,
+        config: &Config,
         frame: &mut [u8; MAX_FRAME],
         out: &mut impl FnMut(SocketAddr, &[u8]),
     ) {
         let Some(message) = self.messages.get(&place.message) else { return };
         let part = PartRepr::new(key, seq, place.message, place.offset, message.total);
         part.emit(frame);
-        let bytes = &mut frame[Part::LEN..Part::LEN + part.len()];
-        message.copy(place.offset as usize, bytes);
-        out(self.to, &frame[..Part::LEN + part.len()]);
+        let len = Part::LEN + part.bytes(config.part());
+        message.copy(place.offset as usize, &mut frame[Part::LEN..len]);
+        out(self.to, token::seal(config.key.as_ref(), frame, len));
     }
 
     /// Another session for what was not begun; how many messages were, and are lost.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod hostile;
+mod tokens;
 
 fn at(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
@@ -67,6 +68,15 @@ impl Net {
     fn settle(&mut self) {
         self.poll();
         while !self.air.is_empty() {
+            self.bring(0);
+            self.poll();
+        }
+    }
+
+    /// Brings so many frames, in order.
+    fn settle_for(&mut self, frames: usize) {
+        self.poll();
+        for _ in 0..frames.min(self.air.len()) {
             self.bring(0);
             self.poll();
         }

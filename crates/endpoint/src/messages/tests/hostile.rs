@@ -39,7 +39,7 @@ fn part_from_far_beyond_what_has_come_takes_no_memory() {
         let part = PartRepr::new(key, seq, 7, offset as u32, 100 << 20);
         let mut frame = [0; MAX_FRAME];
         part.emit(&mut frame);
-        net.air = vec![(1, 2, frame[..Part::LEN + part.len()].to_vec())];
+        net.air = vec![(1, 2, frame[..Part::LEN + part.bytes(PART)].to_vec())];
         net.bring(0);
         (net.nodes[&2].receiver.bytes(), net.nodes[&2].stats().refused)
     };
