@@ -13,6 +13,7 @@ mod key_memory;
 mod link;
 mod locks;
 mod node;
+mod node_key;
 mod rings;
 #[cfg(target_os = "linux")]
 mod rings_flat;

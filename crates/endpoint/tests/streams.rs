@@ -9,6 +9,7 @@ use bytes::Bytes;
 use pathcall_endpoint::driver::streams::{Sink, Streams};
 use pathcall_endpoint::messages::Event;
 use pathcall_test_support::{HANG, loopback};
+use pathcall_wire::TokenKey;
 use pathcall_wire::messages::{Greeting, GreetingRepr, MessageKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,8 +52,12 @@ fn sink() -> (Sink, mpsc::UnboundedReceiver<Event>) {
 }
 
 async fn tcp(node: u64, at: SocketAddr) -> Node {
+    keyed(node, at, None).await
+}
+
+async fn keyed(node: u64, at: SocketAddr, key: Option<TokenKey>) -> Node {
     let (sink, events) = sink();
-    Node { streams: Streams::tcp(node, at, sink).await.expect("a free port"), events }
+    Node { streams: Streams::tcp(node, at, key, sink).await.expect("a free port"), events }
 }
 
 /// What one sends to the other, and the other's answers, whoever dials.
@@ -178,7 +183,7 @@ async fn what_was_written_leaves_though_the_peer_says_no_more() {
 #[tokio::test]
 async fn a_peer_that_reads_nothing_holds_up_bounded_memory_and_not_for_ever() {
     let ((sink, events), stuck) = (sink(), Duration::from_secs(1));
-    let streams = Streams::tcp_stuck_after(stuck, 1, FREE, sink).await.expect("a free port");
+    let streams = Streams::tcp_stuck_after(stuck, 1, FREE, None, sink).await.expect("a free port");
     let (mut node, listener) = (Node { streams, events }, TcpListener::bind(FREE).await.expect("a free port"));
     let to = listener.local_addr().expect("bound");
     let payload = Bytes::from(vec![7; 64 << 20]);
@@ -217,6 +222,94 @@ async fn nonsense_ends_its_own_connection_only() {
     let peer = tcp(2, FREE).await;
     peer.streams.send(at, b"right", &Bytes::new());
     assert_eq!(node.arrived().await.2, "right");
+}
+
+/// Brings bytes between a node and a peer that takes its connections, and keeps what went to the peer; of those, `change`
+/// has one changed.
+async fn overheard(peer: SocketAddr, change: Option<usize>) -> (SocketAddr, mpsc::UnboundedReceiver<u8>) {
+    let listener = TcpListener::bind(FREE).await.expect("a free port");
+    let at = listener.local_addr().expect("bound");
+    let (keep, kept) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((from, _)) = listener.accept().await {
+            let Ok(to) = TcpStream::connect(peer).await else { return };
+            let ((mut from, mut back), (mut answers, mut on)) = (from.into_split(), to.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut answers, &mut back).await });
+            let keep = keep.clone();
+            tokio::spawn(async move {
+                let mut place = 0;
+                while let Ok(byte) = from.read_u8().await {
+                    let byte = if change == Some(place) { byte ^ 0x10 } else { byte };
+                    place += 1;
+                    let _ = keep.send(byte);
+                    if on.write_u8(byte).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (at, kept)
+}
+
+const KEY: Option<TokenKey> = Some(TokenKey::new([1, 2]));
+/// Hello and proof of a connection with a key.
+const BEGINNING: usize = Greeting::LEN + 8;
+
+#[tokio::test]
+async fn messages_go_both_ways_by_tcp_with_a_key() {
+    talk(keyed(1, FREE, KEY).await, keyed(2, FREE, KEY).await).await;
+}
+
+#[tokio::test]
+async fn message_with_any_byte_changed_does_not_arrive() {
+    // The node's id, its number, the proof; the message's length, it itself, its token. (A first byte makes it too long.)
+    let (length, end) = (BEGINNING + 1..BEGINNING + 4, BEGINNING + 4 + 7 + 8);
+    for change in [8, 20].into_iter().chain(Greeting::LEN..BEGINNING).chain(length.start..end) {
+        let mut peer = keyed(2, FREE, KEY).await;
+        let (at, mut kept) = overheard(peer.streams.local_addr(), Some(change)).await;
+        let node = keyed(1, FREE, KEY).await;
+        node.streams.send(at, b"mes", &Bytes::from_static(b"sage"));
+        // A length that is longer waits for the rest.
+        if length.contains(&change) {
+            for _ in 0..end {
+                timeout(HANG, kept.recv()).await.expect("in time").expect("a byte");
+            }
+            node.streams.close().await;
+        } else {
+            let began = Instant::now();
+            while peer.streams.stats().unauthenticated == 0 {
+                assert!(began.elapsed() < HANG, "byte {change}");
+                tokio::task::yield_now().await;
+            }
+        }
+        // By another connection it is heard, and nothing was before.
+        let friend = keyed(3, FREE, KEY).await;
+        friend.streams.send(peer.streams.local_addr(), b"right", &Bytes::new());
+        assert_eq!(peer.arrived().await.2, "right", "byte {change}");
+    }
+}
+
+#[tokio::test]
+async fn connection_that_was_recorded_is_refused() {
+    let mut peer = keyed(2, FREE, KEY).await;
+    let (at, mut kept) = overheard(peer.streams.local_addr(), None).await;
+    let node = keyed(1, FREE, KEY).await;
+    node.streams.send(at, b"message", &Bytes::new());
+    assert_eq!(peer.arrived().await.2, "message");
+    let mut said = Vec::new();
+    while let Ok(byte) = kept.try_recv() {
+        said.push(byte);
+    }
+    assert_eq!(said.len(), BEGINNING + 4 + 7 + 8);
+    let mut stranger = TcpStream::connect(peer.streams.local_addr()).await.expect("it listens");
+    stranger.write_all(&said).await.expect("it listens");
+    let began = Instant::now();
+    while peer.streams.stats().unauthenticated == 0 {
+        assert!(began.elapsed() < HANG);
+        tokio::task::yield_now().await;
+    }
+    assert!(peer.events.try_recv().is_err(), "it arrived again");
 }
 
 #[cfg(feature = "quic")]

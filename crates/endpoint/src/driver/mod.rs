@@ -27,9 +27,11 @@ mod shared;
 pub mod streams;
 pub mod turns;
 
+use std::io;
 use std::net::SocketAddr;
 
 use pathcall_wire::Instant;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// An endpoint as its driver sees it.
 trait Party: Send + 'static {
@@ -56,4 +58,10 @@ trait Party: Send + 'static {
     fn is_idle(&self) -> bool;
     /// Nobody drives it any more: whoever waits for something of it is told so.
     fn forsake(&mut self);
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
 }

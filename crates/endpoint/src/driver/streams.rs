@@ -13,10 +13,13 @@
 //! arrive twice.
 //!
 //! The first thing that each side of a connection says is its node's id and the port that it listens at: so
-//! answers find the connection that the question came by, whatever port that was dialled from.
+//! answers find the connection that the question came by, whatever port that was dialled from. By TCP, nodes that have
+//! a key then prove that, and sign what they say (`pathcall_wire::messages::token`).
 
+mod keys;
 #[cfg(feature = "quic")]
 pub mod quic;
+mod remote;
 mod tcp;
 
 use std::collections::HashMap;
@@ -28,14 +31,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use pathcall_wire::messages::{Greeting, GreetingRepr, MessageFrame, MessageKind};
+use pathcall_wire::TokenKey;
+use pathcall_wire::messages::{Greeting, GreetingRepr, MessageKind};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::messages::{Event, HEAD_MAX, MESSAGE_MAX};
+use self::keys::{Beginning, Keys};
+use crate::messages::{Event, MESSAGE_MAX, Stats};
 
 /// A connection that nothing is sent by for so long is no longer held for that.
 const IDLE: Duration = Duration::from_secs(60);
@@ -60,6 +65,7 @@ struct Inner {
     road: Road,
     local: SocketAddr,
     sink: Sink,
+    keys: Arc<Keys>,
     /// A peer that takes nothing for so long of what is written to it is gone.
     stuck: Duration,
     /// Messages come from any thread, and tasks begin with them.
@@ -115,21 +121,28 @@ enum Outgoing {
 }
 
 impl Streams {
-    /// Messages by TCP: listens at `addr` and takes connections.
+    /// Messages by TCP: listens at `addr` and takes connections, with a key those of peers that have it.
     ///
     /// # Errors
     /// What the system says; `AddrInUse` above all.
-    pub async fn tcp(node: u64, addr: SocketAddr, sink: Sink) -> io::Result<Self> {
-        Self::tcp_stuck_after(STUCK, node, addr, sink).await
+    pub async fn tcp(node: u64, addr: SocketAddr, key: Option<TokenKey>, sink: Sink) -> io::Result<Self> {
+        Self::tcp_stuck_after(STUCK, node, addr, key, sink).await
     }
 
     /// The same, and a peer is gone that takes nothing for `stuck` of what is written to it.
     ///
     /// # Errors
     /// As [`Streams::tcp`].
-    pub async fn tcp_stuck_after(stuck: Duration, node: u64, addr: SocketAddr, sink: Sink) -> io::Result<Self> {
+    pub async fn tcp_stuck_after(
+        stuck: Duration,
+        node: u64,
+        addr: SocketAddr,
+        key: Option<TokenKey>,
+        sink: Sink,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let streams = Self::new(node, Road::Tcp, listener.local_addr()?, sink, stuck);
+        streams.set_key(key);
         streams.spawn(tcp::accept(streams.weak(), listener));
         Ok(streams)
     }
@@ -148,7 +161,25 @@ impl Streams {
     }
 
     fn new(node: u64, road: Road, local: SocketAddr, sink: Sink, stuck: Duration) -> Self {
-        Self(Arc::new(Inner { node, road, local, sink, stuck, runtime: Handle::current(), peers: Mutex::default() }))
+        let (keys, runtime, peers) = (Arc::default(), Handle::current(), Mutex::default());
+        Self(Arc::new(Inner { node, road, local, sink, keys, stuck, runtime, peers }))
+    }
+
+    /// Connections by TCP are made and taken with this key from now on; those with another end.
+    pub fn set_key(&self, key: Option<TokenKey>) {
+        self.0.keys.set(key);
+    }
+
+    /// What connections by TCP are made with.
+    #[must_use]
+    pub fn key(&self) -> Option<TokenKey> {
+        self.0.keys.get()
+    }
+
+    /// Of what is counted: those whom it did not believe.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats { unauthenticated: self.0.keys.refused(), ..Stats::default() }
     }
 
     /// Where it listens.
@@ -224,9 +255,14 @@ impl Streams {
         Weak(Arc::downgrade(&self.0))
     }
 
-    /// What is said first on each connection.
-    fn hello(&self) -> [u8; Greeting::LEN] {
-        GreetingRepr::new(MessageKind::Hello, self.0.node, 0, self.0.local.port().into()).bytes()
+    /// What is said first on each connection; the number is 0 unless both sides have a key.
+    fn hello(&self, session: u64) -> [u8; Greeting::LEN] {
+        GreetingRepr::new(MessageKind::Hello, self.0.node, session, self.0.local.port().into()).bytes()
+    }
+
+    /// Begins a connection, with the key of now.
+    fn begin(&self) -> io::Result<Beginning> {
+        self.0.keys.begin(|session| self.hello(session))
     }
 }
 
@@ -251,31 +287,6 @@ impl Drop for Inner {
         let peers = self.peers.get_mut().unwrap_or_else(PoisonError::into_inner);
         peers.tasks.drain(..).for_each(|task| task.abort());
     }
-}
-
-/// Who is at the other end of a connection: what it says, where its packets come from.
-#[derive(Debug, Clone, Copy)]
-struct Remote {
-    node: u64,
-    listens: SocketAddr,
-}
-
-impl Remote {
-    fn of(hello: &[u8], from: SocketAddr) -> Option<Self> {
-        match MessageFrame::parse(hello) {
-            Ok(MessageFrame::Hello(hello)) => {
-                let port = u16::try_from(hello.key).ok()?;
-                Some(Self { node: hello.node, listens: SocketAddr::new(from.ip().to_canonical(), port) })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// A long message gets on, of which this has come.
-fn underway(remote: Remote, message: &[u8]) -> Event {
-    let arriving = Bytes::copy_from_slice(&message[..message.len().min(HEAD_MAX)]);
-    Event::Underway { peer: remote.listens, arriving: Some(arriving) }
 }
 
 /// Writes what is for one peer: what waits has so many `bytes`.

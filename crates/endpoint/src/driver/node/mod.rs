@@ -19,17 +19,18 @@ mod state;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 pub use call::{Call, Reply};
+use pathcall_wire::TokenKey;
 use pathcall_wire::delegate::NodeId;
 pub use request::{Forgotten, Request, Requests, Sealed};
-use rustix::rand::{GetRandomFlags, getrandom};
 use state::Shared;
 use tokio::sync::mpsc;
 
+use super::random;
 #[cfg(feature = "quic")]
 use super::streams::quic::Tls;
 use crate::delegate::Context;
@@ -70,6 +71,8 @@ pub struct NodeConfig {
     pub depth_max: u8,
     /// A handler that neither replies nor delegates nor says that it gets on for so long counts as stalled.
     pub stall: Option<Duration>,
+    /// What messages are signed with, the same for all nodes that pass calls to each other: see [`Node::set_key`].
+    pub key: Option<TokenKey>,
 }
 
 /// Each field by a method.
@@ -122,6 +125,13 @@ impl NodeConfig {
         self.stall = stall;
         self
     }
+
+    /// Sets [`Self::key`].
+    #[must_use]
+    pub fn key(mut self, key: Option<TokenKey>) -> Self {
+        self.key = key;
+        self
+    }
 }
 
 impl Default for NodeConfig {
@@ -135,6 +145,7 @@ impl Default for NodeConfig {
             flush: Duration::from_millis(1),
             depth_max: 64,
             stall: None,
+            key: None,
         }
     }
 }
@@ -146,7 +157,7 @@ pub struct NodeStats {
     pub caller: CallerStats,
     /// Of requests.
     pub worker: WorkerStats,
-    /// Of messages, where flows carry them.
+    /// Of messages, where flows carry them; of others, those that were not authenticated.
     pub messages: messages::Stats,
     /// Calls that it knows of now: in progress, being stopped, or waiting for their traces.
     pub calls_known: usize,
@@ -201,6 +212,18 @@ impl Node {
         self.0.address
     }
 
+    /// Signs messages with this key from now on, and drops and counts what is not signed with it; with none, what is
+    /// signed. What is on its way just then may be lost. Messages by QUIC are authenticated by TLS, with or without.
+    pub fn set_key(&self, key: Option<TokenKey>) {
+        self.0.set_key(key);
+    }
+
+    /// What messages are signed with.
+    #[must_use]
+    pub fn key(&self) -> Option<TokenKey> {
+        self.0.key()
+    }
+
     /// Begins a call with these requests, each to a server. More may follow while it is in progress.
     ///
     /// # Errors
@@ -224,6 +247,24 @@ impl Node {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// A handle that does not keep the node.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(&self.0))
+    }
+}
+
+/// A handle to a node that lives as long as others have it.
+#[derive(Debug, Clone)]
+pub struct WeakNode(Weak<Shared>);
+
+impl WeakNode {
+    /// The node, if it lives.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Node> {
+        self.0.upgrade().map(Node)
+    }
 }
 
 impl fmt::Debug for Node {
@@ -235,10 +276,4 @@ impl fmt::Debug for Node {
 /// Drawn at random: an id, and what sessions are made of.
 fn identity() -> io::Result<(NodeId, [u64; 2])> {
     Ok((NodeId::new(random()?), [random()?, random()?]))
-}
-
-fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(u64::from_ne_bytes(bytes))
 }

@@ -9,8 +9,8 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_wire::Instant;
 use pathcall_wire::delegate::{Context, NodeId};
+use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
@@ -102,10 +102,11 @@ impl Shared {
             Transport::Flows => {
                 let link = Link::bind(config.listen)?;
                 let local = link.local_addr();
-                let messages = Messages::new(messages::Config::new(id.bits(), seed));
+                let messages = messages::Config { key: config.key, ..messages::Config::new(id.bits(), seed) };
+                let messages = Messages::new(messages);
                 (Below::Flows(Box::new((link, messages))), local)
             }
-            Transport::Tcp => streams(Streams::tcp(id.bits(), config.listen, sink).await?),
+            Transport::Tcp => streams(Streams::tcp(id.bits(), config.listen, config.key, sink).await?),
             #[cfg(feature = "quic")]
             Transport::Quic(tls) => streams(Streams::quic(id.bits(), config.listen, tls, sink).await?),
         };
@@ -187,7 +188,7 @@ impl Shared {
         let state = self.lock();
         let messages = match &state.below {
             Below::Flows(flows) => flows.1.stats(),
-            Below::Streams(_) => messages::Stats::default(),
+            Below::Streams(streams) => streams.stats(),
         };
         NodeStats {
             caller: state.caller.stats(),
@@ -195,6 +196,20 @@ impl Shared {
             messages,
             calls_known: state.caller.known(),
             requests_known: state.worker.known(),
+        }
+    }
+
+    pub(super) fn set_key(&self, key: Option<TokenKey>) {
+        self.with(|state, now| match &mut state.below {
+            Below::Flows(flows) => flows.1.set_key(now, key),
+            Below::Streams(streams) => streams.set_key(key),
+        });
+    }
+
+    pub(super) fn key(&self) -> Option<TokenKey> {
+        match &self.lock().below {
+            Below::Flows(flows) => flows.1.key(),
+            Below::Streams(streams) => streams.key(),
         }
     }
 

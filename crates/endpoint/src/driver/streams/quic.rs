@@ -19,7 +19,8 @@ use quinn::rustls::{self, RootCertStore, version::TLS13};
 use quinn::{ClientConfig, Endpoint, Incoming, RecvStream, SendStream, ServerConfig, TransportConfig, VarInt};
 use tokio::time::timeout;
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, Written, underway};
+use super::remote::{self, Remote, underway};
+use super::{Connection, DIAL, Outgoing, Streams, UNDERWAY, Weak, Written};
 use crate::messages::{Event, MESSAGE_MAX};
 
 /// What both ends must speak, beneath TLS (RFC 7301).
@@ -82,7 +83,7 @@ impl Quic {
     pub(super) async fn dial(&self, streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
         let connecting = self.endpoint.connect(to, &self.name).map_err(io::Error::other)?;
         let connection = connecting.await?;
-        let remote = greet(&streams.hello(), &connection).await?;
+        let remote = greet(&streams.hello(0), &connection).await?;
         // It is who takes connections there, whatever it says.
         let remote = Remote { listens: to, ..remote };
         streams.spawn(read_all(streams.weak(), remote, connection.clone()));
@@ -100,7 +101,7 @@ impl Drop for Quic {
 pub(super) async fn accept(streams: Weak, endpoint: Endpoint) {
     while let Some(incoming) = endpoint.accept().await {
         let Some(owner) = streams.get() else { return };
-        owner.spawn(accepted(streams.clone(), owner.hello(), incoming));
+        owner.spawn(accepted(streams.clone(), owner.hello(0), incoming));
     }
 }
 
@@ -125,7 +126,8 @@ async fn greet(hello: &[u8; Greeting::LEN], connection: &quinn::Connection) -> i
     finish(&mut stream);
     let mut stream = connection.accept_uni().await?;
     let heard = stream.read_to_end(Greeting::LEN).await.map_err(io::Error::other)?;
-    Remote::of(&heard, connection.remote_address()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let remote = remote::hello(&heard).and_then(|hello| Remote::of(&hello, connection.remote_address()));
+    remote.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Reads messages until the connection ends.

@@ -1,11 +1,15 @@
-//! Messages by TCP: each with its length before it, 4 bytes.
+//! Messages by TCP: each with its length before it, 4 bytes; with a key, each piece of one with its token behind it.
 
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use pathcall_wire::TokenKey;
+use pathcall_wire::base::TOKEN_LEN;
 use pathcall_wire::messages::Greeting;
+use pathcall_wire::messages::token::Direction;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -14,10 +18,12 @@ use tokio::sync::watch;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Connection, DIAL, Outgoing, Remote, Streams, UNDERWAY, Weak, underway};
+use super::keys::{Beginning, Keys, Signed};
+use super::remote::{self, Remote, underway};
+use super::{Connection, DIAL, Outgoing, Streams, UNDERWAY, Weak};
 use crate::messages::{Event, MESSAGE_MAX};
 
-/// Of a message, so much is made room for at a time.
+/// Of a message, so much is made room for at a time, and signed.
 const READ: usize = 256 << 10;
 /// The system has no descriptor for another connection: it may have one after this time.
 const BREATH: Duration = Duration::from_millis(50);
@@ -29,6 +35,7 @@ const ASK: Duration = Duration::from_secs(10);
 /// The writing side of a connection.
 pub(super) struct Writer {
     stream: BufWriter<OwnedWriteHalf>,
+    signs: Option<Direction>,
     /// The peer is gone when it takes nothing for so long.
     stuck: Duration,
     /// Ends with the reading side.
@@ -39,6 +46,10 @@ pub(super) struct Writer {
 struct Reader {
     stream: BufReader<OwnedReadHalf>,
     remote: Remote,
+    checks: Option<Direction>,
+    keys: Arc<Keys>,
+    /// Is told when the key is another one.
+    changes: watch::Receiver<Option<TokenKey>>,
     _over: watch::Sender<()>,
 }
 
@@ -50,10 +61,11 @@ pub(super) async fn accept(streams: Weak, listener: TcpListener) {
             continue;
         };
         let Some(owner) = streams.get() else { return };
-        let (hello, stuck, streams) = (owner.hello(), owner.0.stuck, streams.clone());
+        let (Ok(beginning), stuck, streams) = (owner.begin(), owner.0.stuck, streams.clone()) else { continue };
         owner.spawn(async move {
-            // Whoever connects and says nothing, or nonsense, is gone.
-            let Ok(Ok((reader, writer))) = timeout(DIAL, greet(&hello, stuck, stream, from)).await else { return };
+            // Whoever connects and says nothing, or nonsense, or can't prove itself, is gone.
+            let met = timeout(DIAL, greet(beginning, false, stuck, stream, from)).await;
+            let Ok(Ok((reader, writer))) = met else { return };
             let Some(owner) = streams.get() else { return };
             owner.line_up(reader.remote.listens, Outgoing::Use(Connection::Tcp(writer)));
             drop(owner);
@@ -65,7 +77,7 @@ pub(super) async fn accept(streams: Weak, listener: TcpListener) {
 /// Makes a connection.
 pub(super) async fn dial(streams: &Streams, to: SocketAddr) -> io::Result<Writer> {
     let stream = connect(streams.local_addr().ip(), to).await?;
-    let (mut reader, writer) = greet(&streams.hello(), streams.0.stuck, stream, to).await?;
+    let (mut reader, writer) = greet(streams.begin()?, true, streams.0.stuck, stream, to).await?;
     // It is who takes connections there, whatever it says.
     reader.remote.listens = to;
     streams.spawn(reader.run(streams.weak()));
@@ -85,9 +97,10 @@ async fn connect(here: IpAddr, to: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// Says who this is and hears who that is.
+/// Says who this is and hears who that is; with a key, both prove that they know it.
 async fn greet(
-    hello: &[u8; Greeting::LEN],
+    Beginning { hello, key, changes, keys }: Beginning,
+    dials: bool,
     stuck: Duration,
     stream: TcpStream,
     from: SocketAddr,
@@ -96,12 +109,32 @@ async fn greet(
     // A host that has vanished says nothing, and nothing may be left to be written to it.
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(ASK).with_interval(ASK))?;
     let (read, mut write) = stream.into_split();
-    write.write_all(hello).await?;
+    write.write_all(&hello).await?;
     let (mut read, mut heard) = (BufReader::with_capacity(READ / 4, read), [0; Greeting::LEN]);
     read.read_exact(&mut heard).await?;
-    let remote = Remote::of(&heard, from).ok_or(io::ErrorKind::InvalidData)?;
+    let said = remote::hello(&heard).ok_or(io::ErrorKind::InvalidData)?;
+    let remote = Remote::of(&said, from).ok_or(io::ErrorKind::InvalidData)?;
+    let (signs, checks) = match (key, said.session) {
+        (None, 0) => (None, None),
+        (Some(key), 1..) => {
+            let Signed { mut ours, mut theirs } = Signed::of(&key, dials, &hello, &heard);
+            write.write_all(&ours.proof()).await?;
+            let mut proof = [0; TOKEN_LEN];
+            read.read_exact(&mut proof).await?;
+            if proof != theirs.proof() {
+                return Err(keys.refuse());
+            }
+            (Some(ours), Some(theirs))
+        }
+        _ => return Err(keys.refuse()),
+    };
+    // Who has proven another key since has proven nothing.
+    if changes.has_changed().unwrap_or(true) {
+        return Err(io::ErrorKind::ConnectionAborted.into());
+    }
     let (ends, over) = watch::channel(());
-    Ok((Reader { stream: read, remote, _over: ends }, Writer { stream: BufWriter::new(write), stuck, over }))
+    let reader = Reader { stream: read, remote, checks, keys, changes, _over: ends };
+    Ok((reader, Writer { stream: BufWriter::new(write), signs, stuck, over }))
 }
 
 impl Writer {
@@ -119,8 +152,20 @@ impl Writer {
     pub(super) async fn write(&mut self, head: &Bytes, payload: &Bytes, last: bool) -> io::Result<()> {
         // At most MESSAGE_MAX.
         let len = (head.len() + payload.len()) as u32;
-        for bytes in [&len.to_be_bytes()[..], head, payload] {
-            self.write_all(bytes).await?;
+        self.write_all(&len.to_be_bytes()).await?;
+        let mut rest = [&head[..], payload];
+        while rest.iter().any(|bytes| !bytes.is_empty()) {
+            let mut piece = self.signs.as_mut().map(|signs| signs.piece(len));
+            let mut room = if piece.is_some() { READ } else { MESSAGE_MAX };
+            for bytes in &mut rest {
+                let (now, then) = bytes.split_at(bytes.len().min(room));
+                piece.iter_mut().for_each(|piece| piece.add(now));
+                self.write_all(now).await?;
+                (*bytes, room) = (then, room - now.len());
+            }
+            if let Some(piece) = piece {
+                self.write_all(&piece.token()).await?;
+            }
         }
         if last { self.flush().await } else { Ok(()) }
     }
@@ -153,9 +198,18 @@ impl Writer {
 }
 
 impl Reader {
-    /// Reads messages until the connection ends, or its peer writes what is none.
+    /// Reads messages until the connection ends, its peer writes what is none, or the key is another one.
     async fn run(mut self, streams: Weak) {
-        while let Ok(message) = self.message(&streams).await {
+        let mut changes = self.changes.clone();
+        tokio::select! {
+            biased;
+            _ = changes.changed() => {}
+            () = self.read_all(&streams) => {}
+        }
+    }
+
+    async fn read_all(&mut self, streams: &Weak) {
+        while let Ok(message) = self.message(streams).await {
             let Some(streams) = streams.get() else { return };
             let Remote { node, listens } = self.remote;
             (streams.0.sink)(Event::Arrived { node, from: listens, message });
@@ -170,9 +224,19 @@ impl Reader {
         let mut message = Vec::with_capacity(len.min(READ));
         let mut told = Instant::now();
         while message.len() < len {
-            let rest = (len - message.len()).min(READ) as u64;
-            if (&mut self.stream).take(rest).read_to_end(&mut message).await? == 0 {
+            let (there, rest) = (message.len(), (len - message.len()).min(READ));
+            if (&mut self.stream).take(rest as u64).read_to_end(&mut message).await? < rest {
                 return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(checks) = &mut self.checks {
+                let mut token = [0; TOKEN_LEN];
+                self.stream.read_exact(&mut token).await?;
+                // At most MESSAGE_MAX.
+                let mut piece = checks.piece(len as u32);
+                piece.add(&message[there..]);
+                if piece.token() != token {
+                    return Err(self.keys.refuse());
+                }
             }
             if told.elapsed() >= UNDERWAY
                 && let Some(streams) = streams.get()

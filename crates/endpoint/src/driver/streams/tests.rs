@@ -13,8 +13,8 @@ async fn a_message_leaves_though_a_connection_comes_behind_it() {
     let (told, mut arrived) = mpsc::unbounded_channel();
     // A test that is over hears nothing.
     let sink: Sink = Arc::new(move |event| drop(told.send(event)));
-    let node = Streams::tcp(1, FREE, Arc::new(|_| {})).await.expect("a free port");
-    let peer = Streams::tcp(2, FREE, sink).await.expect("a free port");
+    let node = Streams::tcp(1, FREE, None, Arc::new(|_| {})).await.expect("a free port");
+    let peer = Streams::tcp(2, FREE, None, sink).await.expect("a free port");
     let to = peer.local_addr();
     let second = dial(&node, to).await.expect("it listens");
     // Both are in line before the peer's task sees either.
