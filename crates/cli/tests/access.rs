@@ -119,7 +119,7 @@ async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Resu
         "Controller/Status" => controller.status(StatusRequest {}).await.map(drop),
         "Controller/Nodes" => {
             let node = Some(NodeEntry { name, address: "127.0.0.1:1".into() });
-            controller.nodes(NodesRequest { node }).await.map(drop)
+            controller.nodes(NodesRequest { node, authenticate: false }).await.map(drop)
         }
         "Controller/JoinPool" => controller.join_pool(JoinPoolRequest { name, ..Default::default() }).await.map(drop),
         "Element/Install" => element.install(InstallRequest::default()).await.map(drop),

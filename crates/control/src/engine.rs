@@ -194,9 +194,8 @@ impl Engine {
 
     /// Hands the state a key of the system's randomness; if there is none, it refuses who needs one.
     fn draw_key(&mut self, effects: &mut Effects) {
-        match (SysRng.try_next_u64(), SysRng.try_next_u64()) {
-            (Ok(k0), Ok(k1)) => self.handle(Input::Key(TokenKey { k0, k1 }), effects),
-            (Err(error), _) | (_, Err(error)) => tracing::error!(%error, "no randomness for a key"),
+        if let Some(key) = draw_key() {
+            self.handle(Input::Key(key), effects);
         }
     }
 
@@ -264,6 +263,17 @@ impl Engine {
                 tracing::warn!(element, reason, "an element is out of service");
                 self.links.remove(&element);
             }
+        }
+    }
+}
+
+/// A key of the system's randomness, if there is any.
+pub(crate) fn draw_key() -> Option<TokenKey> {
+    match (SysRng.try_next_u64(), SysRng.try_next_u64()) {
+        (Ok(k0), Ok(k1)) => Some(TokenKey { k0, k1 }),
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::error!(%error, "no randomness for a key");
+            None
         }
     }
 }

@@ -16,7 +16,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 
 use crate::Error;
-use crate::engine::{Engine, Message};
+use crate::engine::{Engine, Message, draw_key};
 use crate::nodes::Nodes;
 use crate::service::Service;
 use crate::state::Timing;
@@ -110,10 +110,12 @@ pub fn serve(listener: TcpListener, config: Config) -> BoxFuture<Handle, Error> 
         let security = config.security.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let store = Store::open(&place)?;
-            Engine::start(store, config.timing, security, received)
+            let key = store.nodes_key(draw_key)?;
+            let (engine, effects) = Engine::start(store, config.timing, security, received)?;
+            Ok::<_, Error>((engine, effects, key))
         });
-        let (engine, effects) = opening.await.map_err(Error::Defect)??;
-        let nodes = Nodes::new(boot_id());
+        let (engine, effects, key) = opening.await.map_err(Error::Defect)??;
+        let nodes = Nodes::new(boot_id(), key);
         let service =
             ControllerServer::new(Service::new(messages.downgrade(), Arc::downgrade(&nodes), config.security.scheme()));
         let (failure, failures) = mpsc::channel(2);

@@ -142,19 +142,24 @@ impl Controller for Service {
 
     async fn nodes(&self, request: Request<NodesRequest>) -> Reply<Listing> {
         let nodes = self.nodes.upgrade().ok_or_else(stopped)?;
-        if let Some(node) = &request.get_ref().node {
-            may_take_part(request.extensions())?;
+        let NodesRequest { node, authenticate } = request.get_ref();
+        if let Some(node) = node {
+            may_be(request.extensions(), &[Role::Server])?;
             caller::check(request.extensions(), &node.name)?;
+        } else if *authenticate {
+            // Who has the key can send requests.
+            may_be(request.extensions(), &[Role::Server, Role::Caller])?;
         }
-        nodes.join(request.into_inner().node).map(Response::new)
+        let NodesRequest { node, authenticate } = request.into_inner();
+        nodes.join(node, authenticate).map(Response::new)
     }
 }
 
-/// Whether the caller may be a node that calls are passed on to; others may only look who is.
-fn may_take_part(extensions: &Extensions) -> Result<(), Status> {
+/// Whether the caller may take part in calls that are passed on; others may only look who does.
+fn may_be(extensions: &Extensions, roles: &[Role]) -> Result<(), Status> {
     match caller::identity(extensions) {
-        Some(identity) if identity.role != Role::Server => {
-            Err(Status::permission_denied(format!("{identity} may not take calls that are passed on")))
+        Some(identity) if !roles.contains(&identity.role) => {
+            Err(Status::permission_denied(format!("{identity} may not take part in calls that are passed on")))
         }
         _ => Ok(()),
     }

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pathcall_proto::v1::TokenKey;
 use prost::Message;
 use redb::backends::InMemoryBackend;
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
@@ -20,6 +21,7 @@ const POOLS: TableDefinition<u32, &[u8]> = TableDefinition::new("pools");
 /// Keys of the table `meta`.
 const IDS: &str = "ids";
 const FORMAT: &str = "format";
+const NODES_KEY: &str = "nodes-key";
 /// What this version writes, and the only thing it reads.
 const FORMAT_NOW: u8 = 1;
 /// Memory for pages of the database; all records of a large controller fit.
@@ -136,6 +138,31 @@ impl Store {
         })
     }
 
+    /// The key of the directory of nodes: the one that is kept, or else what `draw` gives, if it does. It blocks.
+    ///
+    /// # Errors
+    /// When reading or writing fails, or the record is damaged.
+    pub fn nodes_key(&self, draw: impl FnOnce() -> Option<TokenKey>) -> Result<Option<TokenKey>, StoreError> {
+        let write = self.database.begin_write().map_err(failed)?;
+        let key = {
+            let mut meta = write.open_table(META).map_err(failed)?;
+            let kept = meta.get(NODES_KEY).map_err(failed)?;
+            let kept = kept.map(|bytes| decode("meta", NODES_KEY, bytes.value())).transpose()?;
+            match kept {
+                Some(kept) => Some(kept),
+                None => {
+                    let drawn = draw();
+                    if let Some(drawn) = &drawn {
+                        meta.insert(NODES_KEY, drawn.encode_to_vec().as_slice()).map_err(failed)?;
+                    }
+                    drawn
+                }
+            }
+        };
+        write.commit().map_err(failed)?;
+        Ok(key)
+    }
+
     /// Makes the changes, all or none; they are on disk when this returns. It blocks.
     ///
     /// # Errors
@@ -215,6 +242,16 @@ mod tests {
         store.commit(&[Change::RemoveApplication(1), Change::RemoveEndpoint(5)]).unwrap();
         let expected = Snapshot { ids: Some(ids), applications: vec![application(2)], ..Snapshot::default() };
         assert_eq!(store.load().unwrap(), expected);
+    }
+
+    #[test]
+    fn key_of_the_nodes_is_drawn_once_and_kept() {
+        let store = Store::open(&Place::Memory).unwrap();
+        assert_eq!(store.nodes_key(|| None).unwrap(), None, "there is no randomness");
+        let key = Some([1, 2].into());
+        assert_eq!(store.nodes_key(|| key).unwrap(), key);
+        assert_eq!(store.nodes_key(|| panic!("there is one")).unwrap(), key);
+        assert_eq!(store.load().unwrap(), Snapshot::default());
     }
 
     #[test]

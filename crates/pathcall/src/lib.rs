@@ -94,8 +94,8 @@ pub mod delegate {
     pub use pathcall_rpc::delegate::otel;
     pub use pathcall_rpc::delegate::{
         Begin, Call, CallOptions, Client, Context, Directory, Handlers, History, Method, NoRecord, Node, NodeConfig,
-        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, Trace,
-        Traced, Traces, Transport, Tree,
+        NodeStats, Order, PATIENCE, Record, Replies, RequestId, Sealed, Serving, Span, StartError, Target, TokenKey,
+        Trace, Traced, Traces, Transport, Tree,
     };
 }
 

@@ -31,6 +31,7 @@ mod cloned;
 mod deadline;
 pub mod delegate;
 mod headers;
+mod key;
 pub mod message;
 mod names;
 mod request;

@@ -70,6 +70,9 @@ pub struct NodesRequest {
     /// Absent: only watches. The last one of a name counts.
     #[prost(message, optional, tag = "1")]
     pub node: ::core::option::Option<NodeEntry>,
+    /// Whether messages are to carry tokens; all nodes of the directory say the same.
+    #[prost(bool, tag = "2")]
+    pub authenticate: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodesReply {
@@ -79,8 +82,11 @@ pub struct NodesReply {
     /// By name.
     #[prost(message, repeated, tag = "2")]
     pub nodes: ::prost::alloc::vec::Vec<NodeEntry>,
+    /// Of the directory; only for who has asked to authenticate.
+    #[prost(message, optional, tag = "3")]
+    pub token_key: ::core::option::Option<TokenKey>,
 }
-/// What signs the frames of an application or a pool: SipHash's k0 and k1. Whoever has it can speak for it; it
+/// What signs the frames of an application or a pool, or the messages of nodes: SipHash's k0 and k1. Whoever has it can speak for it; it
 /// goes to the owner, or the pool's servers, to the element and to the callers that these let in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
@@ -497,8 +503,12 @@ pub struct PoolView {
     #[prost(bool, tag = "3")]
     pub outdated: bool,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeRequest {
+    /// Path of the method that is to be called.
+    #[prost(string, tag = "1")]
+    pub method: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeReply {
     /// IP address and port.
@@ -506,6 +516,9 @@ pub struct NodeReply {
     pub address: ::prost::alloc::string::String,
     #[prost(enumeration = "node_reply::Transport", tag = "2")]
     pub transport: i32,
+    /// Present when messages carry tokens, as they do by flows and TCP.
+    #[prost(message, optional, tag = "3")]
+    pub token_key: ::core::option::Option<TokenKey>,
 }
 /// Nested message and enum types in `NodeReply`.
 pub mod node_reply {
@@ -1022,6 +1035,8 @@ pub mod controller_client {
         }
         /// A node that calls are passed on to is in the directory for as long as the stream that answers is open.
         /// Each message is the whole directory.
+        /// Errors: FAILED_PRECONDITION when the messages of the nodes that are in it carry tokens and this node wants none,
+        /// or the other way round.
         pub async fn nodes(
             &mut self,
             request: impl tonic::IntoRequest<super::NodesRequest>,
@@ -1150,6 +1165,8 @@ pub mod controller_server {
             + 'static;
         /// A node that calls are passed on to is in the directory for as long as the stream that answers is open.
         /// Each message is the whole directory.
+        /// Errors: FAILED_PRECONDITION when the messages of the nodes that are in it carry tokens and this node wants none,
+        /// or the other way round.
         async fn nodes(
             &self,
             request: tonic::Request<super::NodesRequest>,
@@ -2820,8 +2837,9 @@ pub mod peer_client {
             req.extensions_mut().insert(GrpcMethod::new("pathcall.v1.Peer", "Apply"));
             self.inner.unary(req, path, codec).await
         }
-        /// Where the server takes calls that may be passed on.
-        /// Errors: UNIMPLEMENTED when it takes none.
+        /// Where the server takes calls that may be passed on. When messages carry tokens, the services' own checks let the
+        /// caller in before it is told the key.
+        /// Errors: UNIMPLEMENTED when it takes none; INVALID_ARGUMENT when it is to tell a key, and the method is none of those.
         pub async fn node(
             &mut self,
             request: impl tonic::IntoRequest<super::NodeRequest>,
@@ -2941,8 +2959,9 @@ pub mod peer_server {
             &self,
             request: tonic::Request<super::ApplyRequest>,
         ) -> std::result::Result<tonic::Response<super::ApplyReply>, tonic::Status>;
-        /// Where the server takes calls that may be passed on.
-        /// Errors: UNIMPLEMENTED when it takes none.
+        /// Where the server takes calls that may be passed on. When messages carry tokens, the services' own checks let the
+        /// caller in before it is told the key.
+        /// Errors: UNIMPLEMENTED when it takes none; INVALID_ARGUMENT when it is to tell a key, and the method is none of those.
         async fn node(
             &self,
             request: tonic::Request<super::NodeRequest>,

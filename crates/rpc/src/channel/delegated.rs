@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use pathcall_endpoint::driver::node::{Node, NodeConfig, Reply, Transport as Carr
 use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_proto::v1::{NodeReply, NodeRequest};
+use pathcall_wire::TokenKey;
 use tokio::sync::OnceCell;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -30,6 +32,8 @@ pub(super) struct Delegating {
     own: OnceCell<Node>,
     /// `None`: the server is to be asked.
     found: Arc<Mutex<Option<Found>>>,
+    /// The node's key is the server's.
+    signs: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,13 +54,14 @@ const BLOCKED_PAUSE: Duration = Duration::from_secs(60);
 
 impl Delegating {
     pub(super) fn by(given: Option<Node>) -> Self {
-        Self { own: OnceCell::new_with(given), found: Arc::default() }
+        Self { own: OnceCell::new_with(given), ..Self::default() }
     }
 
     /// Who calls whom; `None`: plain gRPC.
     async fn nodes(
         &self,
         transport: &Transport,
+        method: &str,
         headers: &HeaderMap,
         once: bool,
     ) -> Result<Option<(&Node, SocketAddr)>, Status> {
@@ -66,8 +71,8 @@ impl Delegating {
             // Done once only by the node: gRPC knows nothing of it.
             Some(Found::Blocked(address, _)) if once && self.own.initialized() => address,
             Some(Found::Plain | Found::Blocked(..)) => return Ok(None),
-            _ => match PeerClient::new(transport.channel()).node(headers::with(headers, NodeRequest {})).await {
-                Ok(reply) => match self.take(reply.into_inner()).await? {
+            _ => match ask(transport, method, headers).await {
+                Ok(reply) => match self.take(reply).await? {
                     Some(address) => address,
                     None => return Ok(None),
                 },
@@ -87,6 +92,7 @@ impl Delegating {
             return Err(Status::internal(format!("the server's node is at {:?}, which is no address", reply.address)));
         };
         let node = self.own.get_or_try_init(|| start(address, reply.transport())).await?.clone();
+        self.sign(&node, &reply);
         // Goes on if the call that asked is cut off: the next one knows.
         let found = Arc::clone(&self.found);
         let reached = tokio::spawn(async move {
@@ -103,6 +109,14 @@ impl Delegating {
             return Ok(None);
         }
         Ok(Some(address))
+    }
+
+    /// Signs messages as the server wants it. A key that the user has given stays where the server says nothing of one.
+    fn sign(&self, node: &Node, reply: &NodeReply) {
+        let key = reply.token_key.map(|key| TokenKey::new(key.into()));
+        if self.signs.swap(key.is_some(), Ordering::Relaxed) || key.is_some() {
+            node.set_key(key);
+        }
     }
 
     /// A node to try again, now and then.
@@ -138,6 +152,12 @@ impl Delegating {
     fn found(&self) -> MutexGuard<'_, Option<Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Asks the server where its node is, on behalf of a call.
+async fn ask(transport: &Transport, method: &str, headers: &HeaderMap) -> Result<NodeReply, Status> {
+    let request = headers::with(headers, NodeRequest { method: method.to_owned() });
+    PeerClient::new(transport.channel()).node(request).await.map(tonic::Response::into_inner)
 }
 
 /// Whether a node answers. No handler is asked: what is done at most once can't be tried.
@@ -189,7 +209,7 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<http::Response<Body>, Status> {
         let once = request.extensions().get::<CallOptions>().unwrap_or(&self.habits.options).once;
-        match self.delegating.nodes(&self.transport, request.headers(), once).await? {
+        match self.delegating.nodes(&self.transport, request.uri().path(), request.headers(), once).await? {
             Some((node, to)) => {
                 self.counters.delegated.add();
                 let inner = Arc::clone(&self);
@@ -199,7 +219,14 @@ impl Inner {
             None => {
                 if let Some((node, there)) = self.delegating.blocked() {
                     let inner = Arc::downgrade(&self);
+                    let (method, headers) = (request.uri().path().to_owned(), request.headers().clone());
+                    let transport = self.transport.clone();
                     tokio::spawn(async move {
+                        // It may have another key by now.
+                        let said = ask(&transport, &method, &headers).await;
+                        if let (Ok(said), Some(inner)) = (said, inner.upgrade()) {
+                            inner.delegating.sign(&node, &said);
+                        }
                         if reaches(&node, there).await
                             && let Some(inner) = inner.upgrade()
                         {

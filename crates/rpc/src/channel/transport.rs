@@ -87,7 +87,7 @@ impl Transport {
     /// Whether the server answers a request, whatever it says.
     pub(super) async fn answers(&self, headers: &HeaderMap) -> bool {
         let mut server = PeerClient::new(self.channel());
-        match awake::timeout(ANSWER_TIMEOUT, server.node(headers::with(headers, NodeRequest {}))).await {
+        match awake::timeout(ANSWER_TIMEOUT, server.node(headers::with(headers, NodeRequest::default()))).await {
             Ok(Ok(_)) => true,
             Ok(Err(status)) => !matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled),
             Err(_) => false,

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pathcall_auth::{Security, TargetError};
-use pathcall_proto::v1::NodeEntry;
+use pathcall_endpoint::driver::node::Node;
 use pathcall_wire::link::Secret;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tonic::Status;
 
-use super::registry::{controller, follow};
+use super::registry::{Member, controller, follow};
 
 /// Whom a request is passed on to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,13 +99,22 @@ impl Directory {
     /// # Errors
     /// When this is no address.
     pub fn secured(address: &str, security: &Security) -> Result<Self, TargetError> {
-        Ok(Self::followed(controller(address, security)?, None))
+        Ok(Self::followed(controller(address, security)?, Member::nobody()))
     }
 
-    /// The same, and this node has a place in it.
-    pub(super) fn followed(controller: pathcall_auth::Target, node: Option<NodeEntry>) -> Self {
+    /// The same of one whose nodes [authenticate](super::Handlers::authenticate_frames) their messages: this node has its
+    /// key, as soon as it has any nodes.
+    ///
+    /// # Errors
+    /// When this is no address.
+    pub fn authenticated(address: &str, security: &Security, node: &Node) -> Result<Self, TargetError> {
+        Ok(Self::followed(controller(address, security)?, Member::watching(node)))
+    }
+
+    /// The same, and it may be that a node has a place in it.
+    pub(super) fn followed(controller: pathcall_auth::Target, member: Member) -> Self {
         let directory = Self::default();
-        let feed = tokio::spawn(follow(controller, node, directory.clone()));
+        let feed = tokio::spawn(follow(controller, member, directory.clone()));
         Self { _feed: Some(Arc::new(Feed(feed))), ..directory }
     }
 

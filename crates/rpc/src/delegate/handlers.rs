@@ -11,11 +11,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use pathcall_auth::{Security, TargetError};
 use pathcall_endpoint::delegate::{self, Context, RequestId};
-use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Request};
+use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, Request, Transport};
 use pathcall_proto::delegate::Method;
-use pathcall_proto::v1::NodeEntry;
+use pathcall_wire::TokenKey;
 use prost::Message;
-use tokio::sync::Semaphore;
+use rand::rngs::SysError;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::codegen::BoxFuture;
@@ -25,7 +26,8 @@ use super::call::{Call, Inner};
 use super::directory::Directory;
 use super::envelope::{self, Envelope};
 use super::guard::{self, Check, Guard};
-use super::registry;
+use super::registry::{self, Member};
+use crate::key;
 
 /// Requests that are worked on at one time, unless it is said otherwise; others wait in the node's order.
 const AT_ONCE: usize = 1024;
@@ -61,6 +63,7 @@ pub struct Handlers {
     history: History,
     forget: Option<Forget>,
     check: Option<Check>,
+    authenticate: Option<bool>,
 }
 
 /// Why handlers could not start.
@@ -78,6 +81,9 @@ pub enum StartError {
     /// The controller can't be connected to by this address.
     #[error(transparent)]
     Controller(#[from] TargetError),
+    /// The system gives no randomness for the key of messages.
+    #[error("no randomness for the key that signs delegated messages: {0}")]
+    Randomness(SysError),
     /// A method can have one handler.
     #[error("{0} has two handlers")]
     Twice(&'static str),
@@ -103,6 +109,7 @@ impl Handlers {
             history: History::default(),
             forget: None,
             check: None,
+            authenticate: None,
         }
     }
 
@@ -128,6 +135,15 @@ impl Handlers {
     /// The certificate by which it takes its place in the controller's directory.
     pub fn security(mut self, security: Security) -> Self {
         self.security = security;
+        self
+    }
+
+    /// Whether messages carry tokens, by flows and by TCP: nothing is done for who does not have their key. On where there are
+    /// [certificates](Self::security), else off, unless given. The key is drawn, or the controller's; all nodes of a
+    /// directory say the same. Callers have it of the server that these handlers are given to, which [can say this
+    /// too](crate::server::Builder::authenticate_frames): until then they would work for anybody.
+    pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
+        self.authenticate = Some(authenticate);
         self
     }
 
@@ -178,11 +194,16 @@ impl Handlers {
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn start(self) -> BoxFuture<Serving, StartError> {
+    pub fn start(mut self) -> BoxFuture<Serving, StartError> {
         Box::pin(async move {
             if let Some(path) = self.twice {
                 return Err(StartError::Twice(path));
             }
+            let authenticate = self.authenticate.unwrap_or(self.security.credentials().is_some());
+            if authenticate && self.node.key.is_none() {
+                self.node.key = Some(key::draw().map_err(StartError::Randomness)?);
+            }
+            let signs = watch::Sender::new(authenticate);
             let address = self.node.listen;
             let started = Node::resume(&self.node, self.history).await;
             let (node, requests, mut forgotten) = started.map_err(|source| StartError::Node { address, source })?;
@@ -197,7 +218,7 @@ impl Handlers {
                 None => self.directory,
                 Some((address, name)) => {
                     let controller = registry::controller(&address, &self.security)?;
-                    Directory::followed(controller, Some(NodeEntry { name, address: node.address().to_string() }))
+                    Directory::followed(controller, Member::new(name, &node, signs.subscribe()))
                 }
             };
             let permits = Arc::new(Semaphore::new(self.at_once));
@@ -214,7 +235,7 @@ impl Handlers {
                     });
                 }
             });
-            Ok(Serving(Arc::new(Running { node, config: self.node, shared, task })))
+            Ok(Serving(Arc::new(Running { node, config: self.node, signs, shared, task })))
         })
     }
 }
@@ -252,6 +273,8 @@ pub struct Serving(Arc<Running>);
 struct Running {
     node: Node,
     config: NodeConfig,
+    /// Whether messages carry tokens.
+    signs: watch::Sender<bool>,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
 }
@@ -309,6 +332,21 @@ impl Serving {
 
     pub(crate) fn config(&self) -> &NodeConfig {
         &self.0.config
+    }
+
+    /// Has its messages carry tokens from now on.
+    pub(crate) fn authenticate(&self) -> Result<(), SysError> {
+        if self.0.node.key().is_none() {
+            self.0.node.set_key(Some(key::draw()?));
+        }
+        self.0.signs.send_if_modified(|signs| !std::mem::replace(signs, true));
+        Ok(())
+    }
+
+    /// What callers' messages have to be signed with; by QUIC they need not be.
+    pub(crate) fn key(&self) -> Option<TokenKey> {
+        let signs = matches!(self.0.config.transport, Transport::Flows | Transport::Tcp) && *self.0.signs.borrow();
+        self.0.node.key().filter(|_| signs)
     }
 
     /// Whether it works on requests of the method with this path.

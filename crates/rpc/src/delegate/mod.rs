@@ -45,4 +45,5 @@ pub use pathcall_endpoint::driver::node::{History, Node, NodeConfig, NodeStats, 
 #[cfg(feature = "quic")]
 pub use pathcall_endpoint::driver::streams::quic::Tls;
 pub use pathcall_proto::delegate::Method;
+pub use pathcall_wire::TokenKey;
 pub use trace::{Trace, Traced, Traces};

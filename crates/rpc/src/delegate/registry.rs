@@ -3,14 +3,19 @@
 //! The place is held by a stream; when it breaks, it is asked for again until the controller is back. The copy
 //! stays as it was meanwhile. After a restart of the controller others have to register again too: whom the copy
 //! knew is kept in it for a while, or keys would change places and back.
+//!
+//! A node that authenticates its messages is given the directory's key, before it sees anybody in it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use pathcall_auth::{Peer, Role, Security, Target, TargetError};
+use pathcall_endpoint::driver::node::{Node, WeakNode};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::{NodeEntry, NodesReply, NodesRequest};
+use pathcall_wire::TokenKey;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::directory::Directory;
@@ -32,19 +37,65 @@ pub(super) fn controller(address: &str, security: &Security) -> Result<Target, T
     }))
 }
 
-/// Holds the place of `node`, if there is one, and keeps the copy, for ever.
-pub(super) async fn follow(controller: Target, node: Option<NodeEntry>, directory: Directory) {
+/// Who follows a directory.
+#[derive(Debug)]
+pub(super) struct Member {
+    /// Its place, if it wants one.
+    entry: Option<NodeEntry>,
+    /// Who has its key.
+    node: Option<WeakNode>,
+    /// Whether messages are to be signed; it may be said later.
+    signs: watch::Receiver<bool>,
+}
+
+impl Member {
+    /// Nobody in particular.
+    pub(super) fn nobody() -> Self {
+        Self { entry: None, node: None, signs: watch::channel(false).1 }
+    }
+
+    /// This node, by this name.
+    pub(super) fn new(name: String, node: &Node, signs: watch::Receiver<bool>) -> Self {
+        let entry = NodeEntry { name, address: node.address().to_string() };
+        Self { entry: Some(entry), node: Some(node.downgrade()), signs }
+    }
+
+    /// This node, which has no place and signs its messages.
+    pub(super) fn watching(node: &Node) -> Self {
+        Self { entry: None, node: Some(node.downgrade()), signs: watch::channel(true).1 }
+    }
+
+    /// Signs with the directory's key.
+    fn take_key(&self, signs: bool, reply: &NodesReply) {
+        let Some(node) = self.node.as_ref().filter(|_| signs).and_then(WeakNode::upgrade) else { return };
+        match reply.token_key {
+            Some(key) => node.set_key(Some(TokenKey::new(key.into()))),
+            None => tracing::warn!(
+                "messages are to carry tokens, and the controller gives no key: is it of an older version?"
+            ),
+        }
+    }
+}
+
+/// Holds the place of `member`, if it wants one, and keeps the copy, for ever.
+pub(super) async fn follow(controller: Target, mut member: Member, directory: Directory) {
     let mut client = ControllerClient::new(controller.connect_lazy());
     let mut copy = Copy::default();
     let mut pause = PAUSE.0;
     loop {
-        let request = NodesRequest { node: node.clone() };
+        let authenticate = *member.signs.borrow_and_update();
+        let request = NodesRequest { node: member.entry.clone(), authenticate };
         match client.nodes(request).await {
             Ok(replies) => {
                 let mut replies = replies.into_inner();
                 loop {
                     let next = tokio::select! {
                         next = replies.message() => next,
+                        // It asks for its place anew.
+                        Ok(()) = member.signs.changed() => {
+                            pause = Duration::ZERO;
+                            break;
+                        }
                         () = over(copy.until) => {
                             copy.muster_is_over();
                             directory.set(copy.nodes.clone());
@@ -53,6 +104,7 @@ pub(super) async fn follow(controller: Target, node: Option<NodeEntry>, director
                     };
                     let Ok(Some(reply)) = next else { break };
                     pause = PAUSE.0;
+                    member.take_key(authenticate, &reply);
                     copy.take(Instant::now(), reply);
                     directory.set(copy.nodes.clone());
                 }
@@ -60,8 +112,11 @@ pub(super) async fn follow(controller: Target, node: Option<NodeEntry>, director
             // A controller that refuses says why each time; one that is away comes back.
             Err(status) => tracing::warn!(%status, "not in the controller's directory of nodes"),
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
+        tokio::select! {
+            () = sleep(pause) => {}
+            Ok(()) = member.signs.changed() => {}
+        }
+        pause = (pause * 2).clamp(PAUSE.0, PAUSE.1);
     }
 }
 
@@ -108,7 +163,7 @@ mod tests {
 
     fn reply(boot_id: u64, names: &str) -> NodesReply {
         let node = |name: char| NodeEntry { name: name.into(), address: format!("10.0.0.1:{}", name as u32) };
-        NodesReply { boot_id, nodes: names.chars().map(node).collect() }
+        NodesReply { boot_id, nodes: names.chars().map(node).collect(), token_key: None }
     }
 
     fn names(copy: &Copy) -> String {

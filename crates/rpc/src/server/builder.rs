@@ -12,8 +12,7 @@ pub use pathcall_endpoint::map::lease::LEASE;
 use pathcall_endpoint::map::server::KEY_MEMORY;
 use pathcall_proto::manifest::Manifest;
 use pathcall_wire::TokenKey;
-use rand::TryRng;
-use rand::rngs::{SysError, SysRng};
+use rand::rngs::SysError;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::codegen::BoxFuture;
@@ -27,6 +26,7 @@ use crate::application::{Catalogue, Disagreement};
 use crate::delegate::respond::Habits;
 use crate::delegate::trace::Sink;
 use crate::delegate::{Serving, Traces};
+use crate::key;
 
 /// Register rows that an application asks for: of a SyncAgtr application, as many chunks of an
 /// array are on their way at once.
@@ -98,6 +98,9 @@ pub enum BuildError {
         /// What the system says.
         source: SysError,
     },
+    /// The same of the key that signs delegated messages.
+    #[error("no randomness for the key that signs delegated messages: {0}")]
+    NoNodeKey(SysError),
     /// Methods can't be placed on this host.
     #[error(transparent)]
     Placing(#[from] PlacingError),
@@ -188,10 +191,12 @@ impl Builder {
         self
     }
 
-    /// Whether frames, of maps and of the pool, carry tokens: a keyed hash by which elements, server and callers know each
-    /// other's frames, and drop those of anybody else. On where the server has [certificates](Self::security), else off, unless
-    /// given; it takes time for every frame. Callers need not be told: the key comes with their grant when they join, over
-    /// the gRPC connection. Keys cross a network by TLS only: who joins by another connection from another host is refused.
+    /// Whether frames, of maps, of the pool and of delegated messages, carry tokens: a keyed hash by which elements, servers and
+    /// callers know each other's frames, and drop those of anybody else. On where the server has
+    /// [certificates](Self::security), else off, unless given; it takes time for every frame. Callers need not be told: the
+    /// key comes with their grant when they join, over the gRPC connection. Keys cross a network by TLS only: who joins by
+    /// another connection from another host is refused. Handlers that take a place in a controller's directory should be
+    /// [told before they start](crate::delegate::Handlers::authenticate_frames).
     pub fn authenticate_frames(mut self, authenticate: bool) -> Self {
         self.authenticate = Some(authenticate);
         self
@@ -290,6 +295,9 @@ impl Builder {
             if let (Some(handlers), Some(places)) = (&self.handlers, &places) {
                 handlers.place_by(|path, handler| places.handler(path, handler));
             }
+            if let Some(handlers) = self.handlers.as_ref().filter(|_| self.authenticates()) {
+                handlers.authenticate().map_err(BuildError::NoNodeKey)?;
+            }
             let closed = watch::Sender::new(false);
             let inner = Inner {
                 pool: self.pooled(controller.as_ref(), &closed),
@@ -366,6 +374,5 @@ pub(super) fn service_of(path: &'static str) -> Option<&'static str> {
 }
 
 fn draw_key(app: &'static str) -> Result<TokenKey, BuildError> {
-    let word = || SysRng.try_next_u64().map_err(|source| BuildError::Randomness { app, source });
-    Ok(TokenKey::new([word()?, word()?]))
+    key::draw().map_err(|source| BuildError::Randomness { app, source })
 }

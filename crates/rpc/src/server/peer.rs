@@ -2,9 +2,10 @@
 //!
 //! A caller is a member as long as it reads the stream that it joined by. When the stream is
 //! dropped, because the caller ended it or its connection broke, it has left. `place` gives back what it had then;
-//! `following` tells it of new terms until then.
+//! `following` tells it of new terms until then. `node` says where calls go that may be passed on.
 
 mod following;
+mod node;
 mod place;
 
 use std::net::SocketAddr;
@@ -12,11 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pathcall_auth::caller;
-use pathcall_endpoint::driver::node::Transport;
 use pathcall_endpoint::map::CallError;
 use pathcall_endpoint::map::server::{Joined, Member, Permissions};
 use pathcall_proto::manifest::{Kind, Method};
-use pathcall_proto::v1::node_reply::Transport as Said;
 use pathcall_proto::v1::peer_server::Peer;
 use pathcall_proto::v1::{
     AdmitReply, AdmitRequest, ApplyReply, ApplyRequest, CarryRequest, EndpointGrant, FollowPoolRequest, GiveUpReply,
@@ -151,18 +150,8 @@ impl Peer for PeerService {
         books::apply(hosted, request).await.map(Response::new)
     }
 
-    async fn node(&self, _: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
-        let Some(handlers) = &self.inner.handlers else {
-            return Err(Status::unimplemented("this server takes no calls that may be passed on"));
-        };
-        let transport = match handlers.config().transport {
-            Transport::Flows => Said::Flows,
-            Transport::Tcp => Said::Tcp,
-            #[cfg(feature = "quic")]
-            Transport::Quic(_) => Said::Quic,
-            _ => return Err(Status::unimplemented("callers can't be told what carries messages here")),
-        };
-        Ok(Response::new(NodeReply { address: handlers.address().to_string(), transport: transport.into() }))
+    async fn node(&self, request: Request<NodeRequest>) -> Result<Response<NodeReply>, Status> {
+        self.node_reply(request).await.map(Response::new)
     }
 
     async fn follow_pool(&self, request: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {

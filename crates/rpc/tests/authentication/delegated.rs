@@ -77,7 +77,7 @@ async fn handlers_of_a_server_without_its_layer_work() {
 }
 
 /// The first reply of a call.
-async fn first(replies: Result<tonic::Response<tonic::Streaming<Note>>, Status>) -> Result<String, Status> {
+pub(super) async fn first(replies: Result<tonic::Response<tonic::Streaming<Note>>, Status>) -> Result<String, Status> {
     let note = replies?.into_inner().message().await?;
     Ok(note.ok_or_else(|| Status::not_found("it has no reply"))?.text)
 }

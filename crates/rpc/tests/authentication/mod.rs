@@ -23,6 +23,7 @@ use tower::{Layer, Service};
 mod calls;
 mod delegated;
 mod frames;
+mod tokens;
 
 /// Everything that the service has.
 const ALL: &str = "/";

@@ -1,0 +1,250 @@
+//! Delegated messages with tokens: who has not been let in gets no handler to run.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use pathcall_control::{Config, Handle, Place};
+use pathcall_proto::v1::NodeRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
+use pathcall_rpc::delegate::{
+    Call, CallOptions, Client, Directory, Handlers, Node, NodeConfig, Serving, TokenKey, Transport,
+};
+use pathcall_rpc::{Channel, Server};
+use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
+use pathcall_test_support::{HANG, loopback, service::until};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+
+use super::delegated::first;
+use super::{ALL, By, Guarded, Rules, with};
+
+const LOOKUP: &str = "/rpctest.Docs/Lookup";
+
+/// Handlers that reply with their name, or pass the wish on to the node that it names; runs are counted.
+fn docs(name: &'static str, ran: &Arc<AtomicU64>) -> Handlers {
+    let (ran, also) = (Arc::clone(ran), Arc::clone(ran));
+    let lookup = move |wish: Wish, call: Call<Note>| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match wish.names.first() {
+                Some(next) => call.delegate::<DocsFetch>(next.as_str(), &Note::default()),
+                None => call.reply(Note { text: name.to_owned() }).await,
+            }
+        }
+    };
+    let fetch = move |_: Note, call: Call<Note>| {
+        also.fetch_add(1, Ordering::Relaxed);
+        async move { call.reply(Note { text: name.to_owned() }).await }
+    };
+    Handlers::new().handle::<DocsLookup, _, _>(lookup).handle::<DocsFetch, _, _>(fetch)
+}
+
+/// A call by a node of one's own.
+async fn by_node(node: &Node, to: SocketAddr) -> Result<String, Status> {
+    let client = Client::new(node.clone(), Directory::of([("index", to)]));
+    let mut replies = client.call::<Note>().request::<DocsLookup>("index", &Wish::default())?.begin()?;
+    let reply = timeout(HANG, replies.message()).await.expect("in time")?;
+    Ok(reply.expect("it replies").text)
+}
+
+async fn node(transport: Transport, key: Option<TokenKey>) -> Node {
+    Node::start(&NodeConfig::default().transport(transport).key(key)).await.unwrap().0
+}
+
+async fn lone_server(transport: Transport) {
+    let ran = Arc::default();
+    let handlers = docs("index", &ran).node(NodeConfig::default().transport(transport.clone()));
+    let handlers = handlers.authenticate_frames(true).start().await.unwrap();
+    let rules = Rules::new(&[("good", &[ALL])]);
+    let served = handlers.clone();
+    let set_up = |builder: pathcall_rpc::server::builder::Builder| builder.authenticate_frames(true).handlers(served);
+    let guarded = Guarded::start(By::Inner, rules, set_up).await;
+
+    // The channel's node, one that is handed in, and a caller without Pathcall.
+    let own = node(transport.clone(), None).await;
+    let handed = Channel::builder(guarded.url.clone(), &PATHCALL).unwrap().node(own.clone()).connect().await.unwrap();
+    let stock = tonic::transport::Channel::from_shared(guarded.url.clone()).unwrap().connect().await.unwrap();
+    let channel = guarded.channel().await;
+    for replies in [
+        DocsClient::new(channel.clone()).lookup(with("good", Wish::default())).await,
+        DocsClient::new(handed).lookup(with("good", Wish::default())).await,
+        DocsClient::new(stock).lookup(with("good", Wish::default())).await,
+    ] {
+        assert_eq!(first(replies).await.unwrap(), "index");
+    }
+    assert_eq!(channel.stats().delegated_calls, 1);
+    assert_eq!(ran.load(Ordering::Relaxed), 3);
+    assert_eq!(handlers.stats().messages.unauthenticated, 0);
+
+    // Who is not let in is not told the key.
+    let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
+    let mut ask = async |token, method: &str| {
+        let request = NodeRequest { method: method.to_owned() };
+        peer.node(with(token, request)).await.map(|reply| reply.into_inner().token_key).map_err(|status| status.code())
+    };
+    assert_eq!(ask("bad", LOOKUP).await, Err(Code::Unauthenticated));
+    assert_eq!(ask("good", "/rpctest.Words/Reduce").await, Err(Code::InvalidArgument));
+    assert_eq!(ask("good", LOOKUP).await.unwrap(), handlers.node().key().map(|key| key.words().into()));
+    assert_eq!(own.key(), handlers.node().key());
+
+    // Whoever lacks it gets nothing done, and is counted.
+    let mut counted = 0;
+    for key in [None, Some(TokenKey::new([1, 2]))] {
+        let stranger = node(transport.clone(), key).await;
+        by_node(&stranger, handlers.address()).await.unwrap_err();
+        until(|| handlers.stats().messages.unauthenticated > counted).await;
+        counted = handlers.stats().messages.unauthenticated;
+    }
+    assert_eq!(ran.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn delegated_call_with_tokens_reaches_its_handler_and_no_other_does_by_flows() {
+    lone_server(Transport::Flows).await;
+}
+
+#[tokio::test]
+async fn delegated_call_with_tokens_reaches_its_handler_and_no_other_does_by_tcp() {
+    lone_server(Transport::Tcp).await;
+}
+
+#[tokio::test]
+async fn forged_request_datagram_runs_no_handler() {
+    let ran = Arc::default();
+    let handlers = docs("index", &ran).authenticate_frames(true).start().await.unwrap();
+    let key = handlers.node().key();
+    // What a caller with the key says comes to the stranger, who changes one byte of it on its way, and has all come twice.
+    let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let (caller, at) = (node(Transport::Flows, key).await, stranger.local_addr().unwrap());
+    let client = Client::new(caller.clone(), Directory::of([("index", at)]));
+    let _call = client.call::<Note>().request::<DocsLookup>("index", &Wish::default()).unwrap().begin().unwrap();
+    let (mut bytes, mut counted, mut forged) = ([0; 2048], 0, 0);
+    while forged < 3 {
+        let (len, from) = timeout(HANG, stranger.recv_from(&mut bytes)).await.expect("in time").unwrap();
+        let to = if from == caller.address() { handlers.address() } else { caller.address() };
+        // A part is longer than a greeting.
+        if to == handlers.address() && len > 48 {
+            bytes[len - 20] ^= 1;
+            forged += 1;
+        }
+        for _ in 0..2 {
+            stranger.send_to(&bytes[..len], to).await.unwrap();
+        }
+        if forged > counted {
+            let refused = 2 * forged;
+            until(|| handlers.stats().messages.unauthenticated >= refused).await;
+            counted = forged;
+        }
+    }
+    assert_eq!((ran.load(Ordering::Relaxed), handlers.stats().messages.arrived), (0, 0));
+}
+
+async fn controller(at: SocketAddr, store: Place) -> Handle {
+    let listener = pathcall_control::bind(at).await.unwrap();
+    pathcall_control::serve(listener, Config::default().keep_alive(HANG).store(store)).await.unwrap()
+}
+
+async fn serve(handlers: &Serving) -> String {
+    let handlers = handlers.clone();
+    crate::delegated::house::serve_by(|builder| builder.authenticate_frames(true).handlers(handlers)).await
+}
+
+/// A call that `index` passes on.
+async fn passed_on(channel: &Channel, to: &str) -> Result<String, Status> {
+    first(DocsClient::new(channel.clone()).lookup(Wish { names: vec![to.to_owned()] }).await).await
+}
+
+/// The same, until nothing is in its way: keys have come everywhere.
+async fn passed_on_at_last(channel: &Channel, to: &str) -> String {
+    let began = Instant::now();
+    loop {
+        match passed_on(channel, to).await {
+            Ok(text) => return text,
+            Err(status) => assert!(began.elapsed() < HANG, "{status}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn nodes_of_a_directory_share_a_key_that_outlives_their_controller() {
+    let (folder, ran) = (std::env::temp_dir().join(format!("pathcall-keys-{}", std::process::id())), Arc::default());
+    let _ = std::fs::remove_file(&folder);
+    let first = controller(loopback::own(), Place::File(folder.clone())).await;
+    let (at, url) = (first.addr(), first.url());
+    let start = |name: &'static str| docs(name, &ran).controller(url.clone(), name).authenticate_frames(true).start();
+    let (index, store) = (start("index").await.unwrap(), start("store").await.unwrap());
+    for serving in [&index, &store] {
+        timeout(HANG, serving.directory().has(&"index".into())).await.expect("it registers");
+        timeout(HANG, serving.directory().has(&"store".into())).await.expect("it registers");
+    }
+    assert!(index.node().key().is_some() && index.node().key() == store.node().key());
+    let channel = Channel::connect(serve(&index).await, &PATHCALL).await.unwrap();
+    assert_eq!(passed_on(&channel, "store").await.unwrap(), "store");
+    // A caller of its own has the directory's key as well.
+    let own = node(Transport::Flows, None).await;
+    let directory = Directory::authenticated(&url, &Default::default(), &own).unwrap();
+    timeout(HANG, directory.has(&"index".into())).await.expect("it is there");
+    assert_eq!(by_node(&own, index.address()).await.unwrap(), "index");
+
+    // Another one reads the same store.
+    first.shutdown().await;
+    let _second = controller(at, Place::File(folder.clone())).await;
+    let late = start("late").await.unwrap();
+    timeout(HANG, index.directory().has(&"late".into())).await.expect("it registers");
+    assert_eq!(late.node().key(), index.node().key());
+    assert_eq!(passed_on(&channel, "late").await.unwrap(), "late");
+    let _ = std::fs::remove_file(&folder);
+}
+
+#[tokio::test]
+async fn handlers_that_are_told_of_tokens_by_their_server_get_the_directorys_key() {
+    let ran = Arc::default();
+    let controller = controller(loopback::own(), Place::Memory).await;
+    let start = |name: &'static str| docs(name, &ran).controller(controller.url(), name).start();
+    let (index, store) = (start("index").await.unwrap(), start("store").await.unwrap());
+    for serving in [&index, &store] {
+        timeout(HANG, serving.directory().has(&"store".into())).await.expect("it registers");
+    }
+    let (url, _other) = (serve(&index).await, serve(&store).await);
+    // Each registers anew, as soon as the other is not in the way.
+    until(|| index.node().key().is_some() && index.node().key() == store.node().key()).await;
+    let channel = Channel::builder(url, &PATHCALL).unwrap().call_options(CallOptions::default());
+    let channel = channel.connect().await.unwrap();
+    assert_eq!(passed_on_at_last(&channel, "store").await, "store");
+}
+
+#[tokio::test]
+async fn channel_takes_another_key_when_its_server_has_one() {
+    let ran = Arc::default();
+    let handlers = docs("index", &ran).authenticate_frames(true).start().await.unwrap();
+    let channel = Channel::connect(serve(&handlers).await, &PATHCALL).await.unwrap();
+    let ask = async || first(DocsClient::new(channel.clone()).lookup(Wish::default()).await).await;
+    assert_eq!(ask().await.unwrap(), "index");
+    handlers.node().set_key(Some(TokenKey::new([1, 2])));
+    // The call that finds it out fails; the server is asked again.
+    let began = Instant::now();
+    while let Err(status) = ask().await {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(began.elapsed() < HANG);
+    }
+    let before = channel.stats().delegated_calls;
+    assert_eq!(ask().await.unwrap(), "index");
+    assert_eq!(channel.stats().delegated_calls, before + 1);
+}
+
+#[tokio::test]
+async fn server_without_tokens_tells_no_key() {
+    let ran = Arc::default();
+    let handlers = docs("index", &ran).node(NodeConfig::default().key(None)).start().await.unwrap();
+    let server = Server::builder(&PATHCALL).handlers(handlers.clone()).build().await.unwrap();
+    let url = crate::delegated::house::serve(Some(handlers.clone())).await;
+    let mut peer = PeerClient::connect(url).await.unwrap();
+    let said = peer.node(NodeRequest::default()).await.unwrap().into_inner();
+    assert_eq!((said.token_key, handlers.node().key()), (None, None));
+    drop(server);
+}
