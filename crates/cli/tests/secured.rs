@@ -8,17 +8,20 @@ use std::process::Stdio;
 use pathcall_auth::{Access, Credentials, Incoming, Peer, Role, Security};
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{FollowPoolRequest, PoolView, StatusRequest, TokenKey};
+use pathcall_proto::v1::{FollowPoolRequest, NodeRequest, PoolView, StatusRequest, TokenKey};
+use pathcall_rpc::delegate::{Call, Handlers};
 use pathcall_rpc::{Channel, Server};
 use pathcall_test_support::HANG;
 use pathcall_test_support::certificates::Authority;
-use pathcall_test_support::service::{Handlers, counts, join, note, str_int, until};
+use pathcall_test_support::service::{Handlers as Service, counts, join, note, str_int, until};
 use pathcall_test_support::store::{Handler, STORE};
+use pathcall_test_support::stubs::delegated::DocsLookup;
+use pathcall_test_support::stubs::docs_client::DocsClient;
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::stubs::store_server::StoreServer;
 use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::words_server::WordsServer;
-use pathcall_test_support::stubs::{PATHCALL, Wanted};
+use pathcall_test_support::stubs::{Note, PATHCALL, Wanted, Wish};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -82,11 +85,15 @@ impl System {
         let url = format!("{}://{}", shown.server.scheme(), listener.local_addr().unwrap());
         let builder =
             Server::builder(&PATHCALL).manifest(&STORE).security(shown.server.clone()).authenticate_frames(true);
-        let builder = builder.controller(controller.url()).advertise(url.clone()).data_address(free);
+        let lookup = async |_: Wish, call: Call<Note>| call.reply(note("found")).await;
+        let handlers = Handlers::new().handle::<DocsLookup, _, _>(lookup).controller(controller.url(), "docs");
+        let handlers = handlers.security(shown.server.clone()).authenticate_frames(true).start().await.unwrap();
+        timeout(HANG, handlers.directory().has(&"docs".into())).await.expect("it has its place");
+        let builder = builder.controller(controller.url()).advertise(url.clone()).data_address(free).handlers(handlers);
         let server = builder.shared_memory(false).build().await.unwrap();
         let services = tonic::transport::Server::builder()
             .layer(server.layer())
-            .add_service(WordsServer::new(Handlers(Default::default())))
+            .add_service(WordsServer::new(Service(Default::default())))
             .add_service(StoreServer::new(Handler::new("one")));
         let mut serving = JoinSet::new();
         match shown.server.credentials() {
@@ -114,7 +121,8 @@ impl System {
         let joined = peer.join(join("/rpctest.Words/Reduce")).await.unwrap().into_inner().message().await.unwrap();
         let follow = FollowPoolRequest { udp_port: 9, incarnation: 5, method: "/rpctest.Store/Get".into() };
         let view: Option<PoolView> = peer.follow_pool(follow).await.unwrap().into_inner().message().await.unwrap();
-        let keys = [joined.unwrap().token_key, view.unwrap().pool.unwrap().token_key];
+        let node = peer.node(NodeRequest { method: "/rpctest.Docs/Lookup".into() }).await.unwrap().into_inner();
+        let keys = [joined.unwrap().token_key, view.unwrap().pool.unwrap().token_key, node.token_key];
         keys.into_iter().map(|key| key.expect("frames carry tokens")).collect()
     }
 }
@@ -129,6 +137,10 @@ async fn call(channel: &Channel, before: i64) {
             n.to_string()
         );
     }
+    let mut docs = DocsClient::new(channel.clone());
+    let mut found = timeout(HANG, docs.lookup(Wish::default())).await.unwrap().unwrap().into_inner();
+    assert_eq!(timeout(HANG, found.message()).await.unwrap().unwrap(), Some(note("found")));
+    assert_eq!(timeout(HANG, found.message()).await.unwrap().unwrap(), None);
     let wanted = Wanted { keys: Some(str_int(&[("a", 0)])), ..Wanted::default() };
     let found = timeout(HANG, words.query(wanted)).await.unwrap().unwrap().into_inner();
     assert_eq!(found.kvs, Some(str_int(&[("a", before + CALLS)])));

@@ -22,7 +22,9 @@ pub mod parts;
 pub use address::Addresses;
 pub use encode::{Encoded, list};
 pub use ids::{Branch, Context, NodeId, RequestId, U24};
-pub use message::{Fault, Grant, Ids, Manifest, Message, Ping, Pong, Request, Response, Subject, TraceSpan, parse};
+pub use message::{
+    Fault, Grant, Ids, Manifest, Message, Ping, Pong, Request, Response, Subject, TraceSpan, add_wait, parse,
+};
 pub use parts::{Flags, Kind, Twin, TwinRepr};
 
 /// First byte of every message: delegate, version 1.

@@ -1,13 +1,14 @@
 //! Messages of delegate: bytes and back, whatever is wrong with them, and their lengths.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use pathcall_wire::Error;
 use pathcall_wire::delegate::message::{ended_before, ended_code};
 use pathcall_wire::delegate::parts::{Head, SpanPartRepr};
 use pathcall_wire::delegate::{
     Context, Encoded, Fault, Flags, Grant, HEAD_MAX, Ids, MAGIC, Manifest, Message, NodeId, PAGE, Ping, Pong, Request,
-    Response, Subject, TraceSpan, Twin, U24, list, parse,
+    Response, Subject, TraceSpan, Twin, U24, add_wait, list, parse,
 };
 use proptest::prelude::*;
 
@@ -63,11 +64,20 @@ fn with_payload(head: &Encoded) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn a_request_comes_back_as_it_was_sent(request in requests()) {
+    fn a_request_comes_back_as_it_was_sent(request in requests(), waited: u32) {
         let head = request.encode();
         prop_assert!(head.len() <= HEAD_MAX);
         let bytes = with_payload(&head);
         prop_assert_eq!(parse(&bytes), Ok((Message::Request(request), head.len())));
+        // What it waits is taken from its time, and nothing else is changed.
+        let waited = Duration::from_micros(u64::from(waited));
+        let micros = waited.as_micros() as u32;
+        let deadline = if request.deadline == u32::MAX { u32::MAX } else { request.deadline.saturating_sub(micros) };
+        let later = Request { deadline, age: request.age.saturating_add(micros), ..request };
+        let mut late = bytes.clone();
+        add_wait(&mut late, waited);
+        prop_assert_eq!(parse(&late), Ok((Message::Request(later), head.len())));
+        prop_assert_eq!(&late[head.len()..], &bytes[head.len()..]);
         for len in 0..head.len() {
             prop_assert!(parse(&bytes[..len]).is_err());
         }
@@ -83,6 +93,9 @@ proptest! {
         let head = response.encode();
         let bytes = with_payload(&head);
         prop_assert_eq!(parse(&bytes), Ok((Message::Response(response), head.len())));
+        let mut late = bytes.clone();
+        add_wait(&mut late, Duration::from_secs(1));
+        prop_assert_eq!(late, bytes);
     }
 
     #[test]

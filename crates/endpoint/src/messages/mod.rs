@@ -63,6 +63,8 @@ pub struct Config {
     pub memory: usize,
     /// Parts of one session: then another begins.
     pub session_parts: u32,
+    /// Puts into the beginning of a message how long it has waited here, each time that it is sent.
+    pub wait: Option<fn(&mut [u8], Duration)>,
     /// What frames are signed with.
     pub key: Option<TokenKey>,
 }
@@ -79,6 +81,7 @@ impl Config {
             queue: 1 << 30,
             memory: 1 << 30,
             session_parts: 1 << 31,
+            wait: None,
             key: None,
         }
     }
@@ -211,7 +214,7 @@ impl Messages {
         let outgoing =
             self.outgoing.entry(to).or_insert_with(|| Outgoing::new(to, draw(secret, drawn, to), config, now));
         let head = Bytes::copy_from_slice(head);
-        match outgoing.enqueue(head, payload.clone(), &self.config) {
+        match outgoing.enqueue(now, head, payload.clone(), &self.config) {
             Ok(()) => self.ready.extend(outgoing.mark_ready()),
             Err(head) => {
                 self.stats.undelivered += 1;

@@ -53,6 +53,8 @@ struct Place {
 
 #[derive(Debug)]
 struct Message {
+    /// When it was to be sent.
+    since: Instant,
     head: Bytes,
     payload: Bytes,
     total: u32,
@@ -95,7 +97,13 @@ impl Outgoing {
     }
 
     /// Takes a message; gives back the head of one that there is no room for.
-    pub(super) fn enqueue(&mut self, head: Bytes, payload: Bytes, config: &Config) -> Result<(), Bytes> {
+    pub(super) fn enqueue(
+        &mut self,
+        since: Instant,
+        head: Bytes,
+        payload: Bytes,
+        config: &Config,
+    ) -> Result<(), Bytes> {
         let total = head.len().saturating_add(payload.len());
         if total == 0 || total > MESSAGE_MAX || self.bytes.saturating_add(total) > config.queue {
             return Err(head);
@@ -104,7 +112,7 @@ impl Outgoing {
         // At most MESSAGE_MAX.
         let total = total as u32;
         self.unsent.insert((total, self.next));
-        self.messages.insert(self.next, Message { head, payload, total, sent: 0, open: 0 });
+        self.messages.insert(self.next, Message { since, head, payload, total, sent: 0, open: 0 });
         self.next += 1;
         Ok(())
     }
@@ -177,7 +185,7 @@ impl Outgoing {
         while let Some(due) = self.flow.due(now) {
             let Due::Again(seq, place) = due else { return State::Over };
             stats.retransmits += 1;
-            self.emit(key, seq, place, config, &mut frame, out);
+            self.emit(now, (key, seq), place, config, &mut frame, out);
         }
         // What is not begun goes by the next session, if it comes to that.
         let full = self.parts >= config.session_parts || self.doubted.is_some();
@@ -186,7 +194,7 @@ impl Outgoing {
         {
             self.parts += 1;
             let seq = self.flow.send(now, place);
-            self.emit(key, seq, place, config, &mut frame, out);
+            self.emit(now, (key, seq), place, config, &mut frame, out);
         }
         match self.flow.deadline() {
             Some(at) => State::Goes(Some(self.doubted.map_or(at, |over| over.min(at)))),
@@ -238,8 +246,8 @@ impl Outgoing {
 
     fn emit(
         &self,
-        key: u64,
-        seq: u32,
+        now: Instant,
+        (key, seq): (u64, u32),
         place: Place,
         config: &Config,
         frame: &mut [u8; MAX_FRAME],
@@ -250,6 +258,9 @@ impl Outgoing {
         part.emit(frame);
         let len = Part::LEN + part.bytes(config.part());
         message.copy(place.offset as usize, &mut frame[Part::LEN..len]);
+        if let (0, Some(wait)) = (place.offset, config.wait) {
+            wait(&mut frame[Part::LEN..len], now.since(message.since));
+        }
         out(self.to, token::seal(config.key.as_ref(), frame, len));
     }
 
@@ -261,7 +272,7 @@ impl Outgoing {
         *self = Self { ready: self.ready, ..fresh };
         for message in messages.into_values().filter(|message| message.sent == 0) {
             // There was room for all of them.
-            let _ = self.enqueue(message.head, message.payload, config);
+            let _ = self.enqueue(message.since, message.head, message.payload, config);
         }
         (before - self.messages.len()) as u64
     }

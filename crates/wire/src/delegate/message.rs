@@ -1,6 +1,7 @@
 //! Whole messages, taken apart with all checks at once; [`super::encode`] puts them together.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use super::address::{self, Addresses};
 use super::ids::{Branch, Context, NodeId, RequestId};
@@ -53,6 +54,25 @@ pub struct Request {
     pub sender: NodeId,
     /// The manifest that it carries.
     pub manifest: Option<Manifest>,
+}
+
+/// Takes from a request's time what it has waited since it was written; of any other message it changes nothing. `message` is the
+/// beginning of one, as long as its parts have it.
+pub fn add_wait(message: &mut [u8], waited: Duration) {
+    if message.len() < Head::LEN + RequestPart::LEN {
+        return;
+    }
+    let (head, rest) = message.split_at_mut(Head::LEN);
+    let head = Head::unchecked(head);
+    if (head.magic(), head.kind()) != (MAGIC, Kind::Request as u8) {
+        return;
+    }
+    let waited = u32::try_from(waited.as_micros()).unwrap_or(u32::MAX);
+    let mut part = RequestPart::unchecked(rest);
+    if part.deadline() != u32::MAX {
+        part.set_deadline(part.deadline().saturating_sub(waited));
+    }
+    part.set_age(part.age().saturating_add(waited));
 }
 
 /// What a response's id is of.

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Instant as Clock;
 
 use bytes::Bytes;
-use pathcall_wire::delegate::{Context, NodeId};
+use pathcall_wire::delegate::{Context, NodeId, add_wait};
 use pathcall_wire::{Instant, TokenKey};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
@@ -102,7 +102,11 @@ impl Shared {
             Transport::Flows => {
                 let link = Link::bind(config.listen)?;
                 let local = link.local_addr();
-                let messages = messages::Config { key: config.key, ..messages::Config::new(id.bits(), seed) };
+                let messages = messages::Config {
+                    key: config.key,
+                    wait: Some(add_wait),
+                    ..messages::Config::new(id.bits(), seed)
+                };
                 let messages = Messages::new(messages);
                 (Below::Flows(Box::new((link, messages))), local)
             }
