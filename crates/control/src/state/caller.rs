@@ -5,7 +5,7 @@ use pathcall_proto::v1::{EndpointGrant, RegisterEndpointRequest, ReleaseEndpoint
 use super::ids::Kind;
 use super::{
     CALLERS_MAX, CallId, EndpointRecord, FLOWS_MAX, Output, Refusal, SlotsRecord, State, Waiting, check_data_address,
-    record,
+    reaches, record,
 };
 
 impl State {
@@ -61,12 +61,15 @@ impl State {
         Ok(endpoint)
     }
 
-    /// Leases slots of the application's element to a caller that has none: `flows`, or as many as
-    /// there are in a row. False when nothing has changed.
+    /// Leases slots of the application's element to a caller that has none and that it can send to: `flows`, or as many
+    /// as there are in a row. False when nothing has changed.
     fn lease_slots(&mut self, endpoint: u32, flows: u32) -> bool {
         let Some(caller) = self.endpoints.get_mut(&endpoint).filter(|caller| caller.slots == 0) else { return false };
         let memory = self.applications.get(&caller.gaid).and_then(|application| application.record.memory);
         let Some(element) = memory.and_then(|memory| self.elements.get_mut(&memory.element)) else { return false };
+        if !reaches(&element.record.data_address, &caller.data_address) {
+            return false;
+        }
         let slots = flows.min(element.slots.largest());
         let Some(slot_base) = element.slots.take(slots) else { return false };
         (caller.slot_base, caller.slots) = (slot_base, slots);

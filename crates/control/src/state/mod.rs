@@ -380,6 +380,16 @@ fn check_data_address(address: &str) -> Result<(), Refusal> {
     }
 }
 
+/// Whether an element at the one address can send to a host at the other: one that is reached by IPv4 has no way to IPv6,
+/// and what it sends to itself would go round for ever.
+fn reaches(element: &str, host: &str) -> bool {
+    let parsed = |address: &str| address.parse::<std::net::SocketAddr>().ok();
+    match (parsed(element), parsed(host)) {
+        (Some(element), Some(host)) => element != host && (element.is_ipv6() || host.is_ipv4()),
+        _ => false,
+    }
+}
+
 /// Text for an error message, of bounded length.
 fn shortened(text: &str) -> String {
     text.chars().take(80).collect()

@@ -3,7 +3,7 @@
 use pathcall_proto::v1::EndpointEntry;
 
 use super::push::{ENTRIES_MAX, ElementPool, Subject};
-use super::{PoolRecord, Push, State, Waiting, record};
+use super::{PoolRecord, Push, State, Waiting, reaches, record};
 
 impl State {
     /// Gives a pool without an element one, if there is any, and if there are servers.
@@ -40,11 +40,15 @@ impl State {
         self.push(element, Push::InstallPool(pool), Subject::Application(gaid));
     }
 
-    /// Pushes the entries of a pool's endpoints.
+    /// Pushes the entries of a pool's endpoints that the element can send to: calls of others go past it.
     pub(super) fn push_pool_endpoints(&mut self, gaid: u32, endpoints: Vec<u32>) {
         let Some(element) = self.pools.get(&gaid).and_then(|pool| pool.record.element) else { return };
+        let Some(address) = self.elements.get(&element).map(|element| element.record.data_address.clone()) else {
+            return;
+        };
         for endpoints in endpoints.chunks(ENTRIES_MAX) {
-            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint)).collect();
+            let entries = endpoints.iter().filter_map(|&endpoint| self.pool_entry(gaid, endpoint));
+            let entries = entries.filter(|entry| reaches(&address, &entry.data_address)).collect();
             self.push(element, Push::SetEndpoints(entries), Subject::Application(gaid));
         }
     }

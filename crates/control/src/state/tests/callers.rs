@@ -110,3 +110,24 @@ fn an_application_has_a_bounded_number_of_callers() {
     let call = world.register_caller(grant.gaid, 1_000_000, 4);
     assert!(matches!(world.endpoint(call), Some(Err(Refusal::Full { what: "caller", .. }))));
 }
+
+#[test]
+fn a_caller_that_its_element_can_not_send_to_works_past_it() {
+    let mut world = World::new();
+    world.element(1024, 1 << 20, 10);
+    let (_, grant) = world.owner("MR-1", 5, 100);
+    // Another family, and the element itself: its own frames would come back to it for ever.
+    for (incarnation, address) in [(9, "[fd00::1]:9"), (10, "10.0.0.0:7702")] {
+        let call = world.call();
+        let data_address = address.to_owned();
+        let request =
+            RegisterEndpointRequest { gaid: grant.gaid, incarnation, data_address, flows: 4, ..Default::default() };
+        world.input(Input::RegisterEndpoint(call, request));
+        world.deliver_all();
+        let caller = world.endpoint(call).unwrap().unwrap();
+        assert_eq!(caller.flows, 0, "{address}");
+        assert!(!world.elements[0].endpoints.contains_key(&caller.endpoint), "{address}");
+    }
+    assert_eq!(world.caller(grant.gaid, 11, 4).flows, 4, "others are not concerned");
+    world.assert_tables_are_as_recorded();
+}

@@ -257,3 +257,22 @@ fn controller_has_a_bounded_number_of_pools() {
     let known = world.join("pool-7", 5_001);
     assert_eq!(world.refusal(known), None, "a server more is no pool more");
 }
+
+#[test]
+fn a_follower_that_the_element_can_not_send_to_is_not_in_its_table() {
+    let mut world = World::new();
+    let element = world.element(64, 64, 8);
+    let (_, server) = world.server("kv", 1);
+    let gaid = server.pool.as_ref().unwrap().gaid;
+    for (incarnation, address) in [(9, "[fd00::1]:9"), (10, "10.0.0.0:7702")] {
+        let (call, data_address) = (world.call(), address.to_owned());
+        let request =
+            RegisterEndpointRequest { gaid, incarnation, data_address, server: server.endpoint, ..Default::default() };
+        world.input(Input::RegisterEndpoint(call, request));
+        world.deliver_all();
+        let follower = world.endpoint(call).unwrap().unwrap().endpoint;
+        assert!(!world.elements[element].endpoints.contains_key(&follower), "{address}");
+    }
+    let other = world.follower(gaid, server.endpoint, 11);
+    assert!(world.elements[element].endpoints.contains_key(&other), "others are not concerned");
+}
