@@ -188,10 +188,11 @@ impl Plane {
     fn new(link: Link, kernel: Option<(Kernel, Link)>, config: &Config) -> Self {
         let (kernel, slow) = kernel.unzip();
         let Config { size, congestion_bytes, busy_poll, .. } = *config;
+        let own = link.local_addr();
         Self {
             link,
             slow,
-            switch: Switch::new(size, congestion_bytes, kernel),
+            switch: Switch::new(size, congestion_bytes, own, kernel),
             polling: Polling::new(Instant::now(), busy_poll),
         }
     }

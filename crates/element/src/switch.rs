@@ -1,7 +1,7 @@
 //! The program with the addresses of its endpoints: what a frame goes through and a command changes.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 use std::time::{self, Duration};
 
@@ -25,6 +25,8 @@ pub(crate) struct Switch {
     routes: Routes,
     started: time::Instant,
     congestion_bytes: usize,
+    /// Where its own frames come in.
+    own: SocketAddr,
     /// Works on the applications without tokens, where it is.
     kernel: Option<Kernel>,
 }
@@ -53,10 +55,19 @@ pub(crate) enum Refused {
 }
 
 impl Switch {
-    pub(crate) fn new(size: Size, congestion_bytes: usize, kernel: Option<Kernel>) -> Self {
+    /// `own`: where frames come in.
+    pub(crate) fn new(size: Size, congestion_bytes: usize, own: SocketAddr, kernel: Option<Kernel>) -> Self {
         let (mut program, routes) = (Program::new(size), Routes::default());
         program.number_after(first_number());
-        Self { program, routes, started: time::Instant::now(), congestion_bytes, kernel }
+        Self { program, routes, started: time::Instant::now(), congestion_bytes, own, kernel }
+    }
+
+    /// Whether frames that are sent there come back.
+    fn is_own(&self, addr: SocketAddr) -> bool {
+        // A host's own addresses are those that it can bind.
+        let local = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
+        addr.port() == self.own.port()
+            && (addr.ip() == self.own.ip() || self.own.ip().is_unspecified() && local(addr.ip()))
     }
 
     /// The interfaces that the program in the kernel is attached to.
@@ -229,6 +240,15 @@ impl Switch {
                 return Err(Refused::Endpoints { endpoint });
             }
             self.program.tables_mut().set_endpoint(entry)?;
+            if self.is_own(addr) {
+                // Its frames would go round here for ever, each of them.
+                tracing::warn!(endpoint, %addr, "an endpoint says that it is this element: nothing is sent to it");
+                self.routes.remove(endpoint);
+                if let Some(kernel) = &mut self.kernel {
+                    kernel.remove_endpoint(endpoint)?;
+                }
+                continue;
+            }
             self.routes.set(endpoint, addr);
             if let Some(kernel) = &mut self.kernel
                 && !self.program.tables().is_authenticated(entry.gaid)

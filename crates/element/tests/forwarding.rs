@@ -1,6 +1,7 @@
 //! Frames through an element on real sockets: what is worked on, passed on, copied and dropped.
 
 use crate::common::{BANK, GAID, Host, SERVER, WIDTH, keyed, linear, values, world};
+use pathcall_proto::v1::{EndpointEntry, SetEndpointsRequest};
 use pathcall_wire::map::frame_len;
 use pathcall_wire::{Base, Flags, Kind, MapFlags, MapFrame, MapRepr};
 
@@ -162,4 +163,24 @@ fn step(state: &mut u64) -> u64 {
     *state ^= *state >> 7;
     *state ^= *state << 17;
     *state
+}
+
+#[tokio::test]
+async fn frames_for_an_endpoint_at_the_element_s_own_address_do_not_go_round() {
+    let mut world = world().await;
+    let (server, caller) = (world.host(SERVER).await, world.host(11).await);
+    let (boot_id, data_address) = (world.element.boot_id(), world.element.data_addr().to_string());
+    let own = EndpointEntry { endpoint: 12, incarnation: 7, data_address, gaid: GAID, slot_base: 0, slots: 0 };
+    world.control.set_endpoints(SetEndpointsRequest { boot_id, endpoints: vec![own] }).await.unwrap();
+    let add = |seq| keyed(caller.base(Kind::MapData, &server, seq), MapFlags::ADD, &[(3, 1)]);
+    for seq in 1..=20 {
+        let mut base = caller.base(Kind::MapData, &server, 0);
+        // Admitted and passed on, and not admitted and passed on.
+        (base.dst, base.dst_incarnation, base.flags) = (12, 7, Flags::CROSS);
+        base.src_incarnation += seq % 2;
+        caller.send(&keyed(base, MapFlags::ADD, &[(3, 1)])).await;
+        caller.send(&add(seq)).await;
+        assert_eq!(caller.receive().await.kind(), Kind::MapAck);
+    }
+    assert_eq!(world.counters().await.element["frames_in"], 40, "each once");
 }

@@ -191,7 +191,8 @@ fn reply_with_registers_is_bounded() {
     const WIDE: u32 = LINEAR_LANES as u32;
     let rows = READ_LANES_MAX as u32 / WIDE;
     let lanes = 2 * READ_LANES_MAX as usize;
-    let mut switch = Switch::new(Size { rows: 2 * rows as usize, lanes, slots: 1 }, usize::MAX, None);
+    let mut switch =
+        Switch::new(Size { rows: 2 * rows as usize, lanes, slots: 1 }, usize::MAX, link().local_addr(), None);
     let area = Application { gaid: 1, epoch: 1, owner: 1, row_base: 0, rows: 2 * rows, lane_base: 0, width: WIDE };
     switch.install(area, None).expect("there is room");
     let reply = switch.read_registers(1, 0, rows).expect("as many as a reply takes");

@@ -14,7 +14,7 @@ fn switch() -> Option<Switch> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
     let _entered = runtime.enter();
     let (kernel, _) = crate::kernel::tested((Ipv4Addr::LOCALHOST, 7702).into(), SIZE)?;
-    Some(Switch::new(SIZE, usize::MAX, Some(kernel)))
+    Some(Switch::new(SIZE, usize::MAX, ([127, 0, 0, 1], 0).into(), Some(kernel)))
 }
 
 impl Switch {
