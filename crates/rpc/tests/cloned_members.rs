@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::cut::Line;
-use pathcall_control::Place;
+use pathcall_control::{Place, Timing};
+use pathcall_proto::v1::FollowPoolRequest;
+use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_test_support::certificates::{Authority, Leaf};
 use pathcall_test_support::service::{note, until};
-use pathcall_test_support::store::{Member, Pool, STORE, calls, controller};
+use pathcall_test_support::store::{Member, Pool, STORE, TIMING, calls, controller, controller_with};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
@@ -178,4 +180,37 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(trusting(&authority)).connect().await;
     let said = plain.unwrap_err().to_string();
     assert!(said.contains("does not begin with https://"), "{said}");
+}
+
+#[tokio::test]
+async fn caller_that_follows_by_two_streams_is_known_until_both_are_over() {
+    let timing = Timing { grace: Duration::from_millis(50), ..TIMING };
+    let controller = controller_with(([127, 0, 0, 1], 0).into(), Place::Memory, timing).await;
+    let member = Member::start(&controller.url(), |options| options).await;
+    until(|| member.servers() == 1).await;
+    let peer = PeerClient::connect(member.uri()).await.unwrap();
+    let follow = async |udp_port| {
+        let method = "/rpctest.Store/Get".to_owned();
+        let views = peer.clone().follow_pool(FollowPoolRequest { udp_port, incarnation: 1, method }).await;
+        let mut views = views.unwrap().into_inner();
+        let endpoint = views.message().await.unwrap().unwrap().endpoint;
+        (views, endpoint)
+    };
+    // As when a connection breaks, and its caller is back before the server notices.
+    let ((first, endpoint), (_second, same)) = (follow(9).await, follow(9).await);
+    assert_eq!(endpoint, same);
+    drop(first);
+    // Another one comes, goes and is forgotten meanwhile.
+    let (mut pause, (mut other, known)) = (timing.grace, follow(10).await);
+    loop {
+        drop(other);
+        pause *= 2;
+        tokio::time::sleep(pause).await;
+        let (again, now) = follow(10).await;
+        if now != known {
+            break;
+        }
+        other = again;
+    }
+    assert_eq!(follow(9).await.1, endpoint, "it is known still");
 }

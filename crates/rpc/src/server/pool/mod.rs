@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use tonic::{Status, Streaming};
 
 use self::late::Late;
+use self::views::Followers;
 pub(super) use self::views::Views;
 use super::registration::Controller;
 use super::services::Services;
@@ -72,6 +73,7 @@ struct Shared {
     controller: Controller,
     /// What is in force; none before the first grant.
     granted: watch::Sender<Option<Granted>>,
+    followers: Followers,
     closed: watch::Receiver<bool>,
     queue: Mutex<Option<WorkerHandle>>,
     late: Late,
@@ -123,7 +125,8 @@ impl Pooled {
     ) -> Self {
         let (granted, queue) = (watch::Sender::new(None), Mutex::default());
         let late = Late::new(terms.workers);
-        let shared = Arc::new(Shared { terms, catalogue, controller, granted, closed, queue, late });
+        let followers = Followers::default();
+        let shared = Arc::new(Shared { terms, catalogue, controller, granted, followers, closed, queue, late });
         Self { shared, started: AtomicBool::new(false), task: Mutex::default() }
     }
 
@@ -138,8 +141,9 @@ impl Pooled {
 
     /// Lets a caller follow; its endpoint is registered by this server.
     pub(super) async fn follow(&self, udp: SocketAddr, incarnation: u32) -> Result<Views, Status> {
-        let Shared { granted, controller, closed, .. } = &*self.shared;
-        Views::begin(granted.subscribe(), controller.clone(), closed.clone(), udp, incarnation).await
+        let Shared { granted, controller, followers, closed, .. } = &*self.shared;
+        let followers = followers.clone();
+        Views::begin(granted.subscribe(), controller.clone(), followers, closed.clone(), udp, incarnation).await
     }
 
     pub(super) fn stats(&self) -> PoolStats {
