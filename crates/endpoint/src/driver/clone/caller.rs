@@ -111,7 +111,9 @@ impl CallerHandle {
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> CallerStats {
-        self.handle.shared.lock().party.caller.stats()
+        let shared = self.handle.shared.lock();
+        let stats = shared.party.caller.stats();
+        CallerStats { ignored: stats.ignored + shared.party.desk.unauthentic, ..stats }
     }
 
     /// Whether the element answers, as far as is known.

@@ -52,22 +52,26 @@ struct Desk {
     key: Option<TokenKey>,
     frame: Box<[u8]>,
     sealed: Box<[u8]>,
+    /// Frames that came without the right token, or with one where there is none.
+    unauthentic: u64,
 }
 
 impl Desk {
     fn new(key: Option<TokenKey>) -> Self {
         let sealed = if key.is_some() { MAX_FRAME } else { 0 };
-        Self { key, frame: vec![0; MAX_FRAME].into(), sealed: vec![0; sealed].into() }
+        Self { key, frame: vec![0; MAX_FRAME].into(), sealed: vec![0; sealed].into(), unauthentic: 0 }
     }
 
-    /// Whether a frame that came may be looked at.
-    fn admits(&self, frame: &[u8]) -> bool {
-        token::admits(self.key.as_ref(), frame)
+    /// Whether a frame that came may be looked at; counts it if not.
+    fn admits(&mut self, frame: &[u8]) -> bool {
+        let admits = token::admits(self.key.as_ref(), frame);
+        self.unauthentic += u64::from(!admits);
+        admits
     }
 
     /// The frame of `len` bytes as it leaves.
     fn leaving(&mut self, len: usize) -> &[u8] {
-        let Self { key, frame, sealed } = self;
+        let Self { key, frame, sealed, .. } = self;
         match key {
             None => &frame[..len],
             // Whoever writes frames leaves room for the token.

@@ -122,7 +122,9 @@ impl WorkerHandle {
     /// What it has done so far.
     #[must_use]
     pub fn stats(&self) -> WorkerStats {
-        self.0.lock().party.worker.stats()
+        let shared = self.0.lock();
+        let stats = shared.party.worker.stats();
+        WorkerStats { ignored: stats.ignored + shared.party.desk.unauthentic, ..stats }
     }
 
     /// Requests that wait.
