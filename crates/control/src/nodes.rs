@@ -19,6 +19,8 @@ use tonic::Status;
 
 /// Longest name of a node, bytes.
 pub const NODE_NAME_MAX: usize = 255;
+/// Characters of an address that is none that are said again.
+const SAID_MAX: usize = 80;
 /// Nodes that a controller knows at most.
 pub const NODES_MAX: usize = 1 << 14;
 
@@ -128,6 +130,7 @@ fn check(name: &str, address: &str) -> Result<SocketAddr, Status> {
     }
     let reachable = address.parse::<SocketAddr>().ok().filter(|at| !at.ip().is_unspecified() && at.port() != 0);
     reachable.ok_or_else(|| {
+        let address: String = address.chars().take(SAID_MAX).collect();
         Status::invalid_argument(format!(
             "{name}: expected the IP address and port where others reach it, got {address:?}"
         ))

@@ -18,6 +18,9 @@ use tonic::{Code, Request, Response, Status};
 use crate::plane::{Plane, PlaneHandle, Stopped};
 use crate::switch::Refused;
 
+/// Characters of an address that is none that are said again.
+const SAID_MAX: usize = 80;
+
 /// The control service of one start of an element.
 #[derive(Debug)]
 pub(crate) struct Control {
@@ -121,7 +124,7 @@ fn endpoint(entry: &EndpointEntry) -> Result<(Endpoint, SocketAddr), Status> {
     let got = &entry.data_address;
     let addr = got.parse().ok().filter(|addr: &SocketAddr| addr.port() != 0 && !addr.ip().is_unspecified());
     let addr = addr.ok_or_else(|| {
-        let endpoint = entry.endpoint;
+        let (endpoint, got) = (entry.endpoint, got.chars().take(SAID_MAX).collect::<String>());
         Status::invalid_argument(format!("data_address of endpoint {endpoint}: expected ip:port, got {got:?}"))
     })?;
     let EndpointEntry { endpoint, incarnation, gaid, slot_base, slots, .. } = *entry;

@@ -20,6 +20,14 @@ pub(crate) fn of_join(error: &CallError) -> Status {
     Status::new(code(error), error.to_string())
 }
 
+/// What is said again of a text that a caller has sent: no status is longer for it than metadata may be.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(SAID_MAX).collect()
+}
+
+/// Characters of such a text at most.
+const SAID_MAX: usize = 80;
+
 fn code(error: &CallError) -> Code {
     match error {
         CallError::Unreachable { .. } | CallError::Spent | CallError::Closed => Code::Unavailable,

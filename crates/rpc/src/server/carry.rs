@@ -18,6 +18,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Inner;
+use crate::status;
 
 /// A stream's first message comes within this time.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,7 +34,10 @@ pub(super) async fn carry(
     let CarryRequest { application, endpoint, incarnation, session, .. } =
         first.ok_or_else(|| Status::invalid_argument("the stream ended before it said whose frames it carries"))?;
     caller::check(&extensions, &application)?;
-    let unknown = || Status::failed_precondition(format!("endpoint {endpoint} has not joined {application:?}"));
+    let unknown = || {
+        let application = status::shortened(&application);
+        Status::failed_precondition(format!("endpoint {endpoint} has not joined {application:?}"))
+    };
     let hosted = inner.applications.get(application.as_str()).ok_or_else(unknown)?;
     let session = hosted.sessions.find(&session)?;
     if (session.endpoint, session.incarnation) != (endpoint, incarnation) {

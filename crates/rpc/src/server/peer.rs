@@ -171,6 +171,7 @@ impl Peer for PeerService {
             return Err(Status::invalid_argument(format!("{udp_port} is not a UDP port")));
         };
         let Some(method) = self.inner.catalogue.cloned(&method) else {
+            let method = status::shortened(&method);
             return Err(Status::invalid_argument(format!("{method:?} is no method that this server's pool answers")));
         };
         // Each request is looked at itself: whether its service is here is seen then.
@@ -201,7 +202,10 @@ impl PeerService {
     /// The method that a caller names.
     fn method(&self, application: &str, path: &str) -> Result<&'static Method, Status> {
         let method = self.inner.catalogue.method(path).filter(|method| method.app == application);
-        method.ok_or_else(|| Status::invalid_argument(format!("{path:?} is no method of {application}")))
+        method.ok_or_else(|| {
+            let (path, application) = (status::shortened(path), status::shortened(application));
+            Status::invalid_argument(format!("{path:?} is no method of {application}"))
+        })
     }
 
     /// Has the services' checks look at a call of a method with a filter.
@@ -244,7 +248,8 @@ impl PeerService {
 /// What is said of an application that another server has, or none.
 pub(super) fn lacks(application: &str) -> Status {
     Status::failed_precondition(format!(
-        "this server does not have the application {application:?}: connect to the one that owns its map"
+        "this server does not have the application {:?}: connect to the one that owns its map",
+        status::shortened(application)
     ))
 }
 
