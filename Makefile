@@ -3,7 +3,7 @@
 CARGO ?= cargo
 OUT = $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test build lint doc sim mutants xdp soak fuzz package papers bench loc
+.PHONY: demo test build lint doc sim mutants xdp soak hostile fuzz package papers bench loc
 
 # With PROFILE=dev the demo runs what the tests are built from: one build in place of two, for machines that start from
 # nothing each time.
@@ -79,6 +79,12 @@ soak: SEEDS = 10000
 soak: build sim
 	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test $(WHOLE) --test alone soak -- --nocapture
 	PATHCALL_SOAK_S=$(SOAK_S) $(CARGO) test $(WHOLE) --test main nothing_grows -- --nocapture
+
+# Honest callers beside a client that knows the protocol and lies, replays, floods and holds, for HOSTILE_S seconds with
+# tokens, and as many without. PATHCALL_HOSTILE_SEED names another seed. `make test` has a short one of each.
+HOSTILE_S ?= 3600
+hostile: build
+	PATHCALL_HOSTILE_S=$(HOSTILE_S) $(CARGO) test $(WHOLE) --test main beside_a_hostile_client -- --nocapture --test-threads 1
 
 # Every parser, the program and the endpoints, fuzzed for SECONDS each; a C++ compiler is needed.
 SECONDS ?= 10

@@ -21,7 +21,7 @@ use pathcall_wire::map::{emit, frame_len};
 use pathcall_wire::{BaseRepr, Flags, Kind, MapFlags, MapRepr};
 use tonic::{Code, Streaming};
 
-mod flood;
+pub(crate) mod flood;
 
 use crate::apart::{LIMIT, is_alone};
 use flood::{Flood, resident};

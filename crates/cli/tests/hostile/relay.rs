@@ -1,4 +1,4 @@
-//! Somebody on the way between hosts and element who hears every frame, forges, repeats, damages and
+//! Another network, with somebody on the way between hosts and element who hears every frame, forges, repeats, damages and
 //! cuts them, and has no key: calls stay right, and counters tell what was dropped where.
 
 use std::collections::HashMap;

@@ -1,0 +1,339 @@
+//! Frames of *map* and *clone* that lie, from other addresses than those of who they say they are from.
+//!
+//! Who hears frames knows all names in them. Where frames carry tokens, he may use them; where not, only tokens would
+//! keep him out (`docs/map.md`), and what is forged here has one name at least that is wrong.
+
+use std::net::SocketAddr;
+
+use pathcall_wire::map::{emit, frame_len};
+use pathcall_wire::{Base, BaseRepr, Flags, Kind, MAX_FRAME, MapFlags, MapRepr, TokenKey, clone, pairs};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use super::attack::{Attack, Hostile, odd};
+
+/// Datagrams between two looks at counters.
+const BURST: usize = 32;
+/// Bytes of the base header, and of a token behind it.
+const HEADER: usize = <Base<()>>::LEN;
+const TOKEN: usize = 8;
+/// Longest datagram of noise.
+const NOISE_MAX: usize = 1500;
+
+/// Where a frame goes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum To {
+    Element,
+    /// Servers, of applications and pools.
+    Servers,
+    Callers,
+}
+
+const NOT_LET_IN: [&str; 8] = [
+    "element not_admitted",
+    "element unauthentic",
+    "element drop_not_admitted",
+    "element drop_unauthentic",
+    "element drop_forged",
+    "element drop_malformed",
+    "element drop_unknown_endpoint",
+    "element drop_stale",
+];
+
+/// A lie about a name: with one of them nobody takes a frame.
+const NAMES: &[fn(&mut BaseRepr, &mut StdRng)] = &[
+    |base, random| base.gaid ^= 1 << random.random_range(0..32),
+    |base, random| {
+        base.src_incarnation ^= 1 << random.random_range(0..32);
+        base.dst_incarnation ^= 1 << random.random_range(0..32);
+    },
+    |base, random| {
+        base.src ^= 1 << random.random_range(0..32);
+        base.dst ^= 1 << random.random_range(0..32);
+    },
+];
+
+/// Lies about the rest.
+const REST: &[fn(&mut BaseRepr, &mut StdRng)] = &[
+    |_, _| {},
+    |base, random| base.epoch ^= 1 << random.random_range(0..32),
+    |base, random| base.slot = odd(random),
+    |base, random| base.seq = odd(random),
+    |base, random| base.round = odd(random),
+    |base, _| base.flags ^= Flags::FLIP,
+    |base, _| base.flags ^= Flags::CROSS,
+    |base, _| base.flags ^= Flags::FROM_SERVER,
+    |base, random| base.flags ^= 1 << random.random_range(6..16),
+    |base, random| base.kind = random.random_range(0..40),
+    |base, random| base.length ^= 1 << random.random_range(0..16),
+    |base, _| base.magic ^= 1,
+    |base, _| base.version += 1,
+];
+
+impl Hostile<'_> {
+    /// A frame that was heard, of *clone* or of *map*.
+    fn heard(&mut self, clone: bool) -> Vec<u8> {
+        let heard = self.network.heard.lock().expect("no panic");
+        // Honest callers make calls of both kinds all the time.
+        for _ in 0..heard.frames.len() * 4 {
+            let frame = &heard.frames[self.random.random_range(0..heard.frames.len())];
+            if clone::is_clone(frame) == clone {
+                return frame.clone();
+            }
+        }
+        panic!("no such frame was heard");
+    }
+
+    fn any_host(&mut self, to: To, base: &BaseRepr) -> SocketAddr {
+        let hosts = self.network.hosts();
+        let known = |endpoint| hosts.get(&endpoint).copied();
+        let from_server = base.flags & Flags::FROM_SERVER != 0;
+        let (server, caller) = if from_server { (base.src, base.dst) } else { (base.dst, base.src) };
+        match to {
+            To::Element => self.network.element.data_addr(),
+            // A caller's frame names its server; what it sends to a pool may name none.
+            To::Servers => known(server).unwrap_or(self.network.element.data_addr()),
+            To::Callers => known(caller).unwrap_or(self.network.element.data_addr()),
+        }
+    }
+
+    /// A frame as it was heard with lies in its header, under a token of another key or none; and where it goes.
+    fn forged(&mut self, clone: bool, to: To) -> (Vec<u8>, SocketAddr) {
+        let mut frame = self.heard(clone);
+        let truth = Base::new_checked(&frame[..]).expect("heard").repr();
+        let address = self.any_host(to, &truth);
+        // Without its token, and as long as it is then.
+        if truth.flags & Flags::TOKEN != 0 {
+            frame.drain(HEADER..HEADER + TOKEN);
+        }
+        let mut base = BaseRepr { flags: truth.flags & !Flags::TOKEN, length: frame.len() as u16, ..truth };
+        if !self.network.tokens || self.random.random() {
+            NAMES[self.random.random_range(0..NAMES.len())](&mut base, &mut self.random);
+        }
+        for _ in 0..self.random.random_range(0..3) {
+            REST[self.random.random_range(0..REST.len())](&mut base, &mut self.random);
+        }
+        if self.network.tokens && self.random.random() {
+            (base.src, base.dst) = (base.dst, base.src);
+        }
+        base.emit(&mut frame);
+        // Behind the header: the ability's own fields, lanes, keys.
+        for _ in 0..self.random.random_range(0..4) {
+            let at = self.random.random_range(HEADER..frame.len());
+            frame[at] ^= 1 << self.random.random_range(0..8);
+        }
+        if self.random.random() && frame.len() + 8 <= MAX_FRAME {
+            let key = TokenKey::new(self.random.random());
+            frame = key.seal(&frame, &mut [0; MAX_FRAME]).map_or(frame.clone(), <[u8]>::to_vec);
+        }
+        (frame, address)
+    }
+
+    async fn send(&self, frame: &[u8], to: SocketAddr) {
+        // A port that refuses, or a full queue, loses it: so be it.
+        let _ = self.socket.send_to(frame, to).await;
+    }
+
+    async fn forge(&mut self, kind: Attack, clone: bool, to: To, counters: &[&str]) {
+        self.counted(kind, counters, async move |hostile| {
+            for _ in 0..BURST {
+                let (frame, address) = hostile.forged(clone, to);
+                hostile.send(&frame, address).await;
+            }
+        })
+        .await;
+    }
+
+    pub(super) async fn map_to_element(&mut self) {
+        self.forge(Attack::MapToElement, false, To::Element, &NOT_LET_IN).await;
+    }
+
+    pub(super) async fn map_to_server(&mut self) {
+        self.forge(Attack::MapToServer, false, To::Servers, &["server ignored"]).await;
+    }
+
+    pub(super) async fn map_to_caller(&mut self) {
+        self.forge(Attack::MapToCaller, false, To::Callers, &["caller ignored"]).await;
+    }
+
+    pub(super) async fn clone_to_element(&mut self) {
+        self.forge(Attack::CloneToElement, true, To::Element, &NOT_LET_IN).await;
+    }
+
+    pub(super) async fn clone_to_hosts(&mut self) {
+        self.forge(Attack::CloneToHosts, true, To::Servers, &["pool ignored"]).await;
+        self.forge(Attack::CloneToHosts, true, To::Callers, &["pool's caller ignored"]).await;
+    }
+
+    pub(super) async fn damaged(&mut self) {
+        self.counted(Attack::Damaged, &["element drop_malformed"], async |hostile| {
+            for turn in 0..BURST {
+                let frame = hostile.heard(turn % 2 == 0);
+                let base = Base::new_checked(&frame[..]).expect("heard").repr();
+                let to = [To::Element, To::Servers, To::Callers][turn / 2 % 3];
+                let address = hostile.any_host(to, &base);
+                let random = &mut hostile.random;
+                let bytes = match random.random_range(0..4) {
+                    0 => frame[..random.random_range(0..frame.len())].to_vec(),
+                    1 => [&frame[..], &vec![0; random.random_range(1..NOISE_MAX)]].concat(),
+                    2 => (0..random.random_range(0..NOISE_MAX)).map(|_| random.random()).collect(),
+                    // The longest datagram there is, under a header that says what it can.
+                    _ => {
+                        let mut bytes = frame.clone();
+                        bytes.resize(65_000, 0xff);
+                        BaseRepr { length: 65_000, ..base }.emit(&mut bytes);
+                        bytes
+                    }
+                };
+                hostile.send(&bytes, address).await;
+            }
+        })
+        .await;
+    }
+
+    /// Repeats of what was right once: filters see to that.
+    pub(super) async fn replay_to_element(&mut self) {
+        let counters =
+            ["element repeats", "element stale", "element drop_stale", "element not_admitted", "pool repeats"];
+        self.counted(Attack::ReplayToElement, &counters, async |hostile| {
+            for turn in 0..BURST {
+                let frame = hostile.heard(turn % 2 == 0);
+                hostile.send(&frame, hostile.network.element.data_addr()).await;
+            }
+        })
+        .await;
+    }
+
+    pub(super) async fn replay_to_hosts(&mut self) {
+        let counters = ["server ignored", "caller ignored", "pool ignored", "pool repeats", "pool's caller ignored"];
+        self.counted(Attack::ReplayToHosts, &counters, async |hostile| {
+            for turn in 0..BURST {
+                let frame = hostile.heard(turn % 2 == 0);
+                let base = Base::new_checked(&frame[..]).expect("heard").repr();
+                let to = [To::Servers, To::Callers][turn / 2 % 2];
+                let address = hostile.any_host(to, &base);
+                hostile.send(&frame, address).await;
+            }
+        })
+        .await;
+    }
+
+    /// What the insider may say in its own application, said in that of others; with its own key.
+    pub(super) async fn neighbour(&mut self) {
+        let status = self.network.status().await;
+        self.counted(Attack::Neighbour, &NOT_LET_IN, async |hostile| {
+            for turn in 0..BURST {
+                let others: Vec<_> =
+                    status.applications.iter().filter(|of| of.gaid != hostile.insider.grant.gaid).collect();
+                let victim = others[hostile.random.random_range(0..others.len())];
+                let owner = victim.endpoints.iter().find(|endpoint| endpoint.slots == 0);
+                let Some(owner) = owner else { continue };
+                let (grant, request) = (&hostile.insider.grant, &hostile.insider.request);
+                let kinds =
+                    [Kind::MapRead, Kind::MapWipe, Kind::MapClose, Kind::MapResult, Kind::MapPlaces, Kind::MapFree];
+                let kind = if turn % 2 == 0 { Kind::MapData } else { kinds[turn / 2 % kinds.len()] };
+                let base = BaseRepr {
+                    gaid: victim.gaid,
+                    epoch: victim.epoch,
+                    src: grant.endpoint,
+                    src_incarnation: request.incarnation,
+                    dst: owner.endpoint,
+                    dst_incarnation: owner.incarnation,
+                    flags: if turn % 2 == 0 { 0 } else { Flags::FROM_SERVER },
+                    slot: grant.slot_base + hostile.random.random_range(0..4),
+                    seq: hostile.random.random(),
+                    round: hostile.random.random_range(0..50),
+                    ..BaseRepr::new(kind)
+                };
+                let mut frame = keyed(base, &mut hostile.random);
+                if let Some(key) = grant.token_key {
+                    frame = TokenKey::new(key.into()).seal(&frame, &mut [0; MAX_FRAME]).expect("room").to_vec();
+                }
+                let _ = hostile.insider.socket.send_to(&frame, hostile.network.element.data_addr()).await;
+            }
+        })
+        .await;
+    }
+
+    /// What the reader and the voter may not ask for, by right names and the right key.
+    pub(super) async fn reader(&mut self) {
+        self.counted(Attack::Reader, &["server refused"], async |hostile| {
+            for turn in 0..BURST {
+                hostile.seq += 1;
+                let seq = hostile.seq;
+                let member = if turn % 2 == 0 { &hostile.reader } else { &hostile.voter };
+                let flags = [MapFlags::ADD, MapFlags::CLEAR, MapFlags::ADD | MapFlags::GET][turn / 2 % 3];
+                let frame = asking(member, flags, seq, b"\x01key 1");
+                let server = SocketAddr::new(hostile.network.server.ip(), member.grant.server_udp_port as u16);
+                let _ = member.socket.send_to(&frame, server).await;
+            }
+        })
+        .await;
+    }
+
+    /// Frames of others, and damaged ones, by a stream of its own.
+    pub(super) async fn carry_others(&mut self) {
+        let grant = &self.voter.grant;
+        let first = pathcall_proto::v1::CarryRequest {
+            application: self.voter.request.application.clone(),
+            endpoint: grant.endpoint,
+            incarnation: self.voter.request.incarnation,
+            frames: Vec::new(),
+            session: grant.session.clone(),
+        };
+        let mut requests = vec![first];
+        for turn in 0..BURST {
+            let (mut frames, heard) = (Vec::new(), self.heard(turn % 2 == 0));
+            frames.extend((heard.len() as u16).to_be_bytes());
+            frames.extend(heard);
+            // The last one is longer than it is.
+            frames.extend([0xff, 0xff, 1]);
+            requests.push(pathcall_proto::v1::CarryRequest { frames, ..Default::default() });
+        }
+        let token = self.voter.token;
+        let mut peer = self.peer.clone();
+        self.counted(Attack::CarryOthers, &["server foreign"], async |_| {
+            let stream = tokio_stream::iter(requests.clone());
+            let carried = peer.carry(super::network::by(token, stream)).await.expect("it is its own").into_inner();
+            drop(carried);
+        })
+        .await;
+    }
+}
+
+/// Pairs under this header.
+fn keyed(base: BaseRepr, random: &mut StdRng) -> Vec<u8> {
+    let map = MapRepr { flags: MapFlags::ADD, lanes: random.random_range(1..32), ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, usize::from(map.lanes), 0)];
+    let mut frame = emit(&base, &map, &mut bytes);
+    frame.set_bitmap(0, u32::MAX);
+    for lane in 0..usize::from(map.lanes) {
+        frame.set_keyed(lane, random.random_range(0..64), 1_000_000);
+    }
+    bytes
+}
+
+/// A frame of whole keys of a member, past the element.
+fn asking(member: &super::attack::Member, flags: u16, seq: u32, key: &[u8]) -> Vec<u8> {
+    let grant = &member.grant;
+    let base = BaseRepr {
+        flags: Flags::CROSS,
+        gaid: grant.gaid,
+        epoch: grant.epoch,
+        src: grant.endpoint,
+        src_incarnation: member.request.incarnation,
+        dst: grant.server,
+        dst_incarnation: grant.server_incarnation,
+        seq,
+        ..BaseRepr::new(Kind::MapPairs)
+    };
+    let payload = pairs::entry_len(key.len());
+    let payload_len = payload as u16;
+    let map = MapRepr { flags: flags | MapFlags::BARE, threshold: 2, payload_len, ..MapRepr::default() };
+    let mut bytes = vec![0; frame_len(map.flags, 0, payload)];
+    pairs::put(emit(&base, &map, &mut bytes).payload_mut(), key, 1).expect("room");
+    match grant.token_key {
+        Some(key) => TokenKey::new(key.into()).seal(&bytes, &mut [0; MAX_FRAME]).expect("room").to_vec(),
+        None => bytes,
+    }
+}

@@ -1,0 +1,351 @@
+//! Lies in calls of the service Peer, field by field, and in metadata that channels write.
+
+use pathcall_proto::v1::{
+    AdmitRequest, ApplyRequest, CarryRequest, FollowPoolRequest, GiveUpRequest, JoinRequest, NameRequest, NodeRequest,
+    OpenBookRequest, Pair,
+};
+use pathcall_test_support::service::{counts, join, names, note, str_int, within};
+use pathcall_test_support::stubs::docs_client::DocsClient;
+use pathcall_test_support::stubs::locks_client::LocksClient;
+use pathcall_test_support::stubs::words_client::WordsClient;
+use pathcall_test_support::stubs::{Wanted, Wish};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use tonic::Request;
+use tonic::metadata::AsciiMetadataKey;
+
+use super::attack::{Attack, Hostile, long, odd};
+use super::network::{HONEST, INSIDER, OUTSIDER, READER, by};
+
+const WORDS: &str = "/rpctest.Words/Reduce";
+const SUMS: &str = "/rpctest.Training/Update";
+const VOTE: &str = "/rpctest.Locks/Vote";
+const ELECT: &str = "/rpctest.Locks/Elect";
+/// Flows that a caller gets at most.
+const FLOWS_MAX: u32 = 64;
+/// No call of a hostile client is waited for longer.
+const DEADLINE_MS: u64 = 60_000;
+
+fn guessed(random: &mut StdRng) -> Vec<u8> {
+    let len = [16, 16, 16, 0, 15, 17, 4096][random.random_range(0..7)];
+    (0..len).map(|_| random.random()).collect()
+}
+
+impl Hostile<'_> {
+    pub(super) async fn join_nothing(&mut self) {
+        let lies: &[fn(&mut JoinRequest, &mut StdRng)] = &[
+            |join, _| join.application = String::new(),
+            |join, random| join.application = long(random),
+            |join, _| join.application = "T-NOTHING".into(),
+            |join, random| join.filter_digest ^= 1 << random.random_range(0..64),
+            |join, random| join.udp_port = (1 << 16) | odd(random),
+            |join, _| join.method = String::new(),
+            |join, random| join.method = long(random),
+            |join, _| join.method = "/rpctest.Locks/Nothing".into(),
+            |join, _| join.method = WORDS.into(),
+            |join, _| join.method = "/rpctest.Training/Echo".into(),
+        ];
+        for request in self.lies(&join(ELECT), lies) {
+            let outcome = self.peer.join(by(INSIDER, request.clone())).await;
+            self.refused(Attack::JoinNothing, request.method, outcome);
+        }
+    }
+
+    pub(super) async fn join_others(&mut self) {
+        for path in [WORDS, SUMS, "/rpctest.Locks/Lock", "/rpctest.Locks/Reset", "/rpctest.Words/Bump"] {
+            for token in [OUTSIDER, INSIDER, READER] {
+                let outcome =
+                    self.peer.join(by(token, JoinRequest { incarnation: self.random.random(), ..join(path) }));
+                let outcome = outcome.await;
+                self.refused(Attack::JoinOthers, (path, token), outcome);
+            }
+        }
+    }
+
+    /// What is odd and not wrong is let in, within bounds.
+    pub(super) async fn join_oddly(&mut self) {
+        let hosts: Vec<u32> = self.network.hosts().values().map(|host| host.port().into()).collect();
+        let elements = [self.network.relay, self.network.element.data_addr()].map(|element| element.port().into());
+        for path in [VOTE, ELECT] {
+            let mut requests = Vec::new();
+            // None; one of somebody else: other callers, the server, the element.
+            let others = [0, 1, self.network.server.port().into()].into_iter().chain(elements);
+            for udp_port in hosts.iter().copied().chain(others) {
+                requests.push(JoinRequest { udp_port, incarnation: self.random.random(), ..join(path) });
+            }
+            for number in [0, 1, 65, 1 << 31, u32::MAX] {
+                requests.push(JoinRequest { flows: number, incarnation: self.random.random(), ..join(path) });
+                requests.push(JoinRequest { incarnation: number, ..join(path) });
+            }
+            for request in requests {
+                let joined = self.peer.join(by(INSIDER, request.clone())).await;
+                let mut joined = match joined {
+                    Ok(joined) => joined.into_inner(),
+                    Err(status) => {
+                        self.tally.count(Attack::JoinOddly, format!("{:?}", status.code()));
+                        continue;
+                    }
+                };
+                let grant = joined.message().await.expect("a stream").expect("a grant");
+                assert!((1..=FLOWS_MAX).contains(&grant.flows), "{grant:?}");
+                self.tally.count(Attack::JoinOddly, "let in, within bounds");
+            }
+        }
+    }
+
+    pub(super) async fn admit(&mut self) {
+        let application = self.voter.request.application.clone();
+        let truth = AdmitRequest {
+            application,
+            session: self.voter.grant.session.clone(),
+            methods: vec!["/rpctest.Locks/Reset".into()],
+        };
+        // A method that it may not call; and those of which it says who it is by nobody's session.
+        let outcome = self.peer.admit(by(INSIDER, truth.clone())).await;
+        self.refused(Attack::Admit, "another method", outcome);
+        let outcome = self.peer.admit(by(OUTSIDER, AdmitRequest { methods: vec![VOTE.into()], ..truth.clone() })).await;
+        self.refused(Attack::Admit, "without a token", outcome);
+        let lies: &[fn(&mut AdmitRequest, &mut StdRng)] = &[
+            |admit, _| admit.application = String::new(),
+            |admit, random| admit.application = long(random),
+            |admit, _| admit.application = "T-WORDS".into(),
+            |admit, random| admit.session = guessed(random),
+            |admit, _| admit.methods = vec![WORDS.into()],
+            |admit, random| admit.methods = vec![long(random)],
+            |admit, _| admit.methods = vec!["/rpctest.Locks/Reset".into(); 10_000],
+        ];
+        for request in self.lies(&truth, lies) {
+            match self.peer.admit(by(INSIDER, request)).await {
+                Ok(reply) => {
+                    let reply = reply.into_inner();
+                    assert!(reply.let_go && reply.admitted.is_empty(), "{reply:?}");
+                    self.tally.count(Attack::Admit, "let go");
+                }
+                Err(status) => self.tally.count(Attack::Admit, format!("{:?}", status.code())),
+            }
+        }
+    }
+
+    pub(super) async fn give_up(&mut self) {
+        let callers: Vec<u32> = self.network.hosts().into_keys().collect();
+        let application = "T-SUM".to_owned();
+        let truth = GiveUpRequest {
+            application,
+            filter_digest: join(SUMS).filter_digest,
+            endpoint: callers[self.random.random_range(0..callers.len())],
+            incarnation: self.random.random(),
+            session: self.insider.grant.session.clone(),
+        };
+        let lies: &[fn(&mut GiveUpRequest, &mut StdRng)] = &[
+            |give, random| give.application = long(random),
+            |give, random| give.filter_digest ^= 1 << random.random_range(0..64),
+            |give, random| give.session = guessed(random),
+            |give, random| give.endpoint = odd(random),
+            |give, random| give.incarnation = odd(random),
+        ];
+        for request in self.lies(&truth, lies) {
+            // Of who is no member it is nothing: sums go on, their callers see to that.
+            let outcome = self.peer.give_up(by(INSIDER, request)).await;
+            let said = outcome.map_or_else(|status| format!("{:?}", status.code()), |_| "of nobody".into());
+            self.tally.count(Attack::GiveUp, said);
+        }
+    }
+
+    pub(super) async fn name(&mut self) {
+        let truth = NameRequest {
+            application: self.voter.request.application.clone(),
+            filter_digest: self.voter.request.filter_digest,
+            server_incarnation: self.voter.grant.server_incarnation,
+            // The same one each time: those that are named are kept.
+            keys: vec!["k".repeat(2000)],
+            session: self.voter.grant.session.clone(),
+        };
+        let lies: &[fn(&mut NameRequest, &mut StdRng)] = &[
+            |name, _| name.application = "T-WORDS".into(),
+            |name, random| name.application = long(random),
+            |name, random| name.filter_digest ^= 1 << random.random_range(0..64),
+            |name, random| name.server_incarnation ^= 1 << random.random_range(0..32),
+            |name, random| name.session = guessed(random),
+            |name, _| name.keys = vec!["short".into()],
+            |name, _| name.keys = vec![String::new(); 100_000],
+            |name, _| name.keys = vec!["k".repeat((1 << 20) + 1)],
+            |name, _| name.keys = vec!["k".repeat(3 << 20)],
+        ];
+        for request in self.lies(&truth, lies) {
+            let outcome = self.peer.name(by(INSIDER, request)).await;
+            self.refused(Attack::Name, "a lie", outcome);
+        }
+    }
+
+    pub(super) async fn carry(&mut self) {
+        let hosts: Vec<u32> = self.network.hosts().into_keys().collect();
+        let truth = CarryRequest {
+            application: self.voter.request.application.clone(),
+            endpoint: self.voter.grant.endpoint,
+            incarnation: self.voter.request.incarnation,
+            frames: Vec::new(),
+            session: self.voter.grant.session.clone(),
+        };
+        let lies: &[fn(&mut CarryRequest, &mut StdRng)] = &[
+            |carry, _| carry.application = "T-WORDS".into(),
+            |carry, random| carry.application = long(random),
+            |carry, random| carry.endpoint ^= 1 << random.random_range(0..32),
+            |carry, random| carry.incarnation ^= 1 << random.random_range(0..32),
+            |carry, random| carry.session = guessed(random),
+        ];
+        let mut requests = self.lies(&truth, lies);
+        requests.extend(hosts.into_iter().map(|endpoint| CarryRequest { endpoint, ..truth.clone() }));
+        for request in requests {
+            let outcome = self.peer.carry(by(INSIDER, tokio_stream::iter([request]))).await;
+            self.refused(Attack::Carry, "another's", outcome);
+        }
+        // One that ends before it has begun.
+        let outcome = self.peer.carry(by(INSIDER, tokio_stream::empty::<CarryRequest>())).await;
+        self.refused(Attack::Carry, "nobody's", outcome);
+    }
+
+    pub(super) async fn open_book(&mut self) {
+        let application = "T-WORDS".to_owned();
+        let truth = OpenBookRequest { application, filter_digest: join(WORDS).filter_digest, method: WORDS.into() };
+        let lies: &[fn(&mut OpenBookRequest, &mut StdRng)] = &[
+            |_, _| {},
+            |open, random| open.application = long(random),
+            |open, _| open.application = "T-SUM".into(),
+            |open, random| open.filter_digest ^= 1 << random.random_range(0..64),
+            |open, random| open.method = long(random),
+            |open, _| open.method = VOTE.into(),
+        ];
+        for request in self.lies(&truth, lies) {
+            let token = [OUTSIDER, INSIDER, READER][self.random.random_range(0..3)];
+            let outcome = self.peer.open_book(by(token, request)).await;
+            self.refused(Attack::OpenBook, "a book", outcome);
+        }
+    }
+
+    pub(super) async fn apply(&mut self) {
+        let truth = ApplyRequest {
+            application: "T-WORDS".into(),
+            filter_digest: join(WORDS).filter_digest,
+            book: self.random.random(),
+            id: vec![1],
+            pairs: vec![Pair { key: b"\x01key 1".to_vec(), value: 1 }],
+            number: 1,
+            method: WORDS.into(),
+            ..ApplyRequest::default()
+        };
+        let lies: &[fn(&mut ApplyRequest, &mut StdRng)] = &[
+            |_, _| {},
+            |apply, random| apply.application = long(random),
+            |apply, random| apply.filter_digest ^= 1 << random.random_range(0..64),
+            |apply, random| apply.book = random.random(),
+            |apply, _| apply.id = vec![0; 129],
+            |apply, _| apply.completed = vec![vec![0; 100]; 5000],
+            |apply, _| apply.stragglers = vec![7; 65],
+            |apply, _| apply.op = 99,
+            |apply, _| apply.pairs = vec![Pair::default(); 20_000],
+            |apply, random| apply.number = random.random(),
+            |apply, random| apply.under_way_from = random.random(),
+            |apply, _| apply.method = "/rpctest.Words/Query".into(),
+            |apply, _| apply.method = VOTE.into(),
+        ];
+        // Let in or not: nobody has the book.
+        for token in [OUTSIDER, INSIDER, READER, HONEST] {
+            for request in self.lies(&truth, lies) {
+                let outcome = self.peer.apply(by(token, request)).await;
+                self.refused(Attack::Apply, token, outcome);
+            }
+        }
+    }
+
+    pub(super) async fn node(&mut self) {
+        for token in [OUTSIDER, INSIDER] {
+            let reply = self.peer.node(by(token, NodeRequest {})).await.expect("anybody may ask").into_inner();
+            assert_eq!(reply.address, self.network.nodes[0].address().to_string());
+            self.tally.count(Attack::Node, "answered");
+        }
+    }
+
+    pub(super) async fn follow_pool(&mut self) {
+        let truth = FollowPoolRequest { udp_port: 9, incarnation: 7, method: "/rpctest.Store/Tried".into() };
+        let lies: &[fn(&mut FollowPoolRequest, &mut StdRng)] = &[
+            |follow, _| follow.udp_port = 0,
+            |follow, random| follow.udp_port = (1 << 16) | odd(random),
+            |follow, _| follow.method = "/rpctest.Store/Get".into(),
+            |follow, _| follow.method = WORDS.into(),
+            |follow, random| follow.method = long(random),
+        ];
+        for request in self.lies(&truth, lies) {
+            let outcome = self.peer.follow_pool(by(INSIDER, request)).await;
+            self.refused(Attack::FollowPool, "a lie", outcome);
+        }
+        for token in [OUTSIDER, READER] {
+            let outcome = self.peer.follow_pool(by(token, truth.clone())).await;
+            self.refused(Attack::FollowPool, token, outcome);
+        }
+    }
+
+    pub(super) async fn metadata(&mut self) {
+        let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let sessions = [
+            String::new(),
+            "0".repeat(32),
+            "z".repeat(32),
+            "0".repeat(5000),
+            hex(&guessed(&mut self.random)),
+            hex(&self.insider.grant.session),
+            hex(&self.voter.grant.session),
+            // One that has joined, for reading.
+            hex(&self.reader.grant.session),
+        ];
+        let says = ["pathcall-call", "pathcall-query", "pathcall-admitted", "pathcall-call-id"];
+        let first = self.random.random_range(0..says.len());
+        for (nth, session) in sessions.iter().enumerate() {
+            for token in [OUTSIDER, INSIDER, READER] {
+                self.say(token, says[(first + nth) % says.len()], session).await;
+            }
+        }
+    }
+
+    /// Calls of methods that are not the caller's, with metadata that channels write.
+    async fn say(&mut self, token: &str, says: &str, session: &str) {
+        let channel = self.network.connection();
+        let (mut words, mut locks) = (WordsClient::new(channel.clone()), LocksClient::new(channel.clone()));
+        let wanted = Wanted { keys: Some(str_int(&[("key 1", 0)])), text: "hostile".into() };
+        let by = [token, says, session];
+        let outcomes = [
+            words.reduce(saying(by, counts(&[("key 1", 1)], "hostile"))).await.err(),
+            words.report(saying(by, counts(&[("key 1", 1)], ""))).await.err(),
+            locks.lock(saying(by, names(&["the lock"], ""))).await.err(),
+            locks.release(saying(by, names(&["the lock"], ""))).await.err(),
+            locks.reset(saying(by, note(""))).await.err(),
+        ];
+        for status in outcomes {
+            let status = status.unwrap_or_else(|| panic!("{token:?} is served by {says} {session:?}"));
+            self.tally.count(Attack::Metadata, format!("{:?}", status.code()));
+        }
+        // Reading is what one of them is let in for.
+        let asked = words.query(saying(by, wanted)).await;
+        if token != READER {
+            self.refused(Attack::Metadata, "a query", asked);
+        }
+        let mut docs = DocsClient::new(channel);
+        let asked = docs.lookup(saying(by, Wish { names: vec!["hostile".into()] })).await;
+        let asked = match asked {
+            Ok(replies) => replies.into_inner().message().await,
+            Err(status) => Err(status),
+        };
+        self.refused(Attack::Metadata, "a document", asked);
+    }
+}
+
+/// A request that says who it is from, and what only channels say.
+fn saying<T>([token, says, session]: [&str; 3], message: T) -> Request<T> {
+    let mut request = within(DEADLINE_MS, message);
+    let metadata = request.metadata_mut();
+    if !token.is_empty() {
+        metadata.insert("authorization", token.parse().expect("text"));
+    }
+    metadata.insert(AsciiMetadataKey::from_bytes(says.as_bytes()).expect("a name"), "1".parse().expect("text"));
+    metadata.insert("pathcall-session", session.parse().expect("text"));
+    request
+}
