@@ -30,6 +30,8 @@ pub fn check(extensions: &Extensions, application: &str) -> Result<(), Status> {
     if table.access.allows(identity, rpc, Some(application)) {
         return Ok(());
     }
+    // As much of it as metadata may have.
+    let application: String = application.chars().take(80).collect();
     Err(Status::permission_denied(format!("{identity} may not call {rpc} for {application:?}")))
 }
 

@@ -139,7 +139,7 @@ async fn call(rpc: &str, channel: Channel, application: &str, gaid: u32) -> Resu
         "Peer/Carry" => peer.carry(iter([CarryRequest { application, ..Default::default() }])).await.map(drop),
         "Peer/OpenBook" => peer.open_book(OpenBookRequest { application, ..Default::default() }).await.map(drop),
         "Peer/Apply" => peer.apply(ApplyRequest { application, ..Default::default() }).await.map(drop),
-        "Peer/Node" => peer.node(NodeRequest {}).await.map(drop),
+        "Peer/Node" => peer.node(NodeRequest::default()).await.map(drop),
         "Peer/FollowPool" => peer.follow_pool(FollowPoolRequest::default()).await.map(drop),
         "Function/Serve" => {
             let word = Some(server_word::Word::Hello(ServerHello { name, ..Default::default() }));

@@ -20,7 +20,7 @@ use tonic::{Extensions, Request, Response, Status};
 
 use crate::engine::{Latest, Message, read_counters};
 use crate::nodes::{Listing, Nodes};
-use crate::state::CallId;
+use crate::state::{CallId, shortened};
 
 /// Longest wait for an element's counters.
 const COUNTERS_MAX: Duration = Duration::from_millis(500);
@@ -116,7 +116,8 @@ impl Controller for Service {
         let (address, scheme) = (&request.get_ref().control_address, self.scheme);
         if address.split_once("://").is_some_and(|(of_element, _)| of_element != scheme) {
             return Err(Status::invalid_argument(format!(
-                "control_address: expected one that begins with {scheme}://, as the controller's, got {address:?}"
+                "control_address: expected one that begins with {scheme}://, as the controller's, got {:?}",
+                shortened(address)
             )));
         }
         self.register(|call, grants| Message::RegisterElement(call, request.into_inner(), grants)).await

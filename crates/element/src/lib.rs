@@ -58,6 +58,11 @@ pub const DATA_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALH
 /// take several times their length there.
 pub const CONGESTION_BYTES_DEFAULT: usize = 512 << 10;
 
+/// How often a silent connection of the control service is asked whether its other end lives, and how long that may take.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Calls that one connection may have open.
+const STREAMS_MAX: u32 = 1024;
+
 /// How long calls in progress may take to end when an element is shut down.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
@@ -266,11 +271,15 @@ pub fn run(config: Config) -> BoxFuture<Handle, Error> {
 
         let (stop, stopped) = oneshot::channel();
         let service = ElementServer::new(Control::new(boot_id, plane.handle()));
+        let server = Server::builder()
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .max_concurrent_streams(STREAMS_MAX);
         let (url, routes) = (format!("{}://{control}", security.scheme()), Routes::new(service));
         let mut service = JoinSet::new();
         service.spawn(async move {
             let stopped = async { drop(stopped.await) };
-            if let Err(error) = security.serve(Server::builder(), routes, listener, stopped).await {
+            if let Err(error) = security.serve(server, routes, listener, stopped).await {
                 tracing::error!(%control, %error, "the element's control service ended");
             }
         });

@@ -107,7 +107,7 @@ impl Hostile<'_> {
             let outcome = client.release_endpoint(release).await;
             self.refused(Attack::Controller, "a leave", outcome);
             for node in [node, elsewhere, NodeEntry { name, address: String::new() }] {
-                let outcome = client.nodes(NodesRequest { node: Some(node) }).await;
+                let outcome = client.nodes(NodesRequest { node: Some(node), authenticate: false }).await;
                 self.refused(Attack::Controller, "a node", outcome);
             }
             let outcome = client.lookup(LookupRequest { name: lookup }).await;

@@ -9,7 +9,7 @@ use pathcall_test_support::stubs::{Note, Wish};
 use pathcall_wire::delegate::{
     Context, Fault, Grant, Ids, Manifest, NodeId, Ping, Pong, Request, Response, Subject, encode,
 };
-use pathcall_wire::messages::{Acks, AcksRepr, GreetingRepr, MessageFrame, MessageKind, PART, Part, PartRepr};
+use pathcall_wire::messages::{Acks, AcksRepr, GreetingRepr, MessageFrame, MessageKind, PART, Part, PartRepr, token};
 use rand::RngExt;
 use tokio::time::{Duration, timeout};
 
@@ -35,12 +35,24 @@ impl Hostile<'_> {
         self.network.nodes[self.random.random_range(0..3)].address()
     }
 
+    /// With the token that a caller which was let in can make, where frames have them.
+    fn signed(&self, frame: &[u8]) -> Vec<u8> {
+        let mut room = [frame, &[0; 8]].concat();
+        token::seal(self.network.nodes[0].node().key().as_ref(), &mut room, frame.len()).to_vec()
+    }
+
+    /// Bytes of a part.
+    fn part(&self) -> usize {
+        if self.network.tokens { PART - 8 } else { PART }
+    }
+
     async fn begin_session(&mut self, to: SocketAddr) -> Session {
         let (node, session): (u64, u64) = (self.random.random(), self.random.random());
         let hello = GreetingRepr::new(MessageKind::Hello, node & ((1 << 48) - 1), session, 0);
         let mut buffer = [0; 2048];
         loop {
-            self.socket.send_to(&hello.bytes(), to).await.expect("sent");
+            let frame = self.signed(&hello.bytes());
+            self.socket.send_to(&frame, to).await.expect("sent");
             while let Ok(Ok((len, _))) = timeout(WELCOME, self.socket.recv_from(&mut buffer)).await {
                 if let Ok(MessageFrame::Welcome(welcome)) = MessageFrame::parse(&buffer[..len])
                     && welcome.session == session
@@ -62,7 +74,7 @@ impl Hostile<'_> {
         let mut frame = vec![0; Part::<()>::LEN];
         part.emit(&mut frame);
         frame.extend(bytes);
-        let _ = self.socket.send_to(&frame, session.to).await;
+        let _ = self.socket.send_to(&self.signed(&frame), session.to).await;
     }
 
     pub(super) async fn messages(&mut self) {
@@ -167,7 +179,7 @@ impl Hostile<'_> {
             _ => (0..random.random_range(0..200)).map(|_| random.random()).collect(),
         };
         bytes.extend((0..random.random_range(0..64)).map(|_| random.random::<u8>()));
-        bytes.truncate(PART);
+        bytes.truncate(PART - 8);
         if bytes.is_empty() { vec![0] } else { bytes }
     }
 
@@ -187,25 +199,28 @@ impl Hostile<'_> {
     pub(super) async fn delegate_half(&mut self) {
         let to = self.node_address();
         let mut session = self.begin_session(to).await;
-        let bytes = [0; PART];
+        let part = self.part();
+        let bytes = vec![0; part];
         for message in 0..HALVES {
             for offset in [0, 255, 511, 1 << 16] {
                 session.seq += 1;
-                let part = PartRepr::new(session.key, session.seq, message, offset * PART as u32, 200 << 20);
-                self.send_part(&session, part, &bytes).await;
+                let half = PartRepr::new(session.key, session.seq, message, offset * part as u32, 200 << 20);
+                self.send_part(&session, half, &bytes).await;
             }
         }
         // Beyond a window is where nothing can be.
         self.counted(Attack::DelegateHalf, &["node ignored"], async |hostile| {
             session.seq += 1;
-            let part = PartRepr::new(session.key, session.seq, HALVES, (1 << 17) * PART as u32, 200 << 20);
-            hostile.send_part(&session, part, &bytes).await;
+            let beyond = PartRepr::new(session.key, session.seq, HALVES, (1 << 17) * part as u32, 200 << 20);
+            hostile.send_part(&session, beyond, &bytes).await;
         })
         .await;
     }
 
     pub(super) async fn delegate_stranger(&mut self) {
-        let (node, _requests) = Node::start(&NodeConfig::default()).await.expect("starts");
+        // One that was let in knows the key; what it lacks is who it says that it is.
+        let config = NodeConfig::default().key(self.network.nodes[0].node().key());
+        let (node, _requests) = Node::start(&config).await.expect("starts");
         let [index, a, _] = self.network.nodes.each_ref().map(|node| node.address());
         let client = Client::new(node, Directory::of([("index", index), ("a", a)]));
         let (wish, name) = (Wish { names: vec!["hostile".into()] }, Note { text: "hostile".into() });

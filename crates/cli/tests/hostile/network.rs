@@ -14,7 +14,7 @@ use pathcall_proto::v1::{
     CountersReply, CountersRequest, ElementGrant, RegisterElementRequest, StatusReply, StatusRequest,
 };
 use pathcall_rpc::Server;
-use pathcall_rpc::delegate::{Call, Directory, Serving, Target};
+use pathcall_rpc::delegate::{Call, Directory, NodeConfig, Serving, Target};
 use pathcall_test_support::service::Handlers;
 use pathcall_test_support::store::{Handler, STORE};
 use pathcall_test_support::stubs::delegated::{DocsFetch, DocsLookup};
@@ -23,7 +23,7 @@ use pathcall_test_support::stubs::store_server::StoreServer;
 use pathcall_test_support::stubs::training_server::TrainingServer;
 use pathcall_test_support::stubs::words_server::WordsServer;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wish};
-use pathcall_wire::Base;
+use pathcall_wire::{Base, TokenKey};
 use tokio::net::{TcpListener, UdpSocket};
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
@@ -154,21 +154,22 @@ fn interceptor(request: Request<()>) -> Result<Request<()>, Status> {
 }
 
 /// A store: documents are their names.
-async fn store() -> Serving {
+async fn store(node: NodeConfig) -> Serving {
     let fetch = async |note: Note, call: Call<Note>| call.reply(note).await;
-    let handlers = pathcall_rpc::delegate::Handlers::new().interceptor(interceptor);
+    let handlers = pathcall_rpc::delegate::Handlers::new().node(node).interceptor(interceptor);
     handlers.handle::<DocsFetch, _, _>(fetch).start().await.expect("starts")
 }
 
 /// Passes on to stores what is asked for.
-async fn index(directory: Directory) -> Serving {
+async fn index(node: NodeConfig, directory: Directory) -> Serving {
     let lookup = async |wish: Wish, call: Call<Note>| {
         for name in wish.names {
             call.delegate::<DocsFetch>(Target::key("store-", &name), &Note { text: name })?;
         }
         Ok(())
     };
-    let handlers = pathcall_rpc::delegate::Handlers::new().directory(directory).interceptor(interceptor);
+    let handlers = pathcall_rpc::delegate::Handlers::new().node(node).directory(directory);
+    let handlers = handlers.interceptor(interceptor);
     handlers.handle::<DocsLookup, _, _>(lookup).start().await.expect("starts")
 }
 
@@ -212,9 +213,10 @@ impl Network {
         let heard = Arc::<Mutex<Heard>>::default();
         tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&heard)));
 
-        let stores = [store().await, store().await];
+        let node = NodeConfig::default().key(tokens.then(|| TokenKey::new([7, 8])));
+        let stores = [store(node.clone()).await, store(node.clone()).await];
         let directory = Directory::of([("store-a", stores[0].address()), ("store-b", stores[1].address())]);
-        let index = index(directory).await;
+        let index = index(node, directory).await;
         let mut servers = Vec::new();
         for whole in [true, false] {
             let listener = TcpListener::bind(FREE).await.expect("a free port");
@@ -300,7 +302,8 @@ impl Network {
             add("pool's caller ignored", stats.pool.ignored + stats.pool.redundant);
         }
         for stats in self.nodes.iter().map(Serving::stats) {
-            add("node ignored", stats.messages.ignored + stats.messages.refused + stats.messages.repeats);
+            let messages = stats.messages;
+            add("node ignored", messages.ignored + messages.refused + messages.repeats + messages.unauthenticated);
             add("node refused", stats.worker.refused + stats.caller.ignored);
         }
         all

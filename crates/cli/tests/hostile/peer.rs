@@ -259,7 +259,13 @@ impl Hostile<'_> {
 
     pub(super) async fn node(&mut self) {
         for token in [OUTSIDER, INSIDER] {
-            let reply = self.peer.node(by(token, NodeRequest {})).await.expect("anybody may ask").into_inner();
+            let outcome = self.peer.node(by(token, NodeRequest { method: "/rpctest.Docs/Lookup".into() })).await;
+            if self.network.tokens {
+                // The key is for who may call.
+                self.refused(Attack::Node, token, outcome);
+                continue;
+            }
+            let reply = outcome.expect("anybody may ask").into_inner();
             assert_eq!(reply.address, self.network.nodes[0].address().to_string());
             self.tally.count(Attack::Node, "answered");
         }

@@ -391,7 +391,7 @@ fn reaches(element: &str, host: &str) -> bool {
 }
 
 /// Text for an error message, of bounded length.
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
