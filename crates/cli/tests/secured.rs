@@ -23,7 +23,7 @@ use pathcall_test_support::stubs::words_client::WordsClient;
 use pathcall_test_support::stubs::words_server::WordsServer;
 use pathcall_test_support::stubs::{Note, PATHCALL, Wanted, Wish};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -188,7 +188,7 @@ impl Capture {
         let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut command = Command::new("tcpdump");
         // Everything, as it was sent, with room for what comes while the machine stands still.
-        command.args(["-i", "lo", "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w"]).arg(&file);
+        command.args(["-i", "lo", "-s", "0", "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w"]).arg(&file);
         let mut tcpdump = command.stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("tcpdump is installed");
         let mut said = BufReader::new(tcpdump.stderr.take().expect("piped")).lines();
         while let Some(line) = timeout(HANG, said.next_line()).await.expect("it begins").unwrap() {
@@ -202,6 +202,10 @@ impl Capture {
 
     /// All that was sent until now.
     async fn end(mut self) -> Vec<u8> {
+        // What was sent last is there, and with it all that was before.
+        let (socket, last) = (UdpSocket::bind("127.0.0.1:0").await.unwrap(), rand::random::<[u8; 16]>());
+        socket.send_to(&last, socket.local_addr().unwrap()).await.unwrap();
+        until(|| std::fs::read(&self.file).unwrap().windows(last.len()).any(|window| window == last)).await;
         let pid = rustix::process::Pid::from_raw(self.tcpdump.id().expect("it runs").try_into().unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         timeout(HANG, self.tcpdump.wait()).await.expect("it ends").unwrap();

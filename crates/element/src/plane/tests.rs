@@ -186,8 +186,8 @@ async fn endpoint_that_was_removed_is_sent_nothing() {
     assert_eq!(plane.switch().endpoints_at(&[hosts.local_addr()]), [0; 0], "an application takes its endpoints along");
 }
 
-#[test]
-fn reply_with_registers_is_bounded() {
+#[tokio::test]
+async fn reply_with_registers_is_bounded() {
     const WIDE: u32 = LINEAR_LANES as u32;
     let rows = READ_LANES_MAX as u32 / WIDE;
     let lanes = 2 * READ_LANES_MAX as usize;

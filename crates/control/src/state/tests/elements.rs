@@ -306,7 +306,7 @@ fn an_element_is_told_apart_by_its_boot_id_and_what_it_has() {
     assert!(world.grants(call).pop().unwrap().epoch > grant.epoch);
     assert_eq!(world.state.status().elements.len(), 1);
     world.assert_tables_are_as_recorded();
-    for address in ["", "10.0.0.1:7701", "http://10.0.0.1", "https://10.0.0.1:7701"] {
+    for address in ["", "10.0.0.1:7701", "http://10.0.0.1", "ftp://10.0.0.1:7701"] {
         let request = RegisterElementRequest { control_address: address.into(), ..world.elements[0].request.clone() };
         let call = world.call();
         world.input(Input::RegisterElement(call, request));

@@ -102,11 +102,8 @@ impl Shared {
             Transport::Flows => {
                 let link = Link::bind(config.listen)?;
                 let local = link.local_addr();
-                let messages = messages::Config {
-                    key: config.key,
-                    wait: Some(add_wait),
-                    ..messages::Config::new(id.bits(), seed)
-                };
+                let messages = messages::Config::new(id.bits(), seed);
+                let messages = messages::Config { key: config.key, wait: Some(add_wait), ..messages };
                 let messages = Messages::new(messages);
                 (Below::Flows(Box::new((link, messages))), local)
             }
