@@ -36,7 +36,7 @@ enum Runner {
 }
 
 /// Targets that are not made here.
-const ELSEWHERE: [(&str, Runner); 12] = [
+const ELSEWHERE: [(&str, Runner); 13] = [
     ("demo", Runner::Ci),
     ("lint", Runner::Ci),
     ("test", Runner::Ci),
@@ -48,6 +48,7 @@ const ELSEWHERE: [(&str, Runner); 12] = [
     ("fuzz", Runner::Hand("fuzzes for hours; tests of crates/fuzzing play samples through the same targets")),
     ("bench", Runner::Hand("measures for long, on a machine that does nothing else")),
     ("doc", Runner::Hand("documents all crates, for minutes; clippy looks for what is not documented")),
+    ("hostile", Runner::Hand("an hour of what tests/hostile plays in make test")),
     ("soak", Runner::Hand("more of what make sim and make test do")),
 ];
 
