@@ -143,36 +143,3 @@ pub fn rpc_of(path: &str) -> Option<&str> {
 fn needs(role: Role, rpc: &str) -> bool {
     NEEDED.iter().any(|(known, roles)| *known == rpc && roles.contains(&role))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn access_without_grants_gives_each_role_what_it_needs() {
-        let access = Access::default();
-        for rpc in rpcs() {
-            for role in Role::ALL {
-                let identity = Identity::new(role, "x");
-                assert_eq!(access.allows(&identity, rpc, Some("a")), needs(role, rpc), "{role} {rpc}");
-            }
-        }
-        assert!(!access.allows(&Identity::new(Controller, "c"), "Controller/Unheard", None));
-    }
-
-    #[test]
-    fn grant_allows_its_names_rpcs_and_applications_and_nothing_else() {
-        let words = Grant::new(Server).name(Pattern::new("words-*")).applications([Pattern::new("Words*")]);
-        let look = Grant::new(Caller).rpcs([Pattern::new("Controller/Status")]);
-        let access = Access::default().grant(words).grant(look);
-        let allows = |role, name: &str, rpc, app| access.allows(&Identity::new(role, name), rpc, app);
-        assert!(allows(Server, "words-1", "Controller/RegisterApplication", Some("WordsTotal")));
-        assert!(allows(Server, "words-1", "Controller/RegisterApplication", None), "for some application");
-        assert!(!allows(Server, "words-1", "Controller/RegisterApplication", Some("Votes")));
-        assert!(!allows(Server, "votes", "Controller/RegisterApplication", Some("WordsTotal")));
-        assert!(!allows(Server, "words-1", "Controller/Status", None), "not what a server needs");
-        assert!(allows(Caller, "c", "Controller/Status", None));
-        assert!(!allows(Caller, "c", "Controller/Lookup", Some("WordsTotal")), "only what its grant says");
-        assert!(!allows(Operator, "o", "Controller/Status", None), "no grant of operators");
-    }
-}

@@ -172,6 +172,10 @@ async fn certificates_of_another_issuer_are_named_by_rules() {
     let of = |leaf: &Leaf| Credentials::pem(&authority.pem(), &leaf.certificate, &leaf.key, rules.clone()).unwrap();
     let running = serve(Security::new(of(&element), Access::default())).await;
     call(&target(&running.url, &of(&ann))).await.unwrap();
+    // A role that another trust domain gives is none here, though the same authority has signed it.
+    let bob = authority.signed(&["spiffe://other/pathcall/operator/bob"], &[], Duration::from_secs(86_400));
+    let refused = call(&target(&running.url, &of(&bob))).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
     assert_eq!(*running.by.lock().unwrap(), ["operator people"]);
 }
 

@@ -1,4 +1,5 @@
-//! Tests of the crate: connections between parties with certificates, and configuration files.
+//! Tests of the crate: connections between parties with certificates, configuration files, names.
 
 mod connections;
 mod files;
+mod names;
