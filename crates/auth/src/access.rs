@@ -1,7 +1,7 @@
 //! Access table: which role may call which RPC, for which applications.
 //!
-//! What each role needs is allowed unless grants are given; then only what these say. An RPC that the table does not know is
-//! nobody's.
+//! Without grants a role may call the RPCs that it needs, for all applications; with grants, only what these say. Nobody may call
+//! an RPC that the table does not have.
 
 use crate::{Identity, Pattern, Role};
 

@@ -1,4 +1,4 @@
-//! Who makes a call, as the guard has noted it, and whether that may have it done for one application.
+//! Caller of a request, as the guard has noted it, and the check of one application.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where control connections may be in plaintext: within one host.
+//! Rule for control services in plaintext: they listen on the loopback.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,4 @@
-//! How a service with control connections is secured: by certificates and a table of access, or by being reached from its own
-//! host only.
+//! Security of a control service: certificates and a table of access, or plaintext within one host.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! What a party makes of the certificate of whom it connects to.
+//! Verifier of the certificate of a peer that a party connects to.
 //!
 //! A certificate that says a role is good for that role, under whatever name the peer is reached; any other has to be of the name
 //! or the address that the peer is reached by, as everywhere else.

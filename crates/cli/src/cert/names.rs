@@ -1,4 +1,4 @@
-//! What certificates say of themselves: names and times.
+//! Names and times in a certificate that exists.
 
 use std::net::IpAddr;
 use std::path::Path;

@@ -10,9 +10,7 @@ use std::time::Duration;
 
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::element_client::ElementClient;
-use pathcall_proto::v1::{
-    CountersReply, CountersRequest, ElementGrant, RegisterElementRequest, StatusReply, StatusRequest,
-};
+use pathcall_proto::v1::{CountersReply, CountersRequest, ElementGrant, StatusReply, StatusRequest};
 use pathcall_rpc::Server;
 use pathcall_rpc::delegate::{Call, Directory, NodeConfig, Serving, Target};
 use pathcall_test_support::service::Handlers;
@@ -32,6 +30,7 @@ use tonic::{Request, Status, Streaming};
 use tower::Layer;
 
 use super::honest::Honest;
+use super::relay::{Behind, behind};
 
 /// What honest callers say who they are by. Nobody else knows it.
 pub(super) const HONEST: &str = "honest";
@@ -191,25 +190,10 @@ async fn serve(pathcall: &Server, listener: TcpListener, whole: bool) {
 
 impl Network {
     pub(super) async fn start(tokens: bool) -> Self {
-        let listener = pathcall_control::bind(FREE).await.expect("a free port");
-        let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
-        let config = pathcall_element::Config::default().data(FREE).control(FREE).shared_memory(false);
-        let size = config.size;
-        let element = pathcall_element::run(config).await.expect("starts");
-
-        let socket = Arc::new(UdpSocket::bind(FREE).await.expect("a free port"));
+        let config = pathcall_element::Config::default().shared_memory(false);
+        let Behind { controller, element, registered, socket } = behind(config).await;
         let address = socket.local_addr().expect("bound");
-        let request = RegisterElementRequest {
-            boot_id: element.boot_id(),
-            data_address: address.to_string(),
-            control_address: format!("http://{}", element.control_addr()),
-            rows: size.rows as u32,
-            lanes: size.lanes as u32,
-            slots: size.slots as u32,
-        };
-        let mut client = ControllerClient::connect(controller.url()).await.expect("it serves");
-        let mut registered = client.register_element(request).await.expect("registers").into_inner();
-        registered.message().await.expect("a stream").expect("a grant");
+        let socket = Arc::new(socket);
         let heard = Arc::<Mutex<Heard>>::default();
         tokio::spawn(relay(socket, element.data_addr(), Arc::clone(&heard)));
 

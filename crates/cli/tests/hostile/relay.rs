@@ -34,27 +34,39 @@ struct Network {
     relay: JoinHandle<()>,
 }
 
+/// A controller and an element, and the socket that the controller takes for the element's.
+pub(super) struct Behind {
+    pub(super) controller: pathcall_control::Handle,
+    pub(super) element: pathcall_element::Handle,
+    pub(super) registered: Streaming<ElementGrant>,
+    pub(super) socket: UdpSocket,
+}
+
+/// Starts both on free ports, with the socket between the element and its hosts.
+pub(super) async fn behind(config: pathcall_element::Config) -> Behind {
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = pathcall_control::bind(free).await.expect("a free port");
+    let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
+    let size = config.size;
+    let element = pathcall_element::run(config.data(free).control(free)).await.expect("starts");
+    let socket = UdpSocket::bind(free).await.expect("a free port");
+    let request = RegisterElementRequest {
+        boot_id: element.boot_id(),
+        data_address: socket.local_addr().expect("bound").to_string(),
+        control_address: element.control_url().to_owned(),
+        rows: size.rows as u32,
+        lanes: size.lanes as u32,
+        slots: size.slots as u32,
+    };
+    let mut client = ControllerClient::connect(controller.url()).await.expect("it serves");
+    let mut registered = client.register_element(request).await.expect("registers").into_inner();
+    registered.message().await.expect("a stream").expect("a grant");
+    Behind { controller, element, registered, socket }
+}
+
 impl Network {
     async fn start() -> Self {
-        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let listener = pathcall_control::bind(free).await.expect("a free port");
-        let controller = pathcall_control::serve(listener, pathcall_control::Config::default()).await.expect("starts");
-        let config = pathcall_element::Config::default().data(free).control(free);
-        let size = config.size;
-        let element = pathcall_element::run(config).await.expect("starts");
-
-        let socket = UdpSocket::bind(free).await.expect("a free port");
-        let request = RegisterElementRequest {
-            boot_id: element.boot_id(),
-            data_address: socket.local_addr().expect("bound").to_string(),
-            control_address: format!("http://{}", element.control_addr()),
-            rows: size.rows as u32,
-            lanes: size.lanes as u32,
-            slots: size.slots as u32,
-        };
-        let mut client = ControllerClient::connect(controller.url()).await.expect("it serves");
-        let mut registered = client.register_element(request).await.expect("registers").into_inner();
-        registered.message().await.expect("a stream").expect("a grant");
+        let Behind { controller, element, registered, socket } = behind(pathcall_element::Config::default()).await;
         let relay = Relay { socket, element: element.data_addr(), hosts: HashMap::new(), heard: Vec::new(), turn: 0 };
         Self { controller, element, _registered: registered, relay: tokio::spawn(relay.run()) }
     }

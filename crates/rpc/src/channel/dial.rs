@@ -62,20 +62,15 @@ impl Dial {
             let usual = endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE);
             self.changes.iter().fold(usual.keep_alive_timeout(KEEP_ALIVE), |endpoint, change| change(endpoint))
         };
-        if self.tls.is_none() && self.credentials.is_none() {
-            return Ok(Target::of(usual(endpoint)));
-        }
-        if endpoint.uri().scheme_str() != Some("https") {
-            return Err(DialError::Plain(endpoint.uri().to_string()));
-        }
-        if let Some(credentials) = self.credentials.clone() {
-            let target = Target::tls(endpoint.uri().clone(), credentials, Peer::new(Role::Server));
-            return Ok(target.endpoint(usual));
-        }
-        let endpoint = usual(endpoint);
-        match self.tls.clone() {
-            Some(tls) => endpoint.tls_config(tls).map(Target::of).map_err(DialError::Tls),
-            None => Ok(Target::of(endpoint)),
+        let plain = endpoint.uri().scheme_str() != Some("https");
+        match (&self.credentials, &self.tls) {
+            (None, None) => Ok(Target::of(usual(endpoint))),
+            _ if plain => Err(DialError::Plain(endpoint.uri().to_string())),
+            (Some(credentials), _) => {
+                let target = Target::tls(endpoint.uri().clone(), credentials.clone(), Peer::new(Role::Server));
+                Ok(target.endpoint(usual))
+            }
+            (None, Some(tls)) => usual(endpoint).tls_config(tls.clone()).map(Target::of).map_err(DialError::Tls),
         }
     }
 
