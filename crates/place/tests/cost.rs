@@ -10,8 +10,8 @@ use pathcall_place::{
 };
 use pathcall_wire::Instant;
 
-/// What one selection with its outcome may take in a build with checks, in instructions.
-const INSTRUCTIONS_MAX: f64 = 1_500.0;
+/// What one selection with its outcome may take, in instructions of a build that is not optimised.
+const INSTRUCTIONS_MAX: f64 = 6_200.0;
 const FEW: u64 = 10_000;
 const MORE: u64 = 40_000;
 /// Requests in flight.
