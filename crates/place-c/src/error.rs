@@ -25,21 +25,21 @@ pub const PATHCALL_PLACE_FAILED: i32 = -6;
 pub const PATHCALL_PLACE_PANICKED: i32 = -7;
 
 /// Why a call did not do what it was asked for.
-pub(crate) struct Error {
-    pub(crate) code: i32,
-    pub(crate) text: String,
+pub struct Error {
+    pub code: i32,
+    pub text: String,
 }
 
 impl Error {
-    pub(crate) fn invalid(text: impl Display) -> Self {
+    pub fn invalid(text: impl Display) -> Self {
         Self { code: PATHCALL_PLACE_INVALID, text: text.to_string() }
     }
 
-    pub(crate) fn unknown(text: impl Display) -> Self {
+    pub fn unknown(text: impl Display) -> Self {
         Self { code: PATHCALL_PLACE_UNKNOWN, text: text.to_string() }
     }
 
-    pub(crate) fn failed(text: impl Display) -> Self {
+    pub fn failed(text: impl Display) -> Self {
         Self { code: PATHCALL_PLACE_FAILED, text: text.to_string() }
     }
 }
@@ -56,7 +56,7 @@ pub extern "C" fn pathcall_place_error() -> *const c_char {
 }
 
 /// Runs a call that says how it went. No panic gets beyond this.
-pub(crate) fn code(work: impl FnOnce() -> Result<i32, Error>) -> i32 {
+pub fn code(work: impl FnOnce() -> Result<i32, Error>) -> i32 {
     caught(work).unwrap_or_else(|error| {
         remember(&error.text);
         error.code
@@ -64,7 +64,7 @@ pub(crate) fn code(work: impl FnOnce() -> Result<i32, Error>) -> i32 {
 }
 
 /// The same of a call that gives a pointer: null when it failed.
-pub(crate) fn pointer<T>(work: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
+pub fn pointer<T>(work: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
     caught(work).unwrap_or_else(|error| {
         remember(&error.text);
         std::ptr::null_mut()
@@ -84,13 +84,13 @@ fn remember(text: &str) {
 }
 
 /// Text as C has it; what it can't have is left out.
-pub(crate) fn line(text: &str) -> CString {
+pub fn line(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }
 
 /// Copies text, cut where there is no more room, and always ended: the bytes that all of it has.
 #[expect(unsafe_code, reason = "the caller's memory is written")]
-pub(crate) fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
+pub fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
     let bytes = text.to_bytes();
     if !to.is_null() && room > 0 {
         let count = bytes.len().min(room - 1);
@@ -101,26 +101,4 @@ pub(crate) fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
         }
     }
     bytes.len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_a_code() {
-        assert_eq!(code(|| panic!("it is broken")), PATHCALL_PLACE_PANICKED);
-        assert_eq!(LAST.with_borrow(|last| last.clone()).to_str(), Ok("a bug in the library: it is broken"));
-        assert!(pointer::<u8>(|| Err(Error::failed("a\0b"))).is_null());
-        assert_eq!(LAST.with_borrow(|last| last.clone()).to_str(), Ok("ab"));
-        assert_eq!(code(|| Ok(PATHCALL_PLACE_NOTHING)), PATHCALL_PLACE_NOTHING);
-    }
-
-    #[test]
-    fn text_is_cut_where_there_is_no_room() {
-        let mut room = [1; 8];
-        assert_eq!(put(c"abcdef", room.as_mut_ptr(), 4), 6);
-        assert_eq!(room, [97, 98, 99, 0, 1, 1, 1, 1]);
-        assert_eq!(put(c"abc", std::ptr::null_mut(), 0), 3);
-    }
 }

@@ -18,8 +18,10 @@ mod args;
 pub mod builder;
 #[expect(unsafe_code, reason = "an interface of C")]
 pub mod context;
+/// For this crate's own tests.
+#[doc(hidden)]
 #[expect(unsafe_code, reason = "an interface of C")]
-mod error;
+pub mod error;
 #[expect(unsafe_code, reason = "an interface of C")]
 pub mod event;
 #[expect(unsafe_code, reason = "functions of C are called")]
