@@ -1,7 +1,7 @@
 //! The receivers' ends of sessions: parts in, messages and acknowledgements out.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +35,8 @@ pub(super) struct Receiver {
     acking: Vec<u64>,
     /// Bytes of messages that have come in part.
     bytes: usize,
+    /// The same by the host that they come from.
+    held: Table<IpAddr, usize>,
     /// The one message that goes on though there is no room, or else many that have come in part would wait for
     /// each other; and when it last did.
     favoured: Option<(u64, u32, Instant)>,
@@ -73,8 +75,9 @@ pub(super) struct Arrival<'a> {
 impl Receiver {
     pub(super) fn new(hash: FixedState) -> Self {
         let (sessions, proven) = (Table::with_hasher(hash), Table::with_hasher(hash));
+        let (named, held) = (Table::with_hasher(hash), Table::with_hasher(hash));
         let (unproven, acking, bytes, favoured) = Default::default();
-        Self { sessions, named: Table::with_hasher(hash), proven, unproven, acking, bytes, favoured }
+        Self { sessions, named, proven, unproven, acking, bytes, held, favoured }
     }
 
     pub(super) fn sessions(&self) -> usize {
@@ -123,28 +126,30 @@ impl Receiver {
                 self.forget(last);
             }
         }
-        let room = self.room(now, &arrival.part, config);
+        let room = self.room(now, from.ip(), &arrival.part, config);
         let Some(session) = self.sessions.get_mut(&key) else { return false };
         session.heard = now;
         let Some(grown) = session.take(now, arrival, room, events, stats) else {
             stats.refused += 1;
             return true;
         };
-        self.bytes = self.bytes.saturating_add_signed(grown);
-        let favoured = self.favoured.filter(|(of, message, _)| (*of, *message) == (key, arrival.part.message));
-        if favoured.is_some() {
-            let goes_on = session.partial.contains_key(&arrival.part.message);
-            self.favoured = goes_on.then_some((key, arrival.part.message, now));
-        }
         if session.acks.len() == 1 {
             self.acking.push(key);
+        }
+        let goes_on = session.partial.contains_key(&arrival.part.message);
+        self.count(from.ip(), grown);
+        let favoured = self.favoured.filter(|(of, message, _)| (*of, *message) == (key, arrival.part.message));
+        if favoured.is_some() {
+            self.favoured = goes_on.then_some((key, arrival.part.message, now));
         }
         true
     }
 
-    /// How many bytes a part's message may grow by.
-    fn room(&mut self, now: Instant, part: &PartRepr, config: &Config) -> usize {
-        let room = config.memory.saturating_sub(self.bytes);
+    /// How many bytes a part's message from that host may grow by. No host holds more than it leaves free: one that sends
+    /// beginnings only does not take what others need (a dynamic threshold: Choudhury and Hahne, ToN 1998).
+    fn room(&mut self, now: Instant, host: IpAddr, part: &PartRepr, config: &Config) -> usize {
+        let held = self.held.get(&host).copied().unwrap_or_default();
+        let room = config.memory.saturating_sub(self.bytes).saturating_sub(held);
         if room >= W_MAX as usize * PART {
             return room;
         }
@@ -159,9 +164,22 @@ impl Receiver {
         }
     }
 
+    /// There are so many bytes more, or less, from a host.
+    fn count(&mut self, host: IpAddr, grown: isize) {
+        if grown == 0 {
+            return;
+        }
+        self.bytes = self.bytes.saturating_add_signed(grown);
+        let held = self.held.entry(host).or_default();
+        *held = held.saturating_add_signed(grown);
+        if *held == 0 {
+            self.held.remove(&host);
+        }
+    }
+
     fn forget(&mut self, key: u64) {
         let Some(session) = self.sessions.remove(&key) else { return };
-        self.bytes -= session.bytes();
+        self.count(session.from.ip(), -(session.bytes() as isize));
         self.named.remove(&(session.from, session.session));
         self.favoured.take_if(|(of, ..)| *of == key);
         if self.proven.get(&session.from) == Some(&key) {

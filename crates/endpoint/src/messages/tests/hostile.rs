@@ -48,3 +48,35 @@ fn part_from_far_beyond_what_has_come_takes_no_memory() {
     assert_eq!(memory(10, window + PART), (0, 1));
     assert_eq!(memory(11, window - PART), (window, 1));
 }
+
+#[test]
+fn beginnings_from_one_host_leave_half_of_the_memory_to_others() {
+    const MEMORY: usize = 10_000_000;
+    let mut node = Messages::new(Config { memory: MEMORY, ..Config::new(1, [1, 1]) });
+    // As many parts as far ahead as a window allows, each of another message, from as many ports as it takes.
+    let beginnings = |node: &mut Messages, host: [u8; 4], ports: u16| {
+        for port in 1..=ports {
+            let from = SocketAddr::from((host, port));
+            let hello = GreetingRepr::new(MessageKind::Hello, 7, u64::from(port), 0);
+            let mut frame = [0; Greeting::LEN];
+            hello.emit(&mut frame);
+            let mut key = 0;
+            node.handle(ms(0), from, &frame, false, &mut |_, welcome| {
+                let Ok(MessageFrame::Welcome(welcome)) = MessageFrame::parse(welcome) else { panic!("{welcome:?}") };
+                key = welcome.key;
+            });
+            for message in 0..200 {
+                let part = PartRepr::new(key, message, message, (W_MAX as usize * PART - PART) as u32, 100 << 20);
+                let mut frame = [0; MAX_FRAME];
+                part.emit(&mut frame);
+                node.handle(ms(0), from, &frame[..Part::LEN + part.bytes(PART)], false, &mut |_, _| {});
+            }
+        }
+        node.receiver.bytes()
+    };
+    let window = W_MAX as usize * PART;
+    let one = beginnings(&mut node, [10, 0, 0, 1], 20);
+    assert!((MEMORY / 2 - window..=MEMORY / 2 + window).contains(&one), "{one}");
+    let two = beginnings(&mut node, [10, 0, 0, 2], 20) - one;
+    assert!((MEMORY / 4 - window..=MEMORY / 4 + window).contains(&two), "{two}");
+}
