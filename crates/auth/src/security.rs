@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
+use tokio_stream::StreamExt;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Error, Server};
 
+use crate::opening::Opening;
 use crate::{Access, Credentials, Guard, Incoming, Peer, PlaintextError, Target, TargetError, plaintext};
 
 /// How a service with control connections is secured. By default nobody shows certificates, and the service has to listen on the
@@ -73,7 +75,8 @@ impl Security {
         Guard::new(self.credentials.as_ref(), self.access.clone())
     }
 
-    /// Serves what comes to `listener` until `stopped`, behind the guard.
+    /// Serves what comes to `listener` until `stopped`, behind the guard. A connection whose client does not begin within
+    /// ten seconds ends; one that it leaves without a word later is the keep-alive's of `server` to find.
     ///
     /// # Errors
     /// When connections can't be taken any more.
@@ -87,10 +90,12 @@ impl Security {
         let server = server.layer(self.guard()).add_routes(routes);
         match self.credentials.clone() {
             Some(credentials) => {
-                server.serve_with_incoming_shutdown(Incoming::new(listener, credentials), stopped).await
+                let incoming = Incoming::new(listener, credentials).map(|taken| taken.map(Opening::by_client));
+                server.serve_with_incoming_shutdown(incoming, stopped).await
             }
             None => {
                 let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let incoming = incoming.map(|taken| taken.map(Opening::by_client));
                 server.serve_with_incoming_shutdown(incoming, stopped).await
             }
         }

@@ -17,6 +17,7 @@ use tonic::codegen::BoxFuture;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 use tower::ServiceExt;
 
+use crate::opening::Opening;
 use crate::{Credentials, Role};
 
 /// Longest wait for a connection, unless the target is told otherwise.
@@ -191,7 +192,9 @@ impl Target {
                 let stream = tcp.oneshot(uri.clone()).await?.into_inner();
                 seen(Seen::Connected(stream.peer_addr()?));
                 let stream: Stream = match &tls {
-                    None => Box::pin(stream),
+                    // As it is: TLS is tonic's to do.
+                    None if uri.scheme_str() == Some("https") => Box::pin(stream),
+                    None => Box::pin(Opening::in_plaintext(stream)),
                     Some((credentials, peer)) => Box::pin(handshake(stream, &uri, credentials, peer).await?),
                 };
                 Ok(TokioIo::new(stream))

@@ -17,6 +17,7 @@ use pathcall_proto::v1::{
 };
 use pathcall_test_support::HANG;
 use pathcall_test_support::certificates::{Authority, DOMAIN, Leaf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -265,4 +266,24 @@ fn addresses_and_credentials_have_to_fit() {
     assert!(plain.contains("expected https://host:port"), "{plain}");
     let none = said("https://127.0.0.1:7700", None).unwrap_err();
     assert!(none.contains("name those of this program, by --tls"), "{none}");
+}
+
+/// What a client meets that says no more than `words`: whether the service has ended the connection within the longest time.
+async fn ended_after(address: SocketAddr, words: &[u8]) -> bool {
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(words).await.unwrap();
+    let until_the_end = async { while client.read(&mut [0; 1024]).await.is_ok_and(|bytes| bytes > 0) {} };
+    timeout(HANG, until_the_end).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn connection_whose_client_does_not_begin_ends_and_one_that_began_stays() {
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let plain = serve(Security::default()).await;
+    assert!(ended_after(plain.address, b"").await);
+    assert!(ended_after(plain.address, &preface[..23]).await);
+    assert!(!ended_after(plain.address, preface).await);
+    let authority = Authority::new();
+    let secured = serve(authority.security(Role::Element, "e1")).await;
+    assert!(ended_after(secured.address, b"").await);
 }

@@ -9,11 +9,14 @@ use pathcall_proto::v1::peer_client::PeerClient;
 use pathcall_rpc::Channel;
 use pathcall_rpc::channel::builder::ConnectError;
 use pathcall_test_support::certificates::{Authority, Leaf};
-use pathcall_test_support::service::{note, until};
+use pathcall_test_support::service::{gradient, note, until};
 use pathcall_test_support::store::{Member, Pool, STORE, TIMING, calls, controller, controller_with};
+use pathcall_test_support::stubs::PATHCALL;
 use pathcall_test_support::stubs::store_client::StoreClient;
+use pathcall_test_support::stubs::training_client::TrainingClient;
 use pathcall_test_support::{HANG, loopback};
 use tokio::time::timeout;
+use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 #[tokio::test]
@@ -180,6 +183,26 @@ async fn servers_that_a_channel_finds_are_gone_to_by_tls() {
     let plain = Channel::builder(pool.members[0].uri(), &STORE).unwrap().tls(trusting(&authority)).connect().await;
     let said = plain.unwrap_err().to_string();
     assert!(said.contains("does not begin with https://"), "{said}");
+}
+
+#[tokio::test]
+async fn call_in_plaintext_to_a_server_of_tls_is_unavailable_and_says_why() {
+    let Leaf { certificate, key } = Authority::new().signed(&[], &["127.0.0.1"], Duration::from_secs(86_400));
+    let server = ServerTlsConfig::new().identity(Identity::from_pem(certificate, key));
+    let controller = controller("127.0.0.1:0".parse().unwrap(), Place::Memory).await;
+    let member = Member::start_with(&controller.url(), Some(server), |options| options).await;
+    let url = format!("http://{}", member.address);
+    let mut cloned = StoreClient::new(Channel::connect(url.clone(), &STORE).await.unwrap());
+    let mut summed = TrainingClient::new(Channel::connect(url, &PATHCALL).await.unwrap());
+    let refusals = [
+        timeout(HANG, cloned.put(note("plain"))).await.expect("in time").unwrap_err(),
+        timeout(HANG, cloned.get(note("cloned"))).await.expect("in time").unwrap_err(),
+        timeout(HANG, summed.update(gradient(&[1.0]))).await.expect("in time").unwrap_err(),
+    ];
+    for refusal in refusals {
+        assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
+        assert!(refusal.message().contains("the server speaks TLS: its address begins with https://"), "{refusal}");
+    }
 }
 
 #[tokio::test]

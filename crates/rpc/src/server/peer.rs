@@ -110,8 +110,8 @@ impl Peer for PeerService {
         caller::check(request.extensions(), &request.get_ref().application)?;
         let GiveUpRequest { application, filter_digest, session, .. } = request.into_inner();
         let hosted = self.application(&application, filter_digest)?;
-        // Of a caller that is gone it is nothing.
-        if let (Ok(session), Some(serving)) = (hosted.sessions.find(&session), hosted.running()) {
+        let session = hosted.sessions.find(&session)?;
+        if let Some(serving) = hosted.running() {
             serving.handle.give_up(session.endpoint, session.incarnation);
         }
         Ok(Response::new(GiveUpReply {}))
