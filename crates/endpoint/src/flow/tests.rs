@@ -76,6 +76,15 @@ fn what_later_ones_have_overtaken_is_not_waited_for() {
 }
 
 #[test]
+fn what_a_later_one_has_overtaken_is_not_excused_by_an_earlier_ones_acknowledgement() {
+    let mut flow = Flow::new(Timing::default());
+    let seqs = [0, 1, 2].map(|item| flow.send(at(0), item));
+    flow.ack(at(40), seqs[2], false);
+    flow.ack(at(45), seqs[0], false);
+    assert_eq!(flow.due(at(50)), Some(Due::Again(seqs[1], 1)));
+}
+
+#[test]
 fn nobody_answers_and_the_item_is_given_up() {
     let mut flow = Flow::new(Timing::default());
     flow.send(at(0), 'x');
