@@ -92,6 +92,16 @@ fn a_clone_is_dropped_when_others_wait() {
 }
 
 #[test]
+fn clone_in_parts_that_is_dropped_counts_once() {
+    let mut worker = Worker::new(CONFIG);
+    worker.receive(ms(0), &request(1, plain(), b""));
+    for part in 0..3 {
+        worker.receive(ms(0), &request(2, CloneRepr { clo: CLONE, part, parts: 3, ..plain() }, &[1; PART]));
+    }
+    assert_eq!((worker.waiting(), worker.stats().clones_dropped), (1, 1));
+}
+
+#[test]
 fn a_copy_is_not_begun_twice_and_its_caller_is_told() {
     let mut worker = Worker::new(CONFIG);
     worker.receive(ms(0), &request(1, plain(), b""));
