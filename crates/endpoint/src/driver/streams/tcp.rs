@@ -248,3 +248,29 @@ impl Reader {
         Ok(message.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn each_side_asks_a_silent_peer_whether_it_is_there() {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listener = TcpListener::bind(free).await.expect("a free port");
+        let streams = Streams::tcp(1, free, None, Arc::new(|_| {})).await.expect("a free port");
+        let begin = || streams.begin().expect("it begins");
+        let (dialled, taken) =
+            tokio::join!(TcpStream::connect(listener.local_addr().expect("bound")), listener.accept());
+        let ((dialled, (taken, from)), stuck) =
+            ((dialled.expect("connects"), taken.expect("connects")), streams.0.stuck);
+        let to = dialled.peer_addr().expect("connected");
+        let (dials, takes) =
+            tokio::join!(greet(begin(), true, stuck, dialled, to), greet(begin(), false, stuck, taken, from));
+        for (_, writer) in [dials.expect("a peer"), takes.expect("a peer")] {
+            let socket = SockRef::from(writer.stream.get_ref().as_ref());
+            assert!(socket.keepalive().expect("a socket"));
+        }
+    }
+}
