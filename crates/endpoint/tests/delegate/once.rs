@@ -132,3 +132,20 @@ fn what_nobody_decides_is_not_confirmed() {
     net.pass(MS * 100);
     assert_eq!(net.outcome(call), Some(Outcome::Failed(CallFailure::Unconfirmed { millis: 50 })));
 }
+
+#[test]
+fn late_copy_of_the_last_call_whose_record_was_deleted_is_not_worked_on() {
+    let mut net = Net::new(2);
+    let calls = [1, 2].map(|_| {
+        net.at(0, |node, now, out| {
+            let call = node.caller.open(now, CallOptions::default().once(true)).expect("room");
+            node.caller.send(now, call, address(1), Bytes::new(), out).expect("an open call");
+            call
+        })
+    });
+    net.nodes[1].worker.restore_ended(calls[0]);
+    while net.deliver() {}
+    let mut begun = Vec::new();
+    net.at(1, |node, now, _| begun.extend(std::iter::from_fn(|| node.worker.next(now)).map(|work| work.call)));
+    assert_eq!((begun, net.nodes[1].worker.stats().late), (vec![calls[1]], 1));
+}
