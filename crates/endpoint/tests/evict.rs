@@ -61,6 +61,11 @@ struct Owner {
 
 impl Owner {
     fn new() -> Self {
+        Self::used_more_by(0)
+    }
+
+    /// One whose registers go to keys that are used so many times more often.
+    fn used_more_by(margin: u32) -> Self {
         let mut server = MapServer::new(ServerConfig {
             gaid: 7,
             epoch: 1,
@@ -73,7 +78,7 @@ impl Owner {
             acked: false,
             locks: false,
             votes: false,
-            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin: 0 }),
+            eviction: Some(Eviction { window: Duration::ZERO, uses_min: 1, margin }),
             key_memory: KEY_MEMORY,
             width: 64,
             lease: LEASE,
@@ -166,6 +171,23 @@ fn what_a_register_held_is_of_the_key_that_had_it_and_then_it_is_another_s() {
     owner.harvest(3, 500);
     let values = vec![("key-0".into(), 1 + 40 + 1), ("late".into(), 3 + 500)];
     assert_eq!(owner.server.next_event(), Some(Event::Answered(QueryId(1), Ok(values))));
+}
+
+#[test]
+fn register_whose_key_is_used_most_is_kept_however_many_keys_want_one() {
+    let mut owner = Owner::used_more_by(1);
+    for n in 0..32 {
+        assert_eq!(owner.add(&format!("key-{n}")).1.status, Status::Mapped);
+    }
+    // Each is used twice where others are used once; but the key in lane 0 is used forty times more.
+    for n in (0..32).chain(0..32) {
+        assert_eq!(owner.add(&format!("late-{n}")).1.status, Status::Logical);
+    }
+    owner.harvest(1, 40);
+    let withdrawn = owner.harvest(2, 0).take(Kind::MapWithdraw).concat();
+    let withdrawn = parsed(&withdrawn);
+    let (registers, _) = withdrawn.payload().as_chunks();
+    assert_eq!(registers.iter().map(|one| u32::from_be_bytes(*one)).collect::<Vec<_>>(), (1..32).collect::<Vec<_>>());
 }
 
 /// A caller that knows two keys: "a" in lane 0 and "b" in lane 1 of row 0, by version 0 of the mapping;
