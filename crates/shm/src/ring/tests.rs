@@ -209,6 +209,22 @@ fn each_lie_is_named() {
 }
 
 #[test]
+fn consumer_that_has_read_what_is_not_published_lies() {
+    let (mut producer, _, memory) = ring(64);
+    for pushed in 1..=4 {
+        producer.push(&[5; 96]).unwrap();
+        if pushed <= 3 {
+            assert!(!producer.publish());
+        }
+    }
+    memory[READ].store(40, Ordering::Relaxed);
+    let lie = Corrupt::Position { distance: 40, capacity: 64 };
+    assert_eq!(producer.push(&[5; 96]), Err(Refused::Corrupt(lie)));
+    memory[READ].store(39, Ordering::Relaxed);
+    assert_eq!(producer.push(&[5; 96]), Ok(()), "all that is published may have been read");
+}
+
+#[test]
 fn threads_pass_frames_in_order_and_none_sleeps_for_ever() {
     const FRAMES: usize = if cfg!(miri) { 300 } else { 200_000 };
     let (mut producer, mut consumer, _) = ring(if cfg!(miri) { 64 } else { 1024 });
