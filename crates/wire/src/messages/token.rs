@@ -199,4 +199,11 @@ mod tests {
         assert!((0..all.len()).all(|at| !all[..at].contains(&all[at])), "{all:?}");
         assert_eq!(tokens(1, 2), tokens(1, 2));
     }
+
+    #[test]
+    fn piece_is_of_a_message_of_one_length() {
+        let hello = GreetingRepr::new(MessageKind::Hello, 7, 1, 0).bytes();
+        let tokens = [5, 6].map(|of| Direction::both(&KEY, &hello, &hello)[0].piece(of).token());
+        assert_ne!(tokens[0], tokens[1], "the length before it is signed with it");
+    }
 }
