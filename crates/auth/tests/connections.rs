@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pathcall_auth::{
-    Access, Credentials, Grant, Pattern, Peer, Role, Rule, Rules, Security, Target, caller, innermost,
+    Access, Credentials, Grant, Identity, Pattern, Peer, Role, Rule, Rules, Security, Target, caller, innermost,
 };
 use pathcall_proto::v1::controller_client::ControllerClient;
 use pathcall_proto::v1::function_client::FunctionClient;
@@ -21,6 +21,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::Empty;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -159,6 +164,34 @@ async fn peer_that_is_somebody_else_is_not_spoken_to() {
     let stranger = serve(Authority::new().security(Role::Element, "e1")).await;
     call(&target(&stranger.url, &ann)).await.unwrap_err();
     assert_eq!(stranger.asked.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn peer_whose_certificate_has_run_out_is_not_spoken_to() {
+    let authority = Authority::new();
+    let ann = authority.credentials(Role::Operator, "ann");
+    let element = Identity::new(Role::Element, "e1").uri(DOMAIN);
+    // From an hour ago: until tomorrow, and until half an hour ago.
+    for (lifetime, good) in [(86_400, true), (1_800, false)] {
+        let Leaf { certificate, key } = authority.signed(&[&element], &[], Duration::from_secs(lifetime));
+        let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let versions = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions();
+        // One that does not look at what it shows.
+        let config = versions.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let meets = async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            TlsAcceptor::from(Arc::new(config)).accept(stream).await.is_ok()
+        };
+        let target = target(&url, &ann);
+        let (met, called) = tokio::join!(timeout(HANG, meets), call(&target));
+        assert_eq!(met, Ok(good), "good for {lifetime} s");
+        let said = called.unwrap_err();
+        assert_eq!(said.message().contains("certificate expired"), !good, "{said}");
+    }
 }
 
 #[tokio::test]
