@@ -276,3 +276,13 @@ fn a_follower_that_the_element_can_not_send_to_is_not_in_its_table() {
     let other = world.follower(gaid, server.endpoint, 11);
     assert!(world.elements[element].endpoints.contains_key(&other), "others are not concerned");
 }
+
+#[test]
+fn id_of_a_pools_server_is_kept_by_nobody_else() {
+    let mut world = World::new();
+    let (_, server) = world.server("kv", 1);
+    let (_, grant) = world.owner("MR-1", 5, 100);
+    let caller = world.caller_held(grant.gaid, 9, 4, server.endpoint);
+    assert_ne!(caller.endpoint, server.endpoint);
+    assert_ne!(grant.endpoint, server.endpoint);
+}
