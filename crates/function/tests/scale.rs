@@ -162,6 +162,33 @@ fn with_old_flows(config: Config) -> Scaler {
     scaler
 }
 
+#[test]
+fn group_before_goes_when_the_last_of_its_servers_had_no_flow_of_it_for_long_enough() {
+    let mut scaler = Scaler::new(config(), &[]);
+    // Server 1 has an old flow until so late, the others have none; when a group goes.
+    let drained = |scaler: &mut Scaler, from: u64, until: u64| {
+        (from..from + 100).find_map(|at| {
+            for (server, old_flows) in [(0, 0), (1, u64::from(at < until)), (2, 0)] {
+                report(scaler, ms(at), server, 0.5, old_flows);
+            }
+            if scaler.poll_timeout().is_some_and(|due| due <= ms(at)) {
+                scaler.handle_timeout(ms(at));
+            }
+            settle(scaler, ms(at)).1.into_iter().find_map(|output| match output {
+                Output::Event(Event::Drained(version)) => Some((at, version)),
+                _ => None,
+            })
+        })
+    };
+    scaler.handle(ms(0), Input::Want(vec![0, 1]));
+    // The first server that came was the whole of the first group.
+    assert_eq!(drained(&mut scaler, 0, 0).map(|(_, version)| version), Some(1));
+    assert_eq!((scaler.version(), scaler.group()), (2, [0, 1].into()));
+    scaler.handle(ms(200), Input::Want(vec![0, 1, 2]));
+    settle(&mut scaler, ms(200));
+    assert_eq!(drained(&mut scaler, 201, 250), Some((260, 2)));
+}
+
 /// What is said in so many milliseconds, and when; server 0 says each time that it has so many old flows.
 fn over(scaler: &mut Scaler, from: u64, to: u64, old_flows: u64) -> Vec<(u64, Output)> {
     let mut said = Vec::new();
