@@ -1,8 +1,11 @@
 //! Frames of a caller that has joined, and sends what it likes.
 
+use std::time::{Duration, Instant};
+
 use pathcall_endpoint::map::Key;
 use pathcall_proto::v1::peer_client::PeerClient;
-use pathcall_proto::v1::{JoinGrant, JoinRequest};
+use pathcall_proto::v1::{AdmitRequest, JoinGrant, JoinRequest};
+use pathcall_rpc::server::builder::Builder;
 use pathcall_test_support::HANG;
 use pathcall_test_support::service::{counts, join, until};
 use pathcall_test_support::stubs::words_client::WordsClient;
@@ -23,12 +26,17 @@ struct Liar {
 
 impl Liar {
     async fn join(guarded: &Guarded, token: &'static str, path: &str) -> Self {
+        Self::join_for(guarded, token, &[path]).await
+    }
+
+    /// Joins to call the first of these methods, and is let in to all of them.
+    async fn join_for(guarded: &Guarded, token: &'static str, paths: &[&str]) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let request = JoinRequest { udp_port: socket.local_addr().unwrap().port().into(), ..join(path) };
+        let request = JoinRequest { udp_port: socket.local_addr().unwrap().port().into(), ..join(paths[0]) };
         let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
         let mut joined = peer.join(with(token, request)).await.unwrap().into_inner();
         let grant = joined.message().await.unwrap().unwrap();
-        assert_eq!(grant.admitted, [path]);
+        assert_eq!(grant.admitted, paths);
         Self { socket, grant, _joined: joined }
     }
 
@@ -99,4 +107,35 @@ async fn who_may_only_add_is_told_no_value() {
     adder.send(MapFlags::ADD, 1, "secret").await;
     assert_eq!(adder.values().await, [0]);
     assert_eq!(guarded.value("secret").await, 42);
+}
+
+#[tokio::test]
+async fn frames_for_a_method_whose_admission_has_lapsed_are_refused() {
+    const ADMITTED_FOR: Duration = Duration::from_secs(1);
+    let [adds, reads] = ["/rpctest.Words/Reduce", "/rpctest.Words/Query"];
+    let often = |builder: Builder| builder.admitted_for(ADMITTED_FOR);
+    let guarded = Guarded::start(By::Inner, Rules::new(&[("both", &[adds, reads])]), often).await;
+    let mut peer = PeerClient::connect(guarded.url.clone()).await.unwrap();
+    let stats = || guarded.server.stats().into_iter().find(|stats| stats.name == "T-WORDS").unwrap();
+    let refused = async {
+        // Where the machine stands still, both lapse at once, and the caller is let go.
+        while stats().map.frames_refused == 0 {
+            let caller = Liar::join_for(&guarded, "both", &[adds, reads]).await;
+            let joined = Instant::now();
+            while joined.elapsed() < ADMITTED_FOR {
+                // It goes on to be let in to read, and to read alone.
+                let session = caller.grant.session.clone();
+                let request = AdmitRequest { application: "T-WORDS".into(), session, methods: vec![reads.into()] };
+                peer.admit(with("both", request)).await.unwrap();
+            }
+            let mut seq = 0;
+            while stats().map.frames_refused == 0 && stats().members > 0 {
+                let before = stats().map.frames_received;
+                seq += 1;
+                caller.send(MapFlags::ADD, seq, "a").await;
+                until(|| stats().map.frames_received > before).await;
+            }
+        }
+    };
+    timeout(HANG, refused).await.expect("it may add for as long as it may read");
 }
