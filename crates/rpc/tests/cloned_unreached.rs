@@ -1,6 +1,8 @@
 //! A server whose pool no frames reach: cloned calls go by gRPC.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use pathcall_proto::v1::peer_server::{Peer, PeerServer};
 use pathcall_proto::v1::*;
@@ -11,7 +13,7 @@ use pathcall_test_support::store::{Handler, STORE, calls, micros};
 use pathcall_test_support::stubs::store_client::StoreClient;
 use pathcall_test_support::stubs::store_server::StoreServer;
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Empty, StreamExt};
 use tonic::transport::server::TcpIncoming;
@@ -20,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 type Views = std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<PoolView, Status>> + Send>>;
 
 /// Says that the pool's only server is at an address where nobody answers.
-struct Fake(watch::Receiver<PoolView>);
+struct Fake(Box<dyn Fn() -> Views + Send + Sync>);
 
 fn no_part<T>() -> Result<Response<T>, Status> {
     Err(Status::unimplemented("no part of this test"))
@@ -33,7 +35,7 @@ impl Peer for Fake {
     type FollowPoolStream = Views;
 
     async fn follow_pool(&self, _: Request<FollowPoolRequest>) -> Result<Response<Views>, Status> {
-        Ok(Response::new(Box::pin(WatchStream::new(self.0.clone()).map(Ok))))
+        Ok(Response::new((self.0)()))
     }
     async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Self::JoinStream>, Status> {
         no_part()
@@ -69,18 +71,37 @@ fn view(data_address: SocketAddr) -> PoolView {
 }
 
 async fn start(view: PoolView) -> (String, watch::Sender<PoolView>) {
-    start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), view, "plain")
+    start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), view, "plain", &Arc::default())
 }
 
-fn start_on(listener: TcpListener, view: PoolView, name: &str) -> (String, watch::Sender<PoolView>) {
+fn start_on(
+    listener: TcpListener,
+    view: PoolView,
+    name: &str,
+    asked: &Arc<AtomicU64>,
+) -> (String, watch::Sender<PoolView>) {
     let (tell, told) = watch::channel(view);
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    (serve(listener, move || Box::pin(WatchStream::new(told.clone()).map(Ok)), name, asked), tell)
+}
+
+/// A server that shows its followers these views, and counts what it is asked.
+fn serve(
+    listener: TcpListener,
+    views: impl Fn() -> Views + Send + Sync + 'static,
+    name: &str,
+    asked: &Arc<AtomicU64>,
+) -> String {
+    let (url, asked) = (format!("http://{}", listener.local_addr().unwrap()), Arc::clone(asked));
+    let counted = move |request: Request<()>| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        Ok(request)
+    };
     let server = tonic::transport::Server::builder()
-        .add_service(PeerServer::new(Fake(told)))
-        .add_service(StoreServer::new(Handler::new(name)))
+        .add_service(PeerServer::new(Fake(Box::new(views))))
+        .add_service(StoreServer::with_interceptor(Handler::new(name), counted))
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
     tokio::spawn(server);
-    (url, tell)
+    url
 }
 
 #[tokio::test]
@@ -132,8 +153,9 @@ async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() 
     }
     let pool = PoolTable { gaid: 1, version: 1, servers, ..PoolTable::default() };
     let view = PoolView { endpoint: 3, pool: Some(pool), outdated: false };
+    let asked = Arc::<AtomicU64>::default();
     let started = ["one", "two"].into_iter().zip(listeners);
-    let started: Vec<_> = started.map(|(name, listener)| start_on(listener, view.clone(), name)).collect();
+    let started: Vec<_> = started.map(|(name, listener)| start_on(listener, view.clone(), name, &asked)).collect();
     let channel = Channel::connect(started[0].0.clone(), &STORE).await.unwrap();
     let mut client = StoreClient::new(channel.clone());
     for name in ["one", "two"] {
@@ -142,14 +164,13 @@ async fn by_grpc_too_another_server_is_asked_where_one_says_what_is_not_fatal() 
         assert_eq!(reply.expect("from the other one").into_inner().text, text);
     }
     // The last word of all; what is fatal, and what a method without such a policy hears, is the first.
-    for (status, code) in [
-        (client.tried(note("fail")).await, tonic::Code::Aborted),
-        (client.tried(note("deny")).await, tonic::Code::PermissionDenied),
-        (client.get(note("refuse one")).await, tonic::Code::Aborted),
-    ] {
-        assert_eq!(status.expect_err("a failure").code(), code);
+    for (text, code, times) in [("fail", tonic::Code::Aborted, 2), ("deny", tonic::Code::PermissionDenied, 1)] {
+        let before = asked.load(Ordering::SeqCst);
+        assert_eq!(client.tried(note(text)).await.expect_err("a failure").code(), code);
+        assert_eq!(asked.load(Ordering::SeqCst) - before, times, "{text}");
     }
-    assert_eq!(channel.stats().plain_calls, 5);
+    let status = client.get(note("fail")).await.expect_err("a failure");
+    assert_eq!((status.code(), channel.stats().plain_calls), (tonic::Code::Aborted, 5));
 }
 
 #[tokio::test]
@@ -164,4 +185,35 @@ async fn a_view_that_is_none_is_no_pool() {
         let reply = StoreClient::new(channel.clone()).get(note("who")).await.unwrap();
         assert_eq!((reply.into_inner().text.as_str(), channel.stats().plain_calls), ("plain", 1));
     }
+}
+
+#[tokio::test]
+async fn view_that_is_older_than_one_before_is_not_gone_by() {
+    let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let data_address = silent.local_addr().unwrap().to_string();
+    let (tell, mut followed) = mpsc::unbounded_channel();
+    let mut views = Vec::new();
+    for version in [7, 6] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let service_address = format!("http://{}", listener.local_addr().unwrap());
+        let server = PoolServer { endpoint: 1, data_address: data_address.clone(), service_address, incarnation: 1 };
+        let pool = PoolTable { gaid: 1, version, servers: vec![server], ..PoolTable::default() };
+        let view = PoolView { endpoint: 2, pool: Some(pool), outdated: false };
+        views.push(view.clone());
+        let tell = tell.clone();
+        let shows = move || -> Views {
+            // A test that is over asks no more.
+            drop(tell.send(version));
+            Box::pin(tokio_stream::once(Ok(view.clone())).chain(tokio_stream::pending()))
+        };
+        serve(listener, shows, "server", &Arc::default());
+    }
+    // It shows the newer one before the older, and is gone.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let shows = move || -> Views { Box::pin(tokio_stream::iter(views.clone()).map(Ok)) };
+    let url = serve(listener, shows, "named", &Arc::default());
+    let channel = Channel::connect(url, &STORE).await.unwrap();
+    StoreClient::new(channel.clone()).get(note("who")).await.unwrap();
+    let server = tokio::time::timeout(HANG, followed.recv()).await.expect("another server is followed");
+    assert_eq!(server, Some(7), "by the newest view that was shown");
 }
