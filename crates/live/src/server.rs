@@ -91,6 +91,7 @@ impl Served {
         let sum = &mut self.stats;
         sum.requests += other.stats.requests;
         sum.refused += other.stats.refused;
+        sum.repeated += other.stats.repeated;
         sum.ended += other.stats.ended;
         sum.trapped += other.stats.trapped;
         self.too_long += other.too_long;
@@ -381,6 +382,18 @@ fn receiving(source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_that_was_counted_in_a_session_is_added_to_the_sum() {
+        let stats = Stats { requests: 1, refused: 2, repeated: 3, ended: 4, trapped: 5 };
+        let session = Served { stats, too_long: 6, unsent: 7, sessions: 0 };
+        let mut all = Served::default();
+        all.add(&session);
+        assert_eq!(all, Served { sessions: 1, ..session });
+        all.add(&session);
+        let twice = Stats { requests: 2, refused: 4, repeated: 6, ended: 8, trapped: 10 };
+        assert_eq!(all, Served { stats: twice, too_long: 12, unsent: 14, sessions: 2 });
+    }
 
     #[test]
     fn refusal_is_final_and_a_controller_that_is_not_reached_is_called_again() {
