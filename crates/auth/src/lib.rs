@@ -40,7 +40,6 @@ pub use file::{Config, ConfigError};
 pub use guard::{Certificate, Guard, Guarded};
 pub use identity::{Identity, Role, Rule, Rules, URI_PATH};
 pub use incoming::Incoming;
-pub use opening::SPEAKS_TLS;
 pub use pattern::Pattern;
 pub use plaintext::{PlaintextError, plaintext};
 pub use security::Security;

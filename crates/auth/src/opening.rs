@@ -1,4 +1,4 @@
-//! What a connection has to begin with: from a client, a preface before long; from a server in plaintext, no TLS.
+//! What a connection has to begin with: from a client, a preface before long; from a server in plaintext, HTTP/2.
 //!
 //! Once HTTP/2 has begun, its keep-alive finds a peer that is gone; until then nothing does.
 
@@ -15,24 +15,22 @@ use tonic::transport::server::Connected;
 const OPENING_MAX: Duration = Duration::from_secs(10);
 /// Bytes that each client of HTTP/2 begins with (RFC 9113 §3.4).
 const PREFACE: usize = 24;
-/// What a server of TLS answers to such a preface with (RFC 8446 §5.1).
+/// What a server of TLS may answer to such a preface with (RFC 8446 §5.1).
 const TLS_ALERT: [u8; 2] = [21, 3];
-/// What the error of a connection in plaintext to such a server says.
-pub const SPEAKS_TLS: &str = "the server speaks TLS: its address begins with https://";
+/// Told of a connection to a server: whether that has begun, or else it has ended.
+type Told = Box<dyn Fn(bool) + Send + Sync>;
 
 /// A connection at its beginning, and after that.
-#[derive(Debug)]
 pub(crate) struct Opening<S> {
     stream: S,
     awaited: Option<Awaited>,
 }
 
-#[derive(Debug)]
 enum Awaited {
     /// Of a client: so many bytes, until then.
     Preface(usize, Pin<Box<Sleep>>),
-    /// Of a server that is called in plaintext: anything but TLS.
-    Plaintext,
+    /// Of a server that is called in plaintext: a byte of HTTP/2. Most often one that ends the connection speaks TLS.
+    Http2(Told),
 }
 
 impl<S> Opening<S> {
@@ -42,8 +40,23 @@ impl<S> Opening<S> {
     }
 
     /// One to a server, in plaintext.
-    pub(crate) fn in_plaintext(stream: S) -> Self {
-        Self { stream, awaited: Some(Awaited::Plaintext) }
+    pub(crate) fn in_plaintext(stream: S, told: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self { stream, awaited: Some(Awaited::Http2(Box::new(told))) }
+    }
+
+    /// Tells whether the server has begun.
+    fn tell(&mut self, begun: bool) {
+        if let Some(Awaited::Http2(told)) = self.awaited.take() {
+            told(begun);
+        }
+    }
+
+    /// What was written, or that it can't be.
+    fn wrote(&mut self, wrote: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(wrote, Poll::Ready(Err(_))) {
+            self.tell(false);
+        }
+        wrote
     }
 }
 
@@ -54,7 +67,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
         let read = Pin::new(stream).poll_read(cx, buf);
         let came = &buf.filled()[before..];
         match awaited {
-            None => {}
             Some(Awaited::Preface(left, late)) if came.len() < *left => {
                 *left -= came.len();
                 if read.is_pending() {
@@ -62,11 +74,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client did not begin")));
                 }
             }
-            Some(Awaited::Plaintext) if came.starts_with(&TLS_ALERT) => {
-                return Poll::Ready(Err(io::Error::other(SPEAKS_TLS)));
-            }
-            Some(Awaited::Plaintext) if read.is_pending() => {}
-            Some(_) => *awaited = None,
+            Some(Awaited::Preface(..)) => *awaited = None,
+            Some(Awaited::Http2(_)) if read.is_ready() => self.tell(!came.is_empty() && !came.starts_with(&TLS_ALERT)),
+            Some(Awaited::Http2(_)) | None => {}
         }
         read
     }
@@ -74,7 +84,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Opening<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let wrote = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wrote(wrote)
     }
 
     fn poll_write_vectored(
@@ -82,7 +93,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Opening<S> {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.wrote(wrote)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -194,7 +194,7 @@ impl Target {
                 let stream: Stream = match &tls {
                     // As it is: TLS is tonic's to do.
                     None if uri.scheme_str() == Some("https") => Box::pin(stream),
-                    None => Box::pin(Opening::in_plaintext(stream)),
+                    None => Box::pin(Opening::in_plaintext(stream, move |begun| seen(Seen::Answered(begun)))),
                     Some((credentials, peer)) => Box::pin(handshake(stream, &uri, credentials, peer).await?),
                 };
                 Ok(TokioIo::new(stream))
@@ -210,6 +210,8 @@ pub enum Seen {
     Begun,
     /// TCP has connected to this address.
     Connected(SocketAddr),
+    /// In plaintext: the server has begun, or has ended the connection instead, most often as it speaks TLS.
+    Answered(bool),
 }
 
 trait Bytes: AsyncRead + AsyncWrite + Send {}

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use pathcall_auth::SPEAKS_TLS;
 use pathcall_endpoint::map::CallError;
 use pathcall_proto::manifest::Method;
 use tonic::{Code, Status, TimeoutExpired};
@@ -81,12 +80,7 @@ pub(crate) fn of_transport(error: impl Into<Box<dyn Error + Send + Sync>>) -> St
         }
         cause = error.source();
     }
-    if speaks_tls(&*error) { Status::unavailable(SPEAKS_TLS) } else { Status::from_error(error) }
-}
-
-/// Whether a call in plaintext failed for its server's TLS.
-pub(crate) fn speaks_tls(error: &(dyn Error + 'static)) -> bool {
-    pathcall_auth::innermost(error).contains(SPEAKS_TLS)
+    Status::from_error(error)
 }
 
 /// The status of a call that took too long.

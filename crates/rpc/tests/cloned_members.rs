@@ -201,7 +201,7 @@ async fn call_in_plaintext_to_a_server_of_tls_is_unavailable_and_says_why() {
     ];
     for refusal in refusals {
         assert_eq!(refusal.code(), Code::Unavailable, "{refusal}");
-        assert!(refusal.message().contains("the server speaks TLS: its address begins with https://"), "{refusal}");
+        assert!(refusal.message().contains("if it speaks TLS, its address is https://"), "{refusal}");
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Transport {
     peer: Peer,
     /// Connections that were asked for.
     connections: Arc<watch::Sender<u64>>,
+    /// The last server that was connected to in plaintext ended the connection before it began.
+    not_begun: Arc<AtomicBool>,
     /// UDP did not get through when it was last tried.
     udp_blocked: Arc<AtomicBool>,
 }
@@ -40,22 +42,46 @@ struct Peer(Arc<Mutex<Option<SocketAddr>>>);
 impl Transport {
     /// Connects now.
     pub(super) async fn connect(target: &Target) -> Result<Self, Error> {
-        let (peer, connections) = (Peer::default(), Arc::default());
-        let channel = target.connect_seen(note(peer.clone(), Arc::clone(&connections))).await?;
-        Ok(Self { channel, uri: target.uri().clone(), peer, connections, udp_blocked: Arc::default() })
+        let (with, note) = Self::new(target);
+        Ok(with(target.connect_seen(note).await?))
     }
 
     /// Connects at the first call.
     pub(super) fn lazy(target: &Target) -> Self {
-        let (peer, connections) = (Peer::default(), Arc::default());
-        let channel = target.connect_lazy_seen(note(peer.clone(), Arc::clone(&connections)));
-        Self { channel, uri: target.uri().clone(), peer, connections, udp_blocked: Arc::default() }
+        let (with, note) = Self::new(target);
+        with(target.connect_lazy_seen(note))
+    }
+
+    /// What there is of a transport before its channel, and what notes its connections, and where they lead.
+    fn new(target: &Target) -> (impl FnOnce(Channel) -> Self + use<>, impl Fn(Seen) + Clone + Send + Sync + use<>) {
+        let (uri, peer, udp_blocked) = (target.uri().clone(), Peer::default(), Arc::default());
+        let (connections, not_begun) = (Arc::new(watch::Sender::new(0)), Arc::new(AtomicBool::new(false)));
+        let notes = (peer.clone(), Arc::clone(&connections), Arc::clone(&not_begun));
+        let note = move |seen| match seen {
+            Seen::Begun => notes.1.send_modify(|count| *count += 1),
+            Seen::Connected(address) => notes.0.note(address),
+            Seen::Answered(begun) => notes.2.store(!begun, Ordering::Relaxed),
+        };
+        (move |channel| Self { channel, uri, peer, connections, not_begun, udp_blocked }, note)
     }
 
     /// A plain gRPC call. The channel is cloned for it and used once, so that it is never left
     /// ready, which would hold a permit.
     pub(super) async fn call(&self, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-        self.channel.clone().oneshot(request).await.map_err(status::of_transport)
+        let called = self.channel.clone().oneshot(request).await;
+        called.map_err(|error| self.why(status::of_transport(error)))
+    }
+
+    /// Why a call failed: of a connection that ended before the server began, tonic says one of four things, none of them that.
+    pub(super) fn why(&self, failed: Status) -> Status {
+        let broken = matches!(failed.code(), Code::Unknown | Code::Cancelled | Code::Unavailable | Code::Internal);
+        if broken && self.not_begun.load(Ordering::Relaxed) {
+            return Status::unavailable(format!(
+                "{} ended the connection before it began: if it speaks TLS, its address is https://",
+                self.uri
+            ));
+        }
+        failed
     }
 
     /// For clients of generated services.
@@ -128,13 +154,5 @@ impl Peer {
 
     fn note(&self, addr: SocketAddr) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(addr);
-    }
-}
-
-/// Notes connections, and where they lead.
-fn note(peer: Peer, connections: Arc<watch::Sender<u64>>) -> impl Fn(Seen) + Clone + Send + Sync + 'static {
-    move |seen| match seen {
-        Seen::Begun => connections.send_modify(|count| *count += 1),
-        Seen::Connected(address) => peer.note(address),
     }
 }

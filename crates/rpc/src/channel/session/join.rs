@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
-use pathcall_auth::SPEAKS_TLS;
 use pathcall_endpoint::driver::client::{MapHandle, Teller};
 use pathcall_endpoint::driver::link::{Link, Sharing};
 use pathcall_endpoint::flow::Timing;
@@ -29,7 +28,6 @@ use crate::application::Application;
 use crate::awake;
 use crate::headers;
 use crate::names::Known;
-use crate::status;
 
 /// A server that has not answered a join after this time is taken for unavailable.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -121,11 +119,11 @@ impl Join<'_> {
 
     fn refused(&self, error: &Status) -> Status {
         let (path, name, uri) = (self.method.path, self.application.name, self.transport.uri());
+        let error = self.transport.why(error.clone());
         match error.code() {
             Code::Unimplemented => Status::failed_precondition(format!(
                 "{path} has the filter {name} but the server at {uri} does not speak Pathcall: add pathcall::Server's layer there"
             )),
-            _ if status::speaks_tls(error) => Status::unavailable(format!("{uri}: {SPEAKS_TLS}")),
             // With all that the service's own checks say.
             code => Status::with_details_and_metadata(
                 code,
