@@ -89,12 +89,15 @@ pub fn line(text: &str) -> CString {
 }
 
 /// Copies text, cut where there is no more room, and always ended: the bytes that all of it has.
+///
+/// # Safety
+/// `to` is null, or may be written for `room` bytes.
 #[expect(unsafe_code, reason = "the caller's memory is written")]
-pub fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
+pub unsafe fn put(text: &CStr, to: *mut c_char, room: usize) -> usize {
     let bytes = text.to_bytes();
     if !to.is_null() && room > 0 {
         let count = bytes.len().min(room - 1);
-        // SAFETY: the caller says that there is room for so many bytes, and one more is left for the end.
+        // SAFETY: there is room for so many bytes, and one more is left for the end.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, count);
             *to.add(count) = 0;

@@ -23,9 +23,12 @@ fn a_panic_is_a_code() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "memory of C")]
 fn text_is_cut_where_there_is_no_room() {
     let mut room = [1; 8];
-    assert_eq!(put(c"abcdef", room.as_mut_ptr(), 4), 6);
+    // SAFETY: there are eight bytes.
+    assert_eq!(unsafe { put(c"abcdef", room.as_mut_ptr(), 4) }, 6);
     assert_eq!(room, [97, 98, 99, 0, 1, 1, 1, 1]);
-    assert_eq!(put(c"abc", std::ptr::null_mut(), 0), 3);
+    // SAFETY: nothing is written.
+    assert_eq!(unsafe { put(c"abc", std::ptr::null_mut(), 0) }, 3);
 }
