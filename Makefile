@@ -99,7 +99,8 @@ CONTENT = $(shell git rev-parse --short HEAD^{tree} 2>/dev/null || date +%s)
 package:
 	mkdir -p $(OUT)
 	ln -sfn . $(OUT)/tree-$(CONTENT)
-	CARGO_TARGET_DIR=$(abspath $(OUT))/tree-$(CONTENT) CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_LTO=off $(CARGO) package $(PUBLISHED)
+	CARGO_TARGET_DIR=$(abspath $(OUT))/tree-$(CONTENT) CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_LTO=off \
+	  $(CARGO) package $(PUBLISHED)
 
 # The papers' applications, models and figures: a workspace of its own (papers/Cargo.toml).
 PAPERS = --workspace --features pathcall-models/mutants$(shell bpf/lacking && echo ,pathcall-bench/xdp)

@@ -1,4 +1,5 @@
-//! What a connection has to begin with: from a client, a preface before long; from a server in plaintext, HTTP/2.
+//! Beginning of a connection: a client's preface, which is not waited for without end; the first byte of HTTP/2 of a server
+//! that is called in plaintext.
 //!
 //! Once HTTP/2 has begun, its keep-alive finds a peer that is gone; until then nothing does.
 

@@ -1,4 +1,4 @@
-//! What calls give back when they fail, from within the library.
+//! Errors of calls, from within the library.
 
 use std::ffi::CStr;
 

@@ -136,7 +136,7 @@ impl Receiver {
         if session.acks.len() == 1 {
             self.acking.push(key);
         }
-        let goes_on = session.partial.contains_key(&arrival.part.message);
+        let goes_on = self.favoured.is_some() && session.partial.contains_key(&arrival.part.message);
         self.count(from.ip(), grown);
         let favoured = self.favoured.filter(|(of, message, _)| (*of, *message) == (key, arrival.part.message));
         if favoured.is_some() {
