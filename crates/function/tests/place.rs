@@ -194,6 +194,22 @@ fn the_largest_come_in_and_what_is_unused_goes() {
 }
 
 #[test]
+fn batch_not_polled_before_the_element_restarts_is_dropped() {
+    let mut placer = placer(false);
+    placer.handle(at(1), heavy(1));
+    placer.handle(at(1), window(&[(1, 10)], &[]));
+    let asked = std::iter::from_fn(|| placer.poll()).find_map(|output| match output {
+        Output::Lease { key, number, .. } => Some((key, number)),
+        _ => None,
+    });
+    let (key, number) = asked.expect("a large flow's entry is asked for");
+    placer.handle(at(1), Input::Leased { server: 0, number, entry: Some(entry(key[0], 8)) });
+    placer.handle(at(1), Input::ElementRestarted);
+    let left: Vec<_> = std::iter::from_fn(|| placer.poll()).collect();
+    assert_eq!(left, [Output::Release { server: 0, number }]);
+}
+
+#[test]
 fn values_are_given_before_their_entry_goes() {
     let mut placer = placer(true);
     placer.handle(at(1), heavy(1));

@@ -1,5 +1,6 @@
 //! Tests of scaling: reports go in, an element does what it is told.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pathcall_wire::Instant;
@@ -259,4 +260,22 @@ fn what_an_element_that_began_anew_does_not_remember_is_waited_for() {
     assert!(over(&mut scaler, 21, 60, 1).iter().all(|(_, output)| !matches!(output, Output::Event(_))));
     over(&mut scaler, 60, 80, 0);
     assert_eq!((scaler.version(), scaler.group()), (4, [1].into()));
+}
+
+#[test]
+fn batch_not_polled_before_the_element_restarts_is_dropped() {
+    let mut scaler = with_old_flows(config());
+    over(&mut scaler, 3, 20, 0);
+    scaler.handle(ms(20), Input::Want(vec![1]));
+    scaler.handle(ms(20), Input::ElementRestarted);
+    let mut groups = BTreeSet::new();
+    while let Some(output) = scaler.poll() {
+        if let Output::Element { commands, .. } = output {
+            groups.extend(commands.iter().filter_map(|command| match command {
+                Command::Group { version, .. } => Some(*version),
+                _ => None,
+            }));
+        }
+    }
+    assert_eq!(groups, [scaler.version()].into(), "nothing of the group before");
 }

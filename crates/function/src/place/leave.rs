@@ -130,6 +130,8 @@ impl Placer {
         self.asked.clear();
         self.batches.clear();
         self.commands.clear();
+        // Not yet polled: a batch for the element as it was.
+        self.outputs.retain(|output| !matches!(output, Output::Element { .. }));
         self.tables.iter_mut().for_each(|place| {
             place.prefixes.clear();
             place.numbers.restarted();

@@ -363,6 +363,8 @@ impl Scaler {
     fn restarted(&mut self, now: Instant) {
         self.batches.clear();
         self.commands.clear();
+        // Not yet polled: a batch for the element as it was.
+        self.outputs.retain(|output| !matches!(output, Output::Element { .. }));
         let old = self.old.take();
         if self.buckets.iter().any(Option::is_some) {
             // The newest version may not have come to it yet.

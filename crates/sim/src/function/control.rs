@@ -69,45 +69,8 @@ impl World<'_> {
 
     /// What the controller has to say, and its timers.
     pub(super) fn controller(&mut self) {
-        while let Some(output) = self.placer.poll() {
-            match output {
-                place::Output::Element { batch, commands } => {
-                    self.control(Happening::Place { element: self.known_boot, batch, commands });
-                }
-                place::Output::Lease { server, .. }
-                | place::Output::Give { server, .. }
-                | place::Output::Release { server, .. } => {
-                    let incarnation = self.known[usize::from(server)];
-                    self.control(Happening::ToServer { server, incarnation, word: Word::Place(output) });
-                }
-            }
-        }
-        while let Some(output) = self.scaler.poll() {
-            match output {
-                scale::Output::Element { batch, commands } => {
-                    self.control(Happening::Scale { element: self.known_boot, batch, commands });
-                }
-                scale::Output::Event(event) => {
-                    self.say(|| format!("{event:?}"));
-                    match event {
-                        scale::Event::Up(server) => self.placer.handle(self.now, place::Input::ServerUp(server)),
-                        scale::Event::Down { server, .. } => {
-                            self.placer.handle(self.now, place::Input::ServerDown(server))
-                        }
-                        // Their state is where nobody goes any more.
-                        scale::Event::Overdue { .. } => self.judge.shaken(self.now),
-                        _ => {}
-                    }
-                }
-                scale::Output::Group { server, .. }
-                | scale::Output::Give { server, .. }
-                | scale::Output::Take { server, .. }
-                | scale::Output::Drain { server, .. } => {
-                    let incarnation = self.known[usize::from(server)];
-                    self.control(Happening::ToServer { server, incarnation, word: Word::Scale(output) });
-                }
-            }
-        }
+        // What one says may be the other's business: until both are silent.
+        while self.placer_says() || self.scaler_says() {}
         let next = [self.placer.poll_timeout(), self.scaler.poll_timeout()];
         for (which, next) in next.into_iter().enumerate() {
             let Some(next) = next.map(|next| next.max(Instant(self.now.0 + 1))) else { continue };
@@ -116,5 +79,50 @@ impl World<'_> {
                 self.queue.push(next, if which == 0 { Happening::PlacerWake } else { Happening::ScalerWake });
             }
         }
+    }
+
+    fn placer_says(&mut self) -> bool {
+        let Some(output) = self.placer.poll() else { return false };
+        match output {
+            place::Output::Element { batch, commands } => {
+                self.control(Happening::Place { element: self.known_boot, batch, commands });
+            }
+            place::Output::Lease { server, .. }
+            | place::Output::Give { server, .. }
+            | place::Output::Release { server, .. } => {
+                let incarnation = self.known[usize::from(server)];
+                self.control(Happening::ToServer { server, incarnation, word: Word::Place(output) });
+            }
+        }
+        true
+    }
+
+    fn scaler_says(&mut self) -> bool {
+        let Some(output) = self.scaler.poll() else { return false };
+        match output {
+            scale::Output::Element { batch, commands } => {
+                self.control(Happening::Scale { element: self.known_boot, batch, commands });
+            }
+            scale::Output::Event(event) => {
+                self.say(|| format!("{event:?}"));
+                match event {
+                    scale::Event::Up(server) => self.placer.handle(self.now, place::Input::ServerUp(server)),
+                    scale::Event::Down { server, .. } => {
+                        self.placer.handle(self.now, place::Input::ServerDown(server))
+                    }
+                    // Their state is where nobody goes any more.
+                    scale::Event::Overdue { .. } => self.judge.shaken(self.now),
+                    _ => {}
+                }
+            }
+            scale::Output::Group { server, .. }
+            | scale::Output::Give { server, .. }
+            | scale::Output::Take { server, .. }
+            | scale::Output::Drain { server, .. } => {
+                let incarnation = self.known[usize::from(server)];
+                self.control(Happening::ToServer { server, incarnation, word: Word::Scale(output) });
+            }
+        }
+        true
     }
 }
